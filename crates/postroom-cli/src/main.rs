@@ -1,0 +1,2 @@
+//! The `postroom` command.
+fn main() {}

@@ -1,0 +1,34 @@
+//! Postroom's words and contracts. Nothing here does I/O.
+//!
+//! * [`NewMessage`] is what an application enqueues, [`Message`] what a relay has taken.
+//! * [`Sink`] delivers batches and reports an [`Outcome`] per message.
+//! * [`Store`] is the outbox on one database: [`Claims`], [`Upkeep`] and [`Admin`] joined.
+//! * [`RetryPolicy`] says when a failed message is due again, and when it is dead.
+
+mod announcement;
+mod clock;
+mod error_text;
+mod json;
+mod message;
+mod new_message;
+mod outcome;
+mod retry;
+mod sink;
+mod status;
+mod store;
+
+pub use announcement::{DEAD_EVENT_TYPE, announce_dead};
+pub use clock::{Clock, ManualClock, SystemClock};
+pub use error_text::{ERROR_TEXT_CHARS, clip_error};
+pub use json::{JsonFault, RawJson};
+pub use message::{Message, Record};
+pub use new_message::{Field, Limits, MessageError, NewMessage};
+pub use outcome::Outcome;
+pub use retry::{AttemptLimit, RetryPolicy};
+pub use sink::{OutcomeReceiver, ProbeError, Report, Sink};
+pub use status::Status;
+pub use store::{
+    Admin, Backlog, Batch, Claims, ContentFault, Enqueued, Fate, Filter, LaneBacklog, Quota,
+    Settled, Settlement, StatusCounts, Store, StoreError, StoreErrorKind, StoreResult, Take, Taken,
+    Token, Upkeep, Verdict, Wake,
+};

@@ -1,0 +1,1 @@
+//! The relay: claims due messages, delivers them through lanes, records every outcome.

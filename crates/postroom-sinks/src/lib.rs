@@ -1,0 +1,1 @@
+//! Where Postroom delivers: one file per sink, one registry.

@@ -1,0 +1,1 @@
+//! The outbox on PostgreSQL, SQLite and in memory: migrations, claims and completions.

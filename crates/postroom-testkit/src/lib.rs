@@ -1,0 +1,1 @@
+//! Real services started privately, contract suites and faults for Postroom's own tests.

@@ -1,0 +1,1 @@
+//! Enqueue outbox messages inside your own transaction; Postroom delivers what you commit.
