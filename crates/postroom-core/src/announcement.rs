@@ -11,7 +11,12 @@ pub const DEAD_EVENT_TYPE: &str = "postroom.message.dead.v1";
 /// The announcement has an event id of its own, since one event can die at several integrations
 /// and again after a redrive; the dead event's id is its causation.
 #[must_use]
-pub fn announce_dead(message: &Message, error: &str, attempts: u32, integration: &str) -> NewMessage {
+pub fn announce_dead(
+    message: &Message,
+    error: &str,
+    attempts: u32,
+    integration: &str,
+) -> NewMessage {
     let mut announcement = NewMessage::new(integration, DEAD_EVENT_TYPE)
         .stream(&message.stream_id)
         .json(&serde_json::json!({

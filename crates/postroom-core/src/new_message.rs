@@ -370,8 +370,9 @@ impl NewMessage {
             Some(Err(fault)) => {
                 return Err(MessageError::Json { field: Field::Headers, fault: fault.clone() });
             }
-            Some(Ok(json)) => serde_json::from_str(json.as_str())
-                .map_err(|_| MessageError::HeadersNoObject)?,
+            Some(Ok(json)) => {
+                serde_json::from_str(json.as_str()).map_err(|_| MessageError::HeadersNoObject)?
+            }
         };
         headers.entry("traceparent").or_insert_with(|| traceparent.into());
         self.headers = Some(serialised(&headers));
@@ -408,8 +409,7 @@ impl NewMessage {
 }
 
 fn serialised(value: &impl serde::Serialize) -> Result<RawJson, JsonFault> {
-    let bytes =
-        serde_json::to_vec(value).map_err(|error| JsonFault::Syntax(error.to_string()))?;
+    let bytes = serde_json::to_vec(value).map_err(|error| JsonFault::Syntax(error.to_string()))?;
     RawJson::check(bytes)
 }
 
@@ -443,8 +443,7 @@ fn bounded(
     json: &Result<RawJson, JsonFault>,
     limit: usize,
 ) -> Result<&RawJson, MessageError> {
-    let json =
-        json.as_ref().map_err(|fault| MessageError::Json { field, fault: fault.clone() })?;
+    let json = json.as_ref().map_err(|fault| MessageError::Json { field, fault: fault.clone() })?;
     if json.len() > limit {
         return Err(MessageError::TooLarge { field, bytes: json.len(), limit });
     }
@@ -483,7 +482,10 @@ mod tests {
         assert_eq!(fault(&message().event_id("")), MessageError::Empty { field: Field::EventId });
         assert_eq!(fault(&message().tenant("")), MessageError::Empty { field: Field::TenantId });
         assert_eq!(fault(&message().user("a\0")), MessageError::Nul { field: Field::UserId });
-        assert!(matches!(fault(&message().raw("{")), MessageError::Json { field: Field::Payload, .. }));
+        assert!(matches!(
+            fault(&message().raw("{")),
+            MessageError::Json { field: Field::Payload, .. }
+        ));
         assert!(matches!(fault(&message().raw(vec![0xff])), MessageError::Json { .. }));
         assert!(matches!(fault(&message().raw("\"\\u0000\"")), MessageError::Json { .. }));
         assert!(matches!(fault(&message().raw("1e400")), MessageError::Json { .. }));
@@ -525,7 +527,8 @@ mod tests {
             serde_json::from_str(with.headers_json().unwrap().as_str()).unwrap();
         assert_eq!(headers, json!({"x": "y", "traceparent": trace}));
 
-        let kept = message().headers(&json!({"traceparent": "mine"})).with_traceparent(trace).unwrap();
+        let kept =
+            message().headers(&json!({"traceparent": "mine"})).with_traceparent(trace).unwrap();
         assert!(kept.headers_json().unwrap().as_str().contains("mine"));
         for bad in ["", "00-0-0-0", "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"] {
             assert_eq!(message().with_traceparent(bad).unwrap_err(), MessageError::Traceparent);

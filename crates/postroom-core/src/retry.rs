@@ -119,7 +119,9 @@ mod tests {
     fn kata_1s_times_two_to_the_n_capped_at_60s() {
         // 1 s · 2^n is a doubling that starts at 2 s.
         assert_formula(policy(MS(2_000), MS(60_000), MS(0)), |n| {
-            2u128.checked_pow(n).map_or(60_000, |factor| (1_000u128.saturating_mul(factor)).min(60_000))
+            2u128
+                .checked_pow(n)
+                .map_or(60_000, |factor| (1_000u128.saturating_mul(factor)).min(60_000))
         });
     }
 

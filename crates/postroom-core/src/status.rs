@@ -22,8 +22,7 @@ pub enum Status {
 
 impl Status {
     /// Every status, in the order of a message's life.
-    pub const ALL: [Self; 5] =
-        [Self::Pending, Self::Claimed, Self::Sent, Self::Failed, Self::Dead];
+    pub const ALL: [Self; 5] = [Self::Pending, Self::Claimed, Self::Sent, Self::Failed, Self::Dead];
 
     /// The name in SQL, metrics and on the command line.
     #[must_use]

@@ -70,7 +70,9 @@ pub struct Taken {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ContentFault {
     /// The payload is over the relay's limit.
-    #[error("the payload is over the limit of {limit} bytes: raise relay.payload_limit, or enqueue a reference instead")]
+    #[error(
+        "the payload is over the limit of {limit} bytes: raise relay.payload_limit, or enqueue a reference instead"
+    )]
     TooLarge {
         /// The limit.
         limit: usize,

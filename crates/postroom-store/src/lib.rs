@@ -1,1 +1,17 @@
-//! The outbox on PostgreSQL, SQLite and in memory: migrations, claims and completions.
+//! The outbox on PostgreSQL, SQLite and in memory.
+//!
+//! [`open`] gives the [`Store`](postroom_core::Store) at a URL, [`migrate`] makes its tables.
+//! Every store has the same two tables: the message with its recorded state, and one narrow
+//! delivery for each message that is not SENT. Everything that is searched for while working is
+//! found in the deliveries, so the cost of work follows the backlog and never the history.
+
+pub mod memory;
+mod migrations;
+mod open;
+pub mod postgres;
+mod repository;
+pub mod sqlite;
+
+pub use migrations::{Migration, migrate, migrations, set_notify};
+pub use open::{OpenOptions, open};
+pub use repository::Repository;

@@ -1,0 +1,69 @@
+//! Looking and enqueueing.
+
+use super::MemoryStore;
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use postroom_core::{
+    Admin, Enqueued, Filter, NewMessage, Record, StatusCounts, StoreResult, Token,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use uuid::Uuid;
+
+#[async_trait]
+impl Admin for MemoryStore {
+    async fn enqueue(&self, message: &NewMessage) -> StoreResult<Enqueued> {
+        let enqueued = self.lock().enqueue(message, self.clock.now())?;
+        self.written.send_replace(());
+        Ok(enqueued)
+    }
+
+    async fn find(&self, id: Uuid) -> StoreResult<Option<Record>> {
+        let tables = self.lock();
+        let row = tables.seq_of(id).and_then(|seq| tables.messages.get(&seq));
+        Ok(row.map(|row| tables.record(row)))
+    }
+
+    async fn list(&self, filter: &Filter) -> StoreResult<Vec<Record>> {
+        let tables = self.lock();
+        let newest_first = tables.messages.values().rev();
+        Ok(newest_first
+            .filter(|row| filter.before.is_none_or(|before| row.message.seq < before))
+            .map(|row| tables.record(row))
+            .filter(|record| filter.status.is_none_or(|status| record.status == status.as_str()))
+            .filter(|record| {
+                filter.integration.as_ref().is_none_or(|name| record.message.integration == *name)
+            })
+            .take(filter.limit)
+            .collect())
+    }
+
+    async fn status_counts(&self) -> StoreResult<StatusCounts> {
+        let tables = self.lock();
+        let mut counts = BTreeMap::new();
+        for row in tables.messages.values() {
+            *counts.entry(tables.record(row).status).or_insert(0) += 1;
+        }
+        Ok(StatusCounts { counts: counts.into_iter().collect() })
+    }
+
+    async fn integrations(&self) -> StoreResult<Vec<String>> {
+        let tables = self.lock();
+        let waiting = tables.deliveries.values().filter(|delivery| !delivery.dead);
+        let names: BTreeSet<_> = waiting.map(|delivery| delivery.integration.clone()).collect();
+        Ok(names.into_iter().collect())
+    }
+
+    async fn claim_of(&self, worker: &str, id: Uuid) -> StoreResult<Option<(Token, i64)>> {
+        let tables = self.lock();
+        let held = tables.seq_of(id).and_then(|seq| {
+            let token = tables.deliveries.get(&seq)?.claim?;
+            let claim = tables.claims.get(&token)?;
+            (claim.worker == worker).then_some((token, seq))
+        });
+        Ok(held)
+    }
+
+    async fn now(&self) -> StoreResult<DateTime<Utc>> {
+        Ok(self.clock.now())
+    }
+}

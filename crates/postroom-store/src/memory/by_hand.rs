@@ -1,0 +1,148 @@
+//! What people do to an outbox by plain SQL, for stores that have no SQL.
+
+use super::tables::Row;
+use super::{MemoryStore, refused};
+use chrono::{DateTime, TimeDelta, Utc};
+use postroom_core::{Message, RawJson, StoreResult};
+use std::collections::HashMap;
+use std::str::FromStr;
+use std::time::Duration;
+use uuid::Uuid;
+
+/// Changes by hand, under the rules that the tables' constraints and triggers enforce elsewhere.
+pub struct ByHand<'a>(pub(super) &'a MemoryStore);
+
+impl ByHand<'_> {
+    /// `INSERT INTO integration_outbox (column, …) VALUES (text, …)`.
+    ///
+    /// # Errors
+    /// What a constraint refuses.
+    pub fn insert(&self, columns: &[(&str, &str)]) -> StoreResult<Uuid> {
+        let now = self.0.clock.now();
+        let mut given: HashMap<&str, &str> = columns.iter().copied().collect();
+        let status = given.remove("status").unwrap_or("PENDING");
+        if status == "CLAIMED" {
+            return Err(refused("claims live in the delivery"));
+        }
+        let message = Message {
+            id: Uuid::now_v7(),
+            seq: 0,
+            event_id: required(&mut given, "source_event_id")?,
+            stream_id: required(&mut given, "source_stream_id")?,
+            integration: required(&mut given, "integration_type")?,
+            event_type: required(&mut given, "event_type")?,
+            payload: json(required(&mut given, "payload")?)?,
+            headers: text(&mut given, "headers").map(json).transpose()?,
+            tenant_id: text(&mut given, "tenant_id"),
+            user_id: text(&mut given, "user_id"),
+            correlation_id: text(&mut given, "correlation_id"),
+            causation_id: None,
+            source: None,
+            ordering_key: None,
+            schema_version: 1,
+            copy: 0,
+            occurred_at: None,
+            due_at: parsed::<DateTime<Utc>>(&mut given, "due_at")?.unwrap_or(now),
+            attempts: parsed(&mut given, "attempts")?.unwrap_or(0),
+            max_attempts: parsed(&mut given, "max_attempts")?.unwrap_or(10),
+            created_at: now,
+        };
+        if message.max_attempts == 0 {
+            return Err(refused("max_attempts must be at least 1"));
+        }
+        if let Some(unknown) = given.keys().next() {
+            return Err(refused(format!("there is no column {unknown}")));
+        }
+        let enqueued = self.0.lock().insert(message, status);
+        self.0.written.send_replace(());
+        if enqueued.is_new() { Ok(enqueued.id()) } else { Err(refused("the fence knows it")) }
+    }
+
+    /// `UPDATE … SET status = …`.
+    ///
+    /// # Errors
+    /// CLAIMED is refused: claims live in the delivery.
+    pub fn set_status(&self, id: Uuid, status: &str) -> StoreResult<()> {
+        if status == "CLAIMED" {
+            return Err(refused("claims live in the delivery"));
+        }
+        self.update(id, |row| status.clone_into(&mut row.status));
+        Ok(())
+    }
+
+    /// `UPDATE … SET due_at = …`.
+    pub fn set_due_at(&self, id: Uuid, due_at: DateTime<Utc>) {
+        self.update(id, |row| row.message.due_at = due_at);
+    }
+
+    /// `UPDATE … SET created_at = …, sent_at = …`: the message becomes older.
+    pub fn make_older(&self, id: Uuid, by: Duration) {
+        let by = TimeDelta::from_std(by).unwrap_or(TimeDelta::MAX);
+        self.update(id, |row| {
+            row.message.created_at -= by;
+            row.sent_at = row.sent_at.map(|at| at - by);
+        });
+    }
+
+    /// `DELETE FROM integration_outbox WHERE id = …`; the delivery stays behind.
+    pub fn delete(&self, id: Uuid) {
+        let mut tables = self.0.lock();
+        if let Some(seq) = tables.seq_of(id) {
+            tables.remove(seq);
+        }
+    }
+
+    /// `DELETE FROM delivery`: what a restore with triggers turned off leaves.
+    pub fn delete_deliveries(&self) {
+        self.0.lock().deliveries.clear();
+    }
+
+    /// Moves the end of every claim into the past, as if their time had gone by.
+    pub fn expire_claims(&self) {
+        let now = self.0.clock.now();
+        for claim in self.0.lock().claims.values_mut() {
+            claim.until = now - TimeDelta::seconds(1);
+        }
+    }
+
+    /// How many deliveries and claims there are.
+    #[must_use]
+    pub fn counts(&self) -> (usize, usize) {
+        let tables = self.0.lock();
+        (tables.deliveries.len(), tables.claims.len())
+    }
+
+    /// Updates a row. The trigger fires when status or due time have changed.
+    fn update(&self, id: Uuid, change: impl FnOnce(&mut Row)) {
+        let mut tables = self.0.lock();
+        let Some(seq) = tables.seq_of(id) else { return };
+        let Some(row) = tables.messages.get_mut(&seq) else { return };
+        let before = (row.status.clone(), row.message.due_at);
+        change(row);
+        let row = row.clone();
+        if before != (row.status.clone(), row.message.due_at) {
+            tables.follow(&row);
+        }
+        drop(tables);
+        self.0.written.send_replace(());
+    }
+}
+
+fn text(given: &mut HashMap<&str, &str>, column: &str) -> Option<String> {
+    given.remove(column).map(str::to_owned)
+}
+
+fn required(given: &mut HashMap<&str, &str>, column: &str) -> StoreResult<String> {
+    text(given, column).ok_or_else(|| refused(format!("{column} must not be null")))
+}
+
+fn parsed<T: FromStr>(given: &mut HashMap<&str, &str>, column: &str) -> StoreResult<Option<T>> {
+    given
+        .remove(column)
+        .map(|value| value.parse().map_err(|_| refused(format!("{column} is no valid value"))))
+        .transpose()
+}
+
+fn json(text: String) -> StoreResult<RawJson> {
+    RawJson::check(text.into_bytes()).map_err(refused)
+}

@@ -1,0 +1,98 @@
+//! Settling: fenced by the token, whole or not at all.
+
+use super::MemoryStore;
+use super::claims::after;
+use super::tables::Tables;
+use chrono::{DateTime, Utc};
+use postroom_core::{Fate, Limits, Settled, Settlement, StoreResult, Token, Verdict, clip_error};
+
+pub(super) fn settle(store: &MemoryStore, settlements: &[Settlement]) -> StoreResult<Settled> {
+    let now = store.clock.now();
+    let mut tables = store.lock();
+    let mut settled = Settled::default();
+    for settlement in settlements {
+        // What could be refused is looked at first, so that nothing has to be undone.
+        for verdict in &settlement.verdicts {
+            if let Fate::Dead { announcement: Some(announcement), .. } = &verdict.fate {
+                announcement.validate(&Limits::default()).map_err(super::refused)?;
+            }
+        }
+        for verdict in &settlement.verdicts {
+            tables.apply(verdict, settlement.token, now, store.keep_sent, &mut settled)?;
+        }
+        let token = settlement.token;
+        let is_empty = tables.deliveries.values().all(|delivery| delivery.claim != Some(token));
+        if settlement.finished && is_empty {
+            tables.claims.remove(&token);
+        }
+    }
+    store.written.send_replace(());
+    Ok(settled)
+}
+
+impl Tables {
+    fn apply(
+        &mut self,
+        verdict: &Verdict,
+        token: Token,
+        now: DateTime<Utc>,
+        keep_sent: bool,
+        settled: &mut Settled,
+    ) -> StoreResult<()> {
+        let seq = verdict.seq;
+        let row = self.messages.get_mut(&seq);
+        let Some(delivery) =
+            self.deliveries.get_mut(&seq).filter(|delivery| delivery.claim == Some(token))
+        else {
+            // A settlement whose outcome was unknown is repeated: its word stands already.
+            if row.is_none_or(|row| row.settled != Some(token)) {
+                settled.late.push(seq);
+            }
+            return Ok(());
+        };
+        delivery.claim = None;
+        match &verdict.fate {
+            Fate::Sent => {
+                self.deliveries.remove(&seq);
+                if !keep_sent {
+                    self.remove(seq);
+                } else if let Some(row) = row {
+                    row.status = "SENT".to_owned();
+                    row.sent_at = Some(now);
+                    row.updated_at = now;
+                    row.settled = Some(token);
+                }
+            }
+            Fate::Failed { delay, error } => {
+                delivery.due_at = after(now, *delay);
+                delivery.rescues = 0;
+                delivery.failed = true;
+                if let Some(row) = row {
+                    row.status = "FAILED".to_owned();
+                    row.message.attempts += 1;
+                    row.message.due_at = delivery.due_at;
+                    row.last_error = Some(clip_error(error));
+                    row.updated_at = now;
+                    row.settled = Some(token);
+                }
+            }
+            Fate::Dead { error, attempted, announcement } => {
+                delivery.rescues = 0;
+                delivery.failed = false;
+                delivery.dead = true;
+                if let Some(row) = row {
+                    row.status = "DEAD".to_owned();
+                    row.message.attempts += u32::from(*attempted);
+                    row.last_error = Some(clip_error(error));
+                    row.updated_at = now;
+                    row.settled = Some(token);
+                }
+                if let Some(announcement) = announcement {
+                    self.enqueue(announcement, now)?;
+                }
+            }
+            Fate::Released => {}
+        }
+        Ok(())
+    }
+}

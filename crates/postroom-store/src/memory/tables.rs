@@ -1,0 +1,183 @@
+//! The three tables, and the triggers that keep deliveries in step with messages.
+
+use super::refused;
+use chrono::{DateTime, Utc};
+use postroom_core::{Enqueued, Limits, Message, NewMessage, RawJson, Record, StoreResult, Token};
+use std::collections::{BTreeMap, HashMap};
+use uuid::Uuid;
+
+/// One message with its recorded state.
+#[derive(Clone)]
+pub(super) struct Row {
+    pub(super) message: Message,
+    pub(super) status: String,
+    pub(super) updated_at: DateTime<Utc>,
+    pub(super) sent_at: Option<DateTime<Utc>>,
+    pub(super) last_error: Option<String>,
+    /// The token of the store's last write. A change that leaves it alone was made by hand.
+    pub(super) settled: Option<Token>,
+}
+
+/// A message that is still to be delivered.
+pub(super) struct Delivery {
+    pub(super) integration: String,
+    pub(super) due_at: DateTime<Utc>,
+    pub(super) claim: Option<Token>,
+    pub(super) rescues: u32,
+    pub(super) failed: bool,
+    pub(super) dead: bool,
+}
+
+impl Delivery {
+    pub(super) fn is_due(&self, now: DateTime<Utc>) -> bool {
+        self.claim.is_none() && !self.dead && self.due_at <= now
+    }
+}
+
+/// One batch that a worker holds.
+pub(super) struct Claim {
+    pub(super) worker: String,
+    pub(super) since: DateTime<Utc>,
+    pub(super) until: DateTime<Utc>,
+    /// A rescued message is held alone; losing it again then counts as an attempt.
+    pub(super) alone: bool,
+}
+
+type Fence = (String, String, String, i32);
+
+/// Messages and deliveries by `seq`, claims by token.
+#[derive(Default)]
+pub(super) struct Tables {
+    last_seq: i64,
+    pub(super) messages: BTreeMap<i64, Row>,
+    pub(super) deliveries: BTreeMap<i64, Delivery>,
+    pub(super) claims: HashMap<Token, Claim>,
+    seq_by_id: HashMap<Uuid, i64>,
+    id_by_fence: HashMap<Fence, Uuid>,
+}
+
+impl Tables {
+    pub(super) fn enqueue(
+        &mut self,
+        new: &NewMessage,
+        now: DateTime<Utc>,
+    ) -> StoreResult<Enqueued> {
+        new.validate(&Limits::default()).map_err(refused)?;
+        let payload = new.payload().cloned().unwrap_or_else(|| RawJson::trusted("null"));
+        let message = Message {
+            id: Uuid::now_v7(),
+            seq: 0,
+            event_id: new.event_id.clone(),
+            stream_id: new.stream_id().to_owned(),
+            integration: new.integration.clone(),
+            event_type: new.event_type.clone(),
+            payload,
+            headers: new.headers_json().cloned(),
+            tenant_id: new.tenant_id.clone(),
+            user_id: new.user_id.clone(),
+            correlation_id: new.correlation_id.clone(),
+            causation_id: new.causation_id.clone(),
+            source: new.source.clone(),
+            ordering_key: new.ordering_key.clone(),
+            schema_version: new.schema_version,
+            copy: new.copy,
+            occurred_at: new.occurred_at,
+            due_at: new.due_at.unwrap_or(now),
+            attempts: 0,
+            max_attempts: u32::try_from(new.max_attempts).unwrap_or(1),
+            created_at: now,
+        };
+        Ok(self.insert(message, "PENDING"))
+    }
+
+    /// Inserts a message unless the fence knows it, and makes its delivery.
+    pub(super) fn insert(&mut self, mut message: Message, status: &str) -> Enqueued {
+        let fence = fence(&message);
+        if let Some(first) = self.id_by_fence.get(&fence) {
+            return Enqueued::Duplicate(*first);
+        }
+        self.last_seq += 1;
+        message.seq = self.last_seq;
+        let id = message.id;
+        self.id_by_fence.insert(fence, id);
+        self.seq_by_id.insert(id, message.seq);
+        let row = Row {
+            status: status.to_owned(),
+            updated_at: message.created_at,
+            sent_at: None,
+            last_error: None,
+            settled: None,
+            message,
+        };
+        self.feed(&row);
+        self.messages.insert(row.message.seq, row);
+        Enqueued::New(id)
+    }
+
+    /// Removes a message and leaves its delivery, as a plain DELETE does.
+    pub(super) fn remove(&mut self, seq: i64) {
+        if let Some(row) = self.messages.remove(&seq) {
+            self.seq_by_id.remove(&row.message.id);
+            self.id_by_fence.remove(&fence(&row.message));
+        }
+    }
+
+    /// The trigger on INSERT, and reconciliation: an open message without a delivery gets one.
+    /// Statuses are listed, so that one nobody knows is left alone.
+    pub(super) fn feed(&mut self, row: &Row) -> bool {
+        let seq = row.message.seq;
+        if !is_open(&row.status) || self.deliveries.contains_key(&seq) {
+            return false;
+        }
+        let delivery = Delivery {
+            integration: row.message.integration.clone(),
+            due_at: row.message.due_at,
+            claim: None,
+            rescues: 0,
+            failed: row.status == "FAILED",
+            dead: row.status == "DEAD",
+        };
+        self.deliveries.insert(seq, delivery);
+        true
+    }
+
+    /// The trigger on UPDATE: follows what was changed by hand, while no attempt is under way.
+    pub(super) fn follow(&mut self, row: &Row) {
+        let seq = row.message.seq;
+        match self.deliveries.get(&seq) {
+            Some(delivery) if delivery.claim.is_some() => {}
+            _ => {
+                self.deliveries.remove(&seq);
+                self.feed(row);
+            }
+        }
+    }
+
+    pub(super) fn seq_of(&self, id: Uuid) -> Option<i64> {
+        self.seq_by_id.get(&id).copied()
+    }
+
+    /// The row as the view shows it: CLAIMED, by whom and since when, follow from the delivery.
+    pub(super) fn record(&self, row: &Row) -> Record {
+        let token = self.deliveries.get(&row.message.seq).and_then(|delivery| delivery.claim);
+        let claim = token.and_then(|token| self.claims.get(&token));
+        Record {
+            message: row.message.clone(),
+            status: if token.is_some() { "CLAIMED".to_owned() } else { row.status.clone() },
+            locked_at: claim.map(|claim| claim.since),
+            locked_by: claim.map(|claim| claim.worker.clone()),
+            updated_at: row.updated_at,
+            sent_at: row.sent_at,
+            last_error: row.last_error.clone(),
+        }
+    }
+}
+
+/// Whether a message with this status has a delivery.
+pub(super) fn is_open(status: &str) -> bool {
+    matches!(status, "PENDING" | "FAILED" | "DEAD")
+}
+
+fn fence(message: &Message) -> Fence {
+    (message.event_id.clone(), message.stream_id.clone(), message.integration.clone(), message.copy)
+}

@@ -1,0 +1,117 @@
+//! Rescuing, pruning, counting and mending.
+
+use super::MemoryStore;
+use super::tables::is_open;
+use async_trait::async_trait;
+use chrono::TimeDelta;
+use postroom_core::{Backlog, LaneBacklog, StoreResult, Token, Upkeep};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+#[async_trait]
+impl Upkeep for MemoryStore {
+    async fn rescue(&self, limit: usize) -> StoreResult<u64> {
+        let now = self.clock.now();
+        let mut tables = self.lock();
+        let tables = &mut *tables;
+        let expired: Vec<Token> = tables
+            .claims
+            .iter()
+            .filter(|(_, claim)| claim.until < now)
+            .map(|(token, _)| *token)
+            .take(limit)
+            .collect();
+        let mut freed = 0;
+        for token in expired {
+            let Some(claim) = tables.claims.remove(&token) else { continue };
+            let fresh = Token::random();
+            for (seq, delivery) in &mut tables.deliveries {
+                if delivery.claim != Some(token) {
+                    continue;
+                }
+                freed += 1;
+                delivery.claim = None;
+                delivery.rescues += 1;
+                if !claim.alone {
+                    continue;
+                }
+                delivery.failed = true;
+                if let Some(row) = tables.messages.get_mut(seq) {
+                    row.status = "FAILED".to_owned();
+                    row.message.attempts += 1;
+                    row.last_error = Some(format!(
+                        "lost with its relay: the claim of {} expired while it handled this \
+                         message alone",
+                        claim.worker
+                    ));
+                    row.updated_at = now;
+                    row.settled = Some(fresh);
+                }
+            }
+        }
+        Ok(freed)
+    }
+
+    async fn prune(&self, older_than: Duration, limit: usize) -> StoreResult<u64> {
+        let age = TimeDelta::from_std(older_than).unwrap_or(TimeDelta::MAX);
+        let Some(before) = self.clock.now().checked_sub_signed(age) else { return Ok(0) };
+        let mut tables = self.lock();
+        let old: Vec<i64> = tables
+            .messages
+            .iter()
+            .filter(|(_, row)| row.status == "SENT" && row.sent_at.is_some_and(|at| at < before))
+            .map(|(seq, _)| *seq)
+            .take(limit)
+            .collect();
+        for seq in &old {
+            tables.remove(*seq);
+        }
+        Ok(old.len() as u64)
+    }
+
+    async fn backlog(&self) -> StoreResult<Backlog> {
+        let now = self.clock.now();
+        let tables = self.lock();
+        let mut lanes: BTreeMap<&str, LaneBacklog> = BTreeMap::new();
+        for delivery in tables.deliveries.values() {
+            let lane = lanes.entry(&delivery.integration).or_insert_with(|| LaneBacklog {
+                integration: delivery.integration.clone(),
+                pending: 0,
+                claimed: 0,
+                failed: 0,
+                dead: 0,
+                lag_ms: 0,
+            });
+            let count = match delivery {
+                delivery if delivery.claim.is_some() => &mut lane.claimed,
+                delivery if delivery.dead => &mut lane.dead,
+                delivery if delivery.failed => &mut lane.failed,
+                _ => &mut lane.pending,
+            };
+            *count += 1;
+            if delivery.is_due(now) {
+                let lag = u64::try_from((now - delivery.due_at).num_milliseconds()).unwrap_or(0);
+                lane.lag_ms = lane.lag_ms.max(lag);
+            }
+        }
+        Ok(Backlog { lanes: lanes.into_values().collect() })
+    }
+
+    async fn ready(&self) -> StoreResult<()> {
+        Ok(())
+    }
+
+    async fn reconcile(&self) -> StoreResult<u64> {
+        let mut tables = self.lock();
+        let rows: Vec<_> = tables.messages.values().cloned().collect();
+        let made = rows.iter().filter(|row| tables.feed(row)).count();
+        let before = tables.deliveries.len();
+        let tables = &mut *tables;
+        let messages = &tables.messages;
+        tables.deliveries.retain(|seq, delivery| {
+            delivery.claim.is_some() || messages.get(seq).is_some_and(|row| is_open(&row.status))
+        });
+        let gone = before - tables.deliveries.len();
+        Ok((made + gone) as u64)
+    }
+}

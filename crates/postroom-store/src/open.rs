@@ -1,0 +1,70 @@
+//! From a URL to a store.
+
+use crate::memory::MemoryStore;
+use crate::postgres::PgStore;
+use crate::sqlite::SqliteStore;
+use postroom_core::{Store, StoreError, StoreErrorKind, StoreResult, SystemClock};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// How a store behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenOptions {
+    /// Whether SENT messages stay as history; otherwise they leave at completion.
+    pub keep_sent: bool,
+    /// Whether to listen for new messages, where the database can tell; otherwise only poll.
+    pub notify: bool,
+    /// The most connections, besides the one that listens.
+    pub connections: usize,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self { keep_sent: true, notify: true, connections: 4 }
+    }
+}
+
+/// Opens the outbox at `url`: `postgres://…`, `sqlite://PATH` (or `sqlite:PATH`), `memory:`.
+///
+/// # Errors
+/// When the URL is malformed or names no database Postroom knows, or a SQLite file cannot be
+/// opened. PostgreSQL is connected to on first use.
+pub async fn open(url: &str, options: &OpenOptions) -> StoreResult<Arc<dyn Store>> {
+    Ok(match locate(url)? {
+        Location::Postgres => Arc::new(PgStore::new(url, options)?),
+        Location::Sqlite(path) => Arc::new(SqliteStore::open(&path, options).await?),
+        Location::Memory => {
+            Arc::new(MemoryStore::new(Arc::new(SystemClock)).keep_sent(options.keep_sent))
+        }
+    })
+}
+
+/// What a URL points at.
+pub(crate) enum Location {
+    Postgres,
+    Sqlite(PathBuf),
+    Memory,
+}
+
+pub(crate) fn locate(url: &str) -> StoreResult<Location> {
+    let scheme = url.split(':').next().unwrap_or_default();
+    match scheme {
+        "postgres" | "postgresql" => Ok(Location::Postgres),
+        "sqlite" => {
+            let path = url.trim_start_matches("sqlite:").trim_start_matches("//");
+            if path.is_empty() {
+                return Err(StoreError::plain(
+                    StoreErrorKind::Refused,
+                    "the database URL names no file: expected sqlite://PATH",
+                ));
+            }
+            Ok(Location::Sqlite(PathBuf::from(path)))
+        }
+        "memory" => Ok(Location::Memory),
+        // Only the scheme is repeated: the rest may hold a password.
+        _ => Err(StoreError::plain(
+            StoreErrorKind::Refused,
+            "the database URL has an unknown scheme: expected postgres://…, sqlite://PATH or memory:",
+        )),
+    }
+}

@@ -1,0 +1,98 @@
+//! Enqueueing and looking, for tools and tests.
+
+use super::PgStore;
+use super::error::store_error;
+use super::row::{RECORD_COLUMNS, record};
+use super::settle::enqueue_error;
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use postroom_core::{
+    Admin, Enqueued, Filter, NewMessage, Record, Status, StatusCounts, StoreResult, Token,
+};
+use tokio_postgres::Error;
+use uuid::Uuid;
+
+const INTEGRATIONS: &str = include_str!("sql/integrations.sql");
+const CLAIM_OF: &str = include_str!("sql/claim_of.sql");
+const STATUS_COUNTS: &str =
+    "SELECT status, count(*) FROM core_outbox.messages GROUP BY status ORDER BY status";
+
+#[async_trait]
+impl Admin for PgStore {
+    async fn enqueue(&self, message: &NewMessage) -> StoreResult<Enqueued> {
+        let mut client = self.connection().await?;
+        let mut tx = client.transaction().await.map_err(|e| store_error("enqueueing", e))?;
+        let enqueued = postroom::enqueue(&mut *tx, message.clone()).await.map_err(enqueue_error)?;
+        tx.commit().await.map_err(|e| store_error("enqueueing", e))?;
+        Ok(enqueued)
+    }
+
+    async fn find(&self, id: Uuid) -> StoreResult<Option<Record>> {
+        let doing = "looking for a message";
+        let client = self.connection().await?;
+        let sql = format!("SELECT {RECORD_COLUMNS} FROM core_outbox.messages WHERE id = $1");
+        let row = client.query_opt(&sql, &[&id]).await.map_err(|e| store_error(doing, e))?;
+        row.map(|row| record(&row)).transpose().map_err(|e| store_error(doing, e))
+    }
+
+    async fn list(&self, filter: &Filter) -> StoreResult<Vec<Record>> {
+        let doing = "listing messages";
+        let client = self.connection().await?;
+        let sql = format!(
+            "SELECT {RECORD_COLUMNS} FROM core_outbox.messages \
+             WHERE ($1::text IS NULL OR status = $1) \
+               AND ($2::text IS NULL OR integration_type = $2) \
+               AND ($3::bigint IS NULL OR seq < $3) \
+             ORDER BY seq DESC LIMIT $4"
+        );
+        let limit = i64::try_from(filter.limit).unwrap_or(i64::MAX);
+        let status = filter.status.map(Status::as_str);
+        let rows = client
+            .query(&sql, &[&status, &filter.integration, &filter.before, &limit])
+            .await
+            .map_err(|e| store_error(doing, e))?;
+        rows.iter().map(record).collect::<Result<_, _>>().map_err(|e| store_error(doing, e))
+    }
+
+    async fn status_counts(&self) -> StoreResult<StatusCounts> {
+        let doing = "counting messages by status";
+        let client = self.connection().await?;
+        let rows = client.query(STATUS_COUNTS, &[]).await.map_err(|e| store_error(doing, e))?;
+        let counts = rows
+            .iter()
+            .map(|row| Ok((row.try_get(0)?, u64::try_from(row.try_get::<_, i64>(1)?).unwrap_or(0))))
+            .collect::<Result<_, Error>>()
+            .map_err(|e| store_error(doing, e))?;
+        Ok(StatusCounts { counts })
+    }
+
+    async fn integrations(&self) -> StoreResult<Vec<String>> {
+        let doing = "listing integrations";
+        let client = self.connection().await?;
+        let rows = client.query(INTEGRATIONS, &[]).await.map_err(|e| store_error(doing, e))?;
+        rows.iter()
+            .map(|row| row.try_get(0))
+            .collect::<Result<_, _>>()
+            .map_err(|e| store_error(doing, e))
+    }
+
+    async fn claim_of(&self, worker: &str, id: Uuid) -> StoreResult<Option<(Token, i64)>> {
+        let doing = "looking for a claim";
+        let client = self.connection().await?;
+        let row =
+            client.query_opt(CLAIM_OF, &[&worker, &id]).await.map_err(|e| store_error(doing, e))?;
+        row.map(|row| Ok::<_, Error>((Token(row.try_get(0)?), row.try_get(1)?)))
+            .transpose()
+            .map_err(|e| store_error(doing, e))
+    }
+
+    async fn now(&self) -> StoreResult<DateTime<Utc>> {
+        let doing = "reading the clock";
+        let client = self.connection().await?;
+        let row = client
+            .query_one("SELECT clock_timestamp()", &[])
+            .await
+            .map_err(|e| store_error(doing, e))?;
+        row.try_get(0).map_err(|e| store_error(doing, e))
+    }
+}

@@ -1,0 +1,183 @@
+//! Taking, extending, and handing settlements on.
+
+use super::error::store_error;
+use super::marks::is_from_start;
+use super::row::{TakenRow, taken};
+use super::transaction::{BEGIN, transact};
+use super::{PgStore, statements};
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use postroom_core::{
+    Batch, Claims, Quota, Settled, Settlement, StoreResult, Take, Taken, Token, Wake,
+};
+use std::collections::HashMap;
+use std::time::Duration;
+use tokio_postgres::Client;
+use uuid::Uuid;
+
+const TAKE_RESCUED: &str = include_str!("sql/take_rescued.sql");
+const EXTEND: &str = include_str!("sql/extend.sql");
+const FORGET_ORPHANS: &str = "DELETE FROM core_outbox.delivery WHERE seq = ANY ($1)";
+
+#[async_trait]
+impl Claims for PgStore {
+    async fn take(&self, take: &Take<'_>) -> StoreResult<Option<Batch>> {
+        // Deliveries without a message are removed and do not count, and below the low-water
+        // mark there may be more: go on until something deliverable or nothing at all is found.
+        loop {
+            match self.take_once(take).await? {
+                Found::Nothing => return Ok(None),
+                Found::NothingAboveMark | Found::OnlyOrphans => {}
+                Found::Batch(batch) => return Ok(Some(batch)),
+            }
+        }
+    }
+
+    async fn take_rescued(&self, take: &Take<'_>) -> StoreResult<Vec<Batch>> {
+        let doing = "taking rescued messages";
+        let client = self.connection().await?;
+        let statement =
+            client.prepare_cached(TAKE_RESCUED).await.map_err(|e| store_error(doing, e))?;
+        let integrations = integrations(take.quotas);
+        let claim_seconds = take.claim_time.as_secs_f64();
+        let payload_limit = clamp_i32(take.payload_limit);
+        let rows = transact(
+            &client,
+            BEGIN,
+            &statement,
+            &[&integrations, &take.worker, &claim_seconds, &payload_limit],
+        )
+        .await
+        .map_err(|e| store_error(doing, e))?;
+        let mut batches = Vec::with_capacity(rows.len());
+        let mut orphans = Vec::new();
+        for row in &rows {
+            match taken(row, take.payload_limit).map_err(|e| store_error(doing, e))? {
+                TakenRow::Orphan(seq) => orphans.push(seq),
+                TakenRow::Message(message, _) => {
+                    let token = row.try_get("token").map_err(|e| store_error(doing, e))?;
+                    batches.push(Batch { token: Token(token), messages: vec![*message] });
+                }
+            }
+        }
+        forget(&client, &orphans).await?;
+        Ok(batches)
+    }
+
+    async fn settle(&self, settlements: &[Settlement]) -> StoreResult<Settled> {
+        let mut client = self.connection().await?;
+        super::settle::settle(&mut client, settlements, self.keep_sent).await
+    }
+
+    async fn extend(&self, tokens: &[Token], claim_time: Duration) -> StoreResult<Vec<Token>> {
+        let doing = "extending claims";
+        let client = self.connection().await?;
+        let statement = client.prepare_cached(EXTEND).await.map_err(|e| store_error(doing, e))?;
+        let wanted: Vec<Uuid> = tokens.iter().map(|token| token.0).collect();
+        let held = client
+            .query(&statement, &[&wanted, &claim_time.as_secs_f64()])
+            .await
+            .map_err(|e| store_error(doing, e))?;
+        let held: Vec<Uuid> = held
+            .iter()
+            .map(|row| row.try_get(0))
+            .collect::<Result<_, _>>()
+            .map_err(|e| store_error(doing, e))?;
+        Ok(tokens.iter().filter(|token| !held.contains(&token.0)).copied().collect())
+    }
+
+    async fn wake(&self) -> Option<Box<dyn Wake>> {
+        self.notify.then(|| super::wake::listen(self.config.clone()))
+    }
+}
+
+enum Found {
+    Nothing,
+    NothingAboveMark,
+    OnlyOrphans,
+    Batch(Batch),
+}
+
+impl PgStore {
+    async fn take_once(&self, take: &Take<'_>) -> StoreResult<Found> {
+        let doing = "taking due messages";
+        let client = self.connection().await?;
+        let statement =
+            client.prepare_cached(statements::TAKE).await.map_err(|e| store_error(doing, e))?;
+        let token = Token::random();
+        let began = self.marks.begin(take.quotas);
+        let integrations = integrations(take.quotas);
+        let quotas: Vec<i32> = take.quotas.iter().map(|quota| clamp_i32(quota.rows)).collect();
+        let rows = transact(
+            &client,
+            BEGIN,
+            &statement,
+            &[
+                &token.0,
+                &take.worker,
+                &take.claim_time.as_secs_f64(),
+                &integrations,
+                &quotas,
+                &began,
+                &clamp_i64(take.rows),
+                &clamp_i64(take.bytes),
+                &clamp_i32(take.payload_limit),
+            ],
+        )
+        .await
+        .map_err(|e| store_error(doing, e))?;
+        let mut messages: Vec<(DateTime<Utc>, Taken)> = Vec::with_capacity(rows.len());
+        let mut orphans = Vec::new();
+        for row in &rows {
+            match taken(row, take.payload_limit).map_err(|e| store_error(doing, e))? {
+                TakenRow::Orphan(seq) => orphans.push(seq),
+                TakenRow::Message(message, due) => messages.push((due, *message)),
+            }
+        }
+        let mut lowest_due: HashMap<String, DateTime<Utc>> = HashMap::new();
+        for (due, taken) in &messages {
+            match lowest_due.get_mut(&taken.message.integration) {
+                Some(lowest) => *lowest = (*lowest).min(*due),
+                None => {
+                    lowest_due.insert(taken.message.integration.clone(), *due);
+                }
+            }
+        }
+        self.marks.note(take.quotas, &began, &lowest_due);
+        forget(&client, &orphans).await?;
+        if rows.is_empty() {
+            let from_start = is_from_start(&began);
+            return Ok(if from_start { Found::Nothing } else { Found::NothingAboveMark });
+        }
+        if messages.is_empty() {
+            return Ok(Found::OnlyOrphans);
+        }
+        messages.sort_unstable_by_key(|(due, taken)| (*due, taken.message.seq));
+        let messages = messages.into_iter().map(|(_, taken)| taken).collect();
+        Ok(Found::Batch(Batch { token, messages }))
+    }
+}
+
+async fn forget(client: &Client, orphans: &[i64]) -> StoreResult<()> {
+    if orphans.is_empty() {
+        return Ok(());
+    }
+    client
+        .execute(FORGET_ORPHANS, &[&orphans])
+        .await
+        .map_err(|e| store_error("removing deliveries whose message is gone", e))?;
+    tracing::info!(orphans = orphans.len(), "removed deliveries whose message was deleted");
+    Ok(())
+}
+
+fn integrations(quotas: &[Quota]) -> Vec<&str> {
+    quotas.iter().map(|quota| quota.integration.as_str()).collect()
+}
+
+fn clamp_i32(n: usize) -> i32 {
+    i32::try_from(n).unwrap_or(i32::MAX)
+}
+
+fn clamp_i64(n: usize) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}

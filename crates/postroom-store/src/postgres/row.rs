@@ -1,0 +1,83 @@
+//! Rows as messages.
+
+use chrono::{DateTime, Utc};
+use postroom_core::{ContentFault, Message, RawJson, Record, Taken};
+use tokio_postgres::{Error, Row};
+
+/// The message columns in the order every statement selects them, beginning at `first`.
+pub(super) fn message(row: &Row, seq: i64, first: usize) -> Result<Message, Error> {
+    let payload: Option<&str> = row.try_get(first + 5)?;
+    Ok(Message {
+        id: row.try_get(first)?,
+        seq,
+        event_id: row.try_get(first + 1)?,
+        stream_id: row.try_get(first + 2)?,
+        integration: row.try_get(first + 3)?,
+        event_type: row.try_get(first + 4)?,
+        payload: RawJson::trusted(payload.unwrap_or("null")),
+        headers: row.try_get::<_, Option<&str>>(first + 6)?.map(RawJson::trusted),
+        tenant_id: row.try_get(first + 7)?,
+        user_id: row.try_get(first + 8)?,
+        correlation_id: row.try_get(first + 9)?,
+        causation_id: row.try_get(first + 10)?,
+        source: row.try_get(first + 11)?,
+        ordering_key: row.try_get(first + 12)?,
+        schema_version: row.try_get(first + 13)?,
+        copy: row.try_get(first + 14)?,
+        occurred_at: row.try_get(first + 15)?,
+        due_at: row.try_get(first + 16)?,
+        attempts: counter(row, first + 17)?,
+        max_attempts: counter(row, first + 18)?,
+        created_at: row.try_get(first + 19)?,
+    })
+}
+
+/// A count that a CHECK keeps from being negative.
+fn counter(row: &Row, index: usize) -> Result<u32, Error> {
+    Ok(u32::try_from(row.try_get::<_, i32>(index)?).unwrap_or(0))
+}
+
+/// One row of `take.sql`: a taken message with its delivery's due time, or the `seq` of a
+/// delivery whose message is gone.
+pub(super) enum TakenRow {
+    Message(Box<Taken>, DateTime<Utc>),
+    Orphan(i64),
+}
+
+pub(super) fn taken(row: &Row, payload_limit: usize) -> Result<TakenRow, Error> {
+    const FIRST: usize = 3;
+    let seq: i64 = row.try_get(0)?;
+    if row.try_get::<_, Option<uuid::Uuid>>(FIRST)?.is_none() {
+        return Ok(TakenRow::Orphan(seq));
+    }
+    let message = message(row, seq, FIRST)?;
+    let unread = row.try_get::<_, Option<&str>>(FIRST + 5)?.is_none();
+    let fault = if unread || message.payload.len() > payload_limit {
+        Some(ContentFault::TooLarge { limit: payload_limit })
+    } else if message.headers.as_ref().is_some_and(|headers| !headers.is_object()) {
+        Some(ContentFault::HeadersNoObject)
+    } else {
+        None
+    };
+    let rescues = counter(row, 1)?;
+    Ok(TakenRow::Message(Box::new(Taken { message, rescues, fault }), row.try_get(2)?))
+}
+
+/// What [`record`] reads, in order.
+pub(super) const RECORD_COLUMNS: &str = "seq, id, source_event_id, source_stream_id, \
+    integration_type, event_type, payload::text, headers::text, tenant_id, user_id, \
+    correlation_id, causation_id, source, ordering_key, schema_version, copy, occurred_at, \
+    due_at, attempts, max_attempts, created_at, \
+    status, locked_at, locked_by, updated_at, sent_at, last_error";
+
+pub(super) fn record(row: &Row) -> Result<Record, Error> {
+    Ok(Record {
+        message: message(row, row.try_get(0)?, 1)?,
+        status: row.try_get(21)?,
+        locked_at: row.try_get(22)?,
+        locked_by: row.try_get(23)?,
+        updated_at: row.try_get(24)?,
+        sent_at: row.try_get(25)?,
+        last_error: row.try_get(26)?,
+    })
+}

@@ -1,0 +1,234 @@
+//! Recording what became of a batch.
+
+use super::error::store_error;
+use super::statements;
+use super::transaction::{BEGIN, COMMIT, JOIN_BY_HASH, in_order};
+use deadpool_postgres::{Object, Transaction};
+use futures_util::FutureExt;
+use postroom_core::{
+    Fate, Settled, Settlement, StoreError, StoreErrorKind, StoreResult, clip_error,
+};
+use std::collections::HashSet;
+use tokio_postgres::{Error, Statement};
+use uuid::Uuid;
+
+const SENT_DELETE: &str = include_str!("sql/settle_sent_delete.sql");
+const FAILED: &str = include_str!("sql/settle_failed.sql");
+const RELEASED: &str = include_str!("sql/settle_released.sql");
+const FORGET_CLAIM: &str = "DELETE FROM core_outbox.claim WHERE token = $1";
+const ALREADY: &str = include_str!("sql/already_settled.sql");
+
+const DOING: &str = "recording outcomes";
+
+/// One settlement as arrays, the shape the statements take.
+#[derive(Default)]
+struct Columns {
+    token: Uuid,
+    finished: bool,
+    sent: Vec<i64>,
+    released: Vec<i64>,
+    failed: Vec<i64>,
+    delays: Vec<f64>,
+    errors: Vec<String>,
+    dead: Vec<bool>,
+    attempts: Vec<i32>,
+}
+
+impl Columns {
+    fn of(settlement: &Settlement) -> Self {
+        let mut columns =
+            Self { token: settlement.token.0, finished: settlement.finished, ..Self::default() };
+        for verdict in &settlement.verdicts {
+            match &verdict.fate {
+                Fate::Sent => columns.sent.push(verdict.seq),
+                Fate::Released => columns.released.push(verdict.seq),
+                Fate::Failed { delay, error } => {
+                    columns.fail(verdict.seq, delay.as_secs_f64(), error, false, 1);
+                }
+                Fate::Dead { error, attempted, .. } => {
+                    columns.fail(verdict.seq, 0.0, error, true, i32::from(*attempted));
+                }
+            }
+        }
+        columns
+    }
+
+    fn fail(&mut self, seq: i64, delay: f64, error: &str, dead: bool, attempts: i32) {
+        self.failed.push(seq);
+        self.delays.push(delay);
+        self.errors.push(clip_error(error));
+        self.dead.push(dead);
+        self.attempts.push(attempts);
+    }
+}
+
+struct Statements {
+    sent: Statement,
+    failed: Statement,
+    released: Statement,
+    forget_claim: Statement,
+}
+
+impl Statements {
+    async fn prepare(client: &Object, keep_sent: bool) -> Result<Self, Error> {
+        let sent = if keep_sent { statements::SETTLE_SENT } else { SENT_DELETE };
+        Ok(Self {
+            sent: client.prepare_cached(sent).await?,
+            failed: client.prepare_cached(FAILED).await?,
+            released: client.prepare_cached(RELEASED).await?,
+            forget_claim: client.prepare_cached(FORGET_CLAIM).await?,
+        })
+    }
+}
+
+pub(super) async fn settle(
+    client: &mut Object,
+    settlements: &[Settlement],
+    keep_sent: bool,
+) -> StoreResult<Settled> {
+    let statements =
+        Statements::prepare(client, keep_sent).await.map_err(|e| store_error(DOING, e))?;
+    let columns: Vec<Columns> = settlements.iter().map(Columns::of).collect();
+    let changed = if announces(settlements) {
+        announcing(client, &statements, settlements, &columns).await?
+    } else {
+        pipelined(client, &statements, &columns).await.map_err(|e| store_error(DOING, e))?
+    };
+    late(client, settlements, &changed).await
+}
+
+fn announces(settlements: &[Settlement]) -> bool {
+    settlements
+        .iter()
+        .flat_map(|settlement| &settlement.verdicts)
+        .any(|verdict| matches!(&verdict.fate, Fate::Dead { announcement: Some(_), .. }))
+}
+
+/// All statements in one transaction and one round trip.
+async fn pipelined(
+    client: &Object,
+    statements: &Statements,
+    columns: &[Columns],
+) -> Result<HashSet<i64>, Error> {
+    let nothing = |()| Vec::new();
+    let mut steps = vec![async { client.batch_execute(BEGIN).await.map(nothing) }.boxed()];
+    for c in columns {
+        // The claim first: rescue locks in the same order.
+        if c.finished {
+            steps.push(async { client.query(&statements.forget_claim, &[&c.token]).await }.boxed());
+        }
+        if !c.sent.is_empty() {
+            steps
+                .push(async { client.query(&statements.sent, &[&c.token, &c.sent]).await }.boxed());
+        }
+        if !c.released.is_empty() {
+            steps.push(
+                async { client.query(&statements.released, &[&c.token, &c.released]).await }
+                    .boxed(),
+            );
+        }
+    }
+    if columns.iter().any(|c| !c.failed.is_empty()) {
+        steps.push(async { client.batch_execute(JOIN_BY_HASH).await.map(nothing) }.boxed());
+    }
+    for c in columns.iter().filter(|c| !c.failed.is_empty()) {
+        let fail = async {
+            client
+                .query(
+                    &statements.failed,
+                    &[&c.token, &c.failed, &c.delays, &c.errors, &c.dead, &c.attempts],
+                )
+                .await
+        };
+        steps.push(fail.boxed());
+    }
+    steps.push(async { client.batch_execute(COMMIT).await.map(nothing) }.boxed());
+    let mut changed = HashSet::new();
+    for answer in in_order(steps).await {
+        for row in answer? {
+            changed.insert(row.try_get::<_, i64>(0)?);
+        }
+    }
+    Ok(changed)
+}
+
+/// The same, statement by statement: what died is known before its announcement is written.
+async fn announcing(
+    client: &mut Object,
+    statements: &Statements,
+    settlements: &[Settlement],
+    columns: &[Columns],
+) -> StoreResult<HashSet<i64>> {
+    let mut tx = client.transaction().await.map_err(|e| store_error(DOING, e))?;
+    let changed = apply(&tx, statements, columns).await.map_err(|e| store_error(DOING, e))?;
+    for verdict in settlements.iter().flat_map(|settlement| &settlement.verdicts) {
+        if let Fate::Dead { announcement: Some(announcement), .. } = &verdict.fate
+            && changed.contains(&verdict.seq)
+        {
+            postroom::enqueue(&mut *tx, (**announcement).clone()).await.map_err(enqueue_error)?;
+        }
+    }
+    tx.commit().await.map_err(|e| store_error(DOING, e))?;
+    Ok(changed)
+}
+
+async fn apply(
+    tx: &Transaction<'_>,
+    statements: &Statements,
+    columns: &[Columns],
+) -> Result<HashSet<i64>, Error> {
+    let mut rows = Vec::new();
+    tx.batch_execute(JOIN_BY_HASH).await?;
+    for c in columns {
+        if c.finished {
+            tx.execute(&statements.forget_claim, &[&c.token]).await?;
+        }
+        rows.extend(tx.query(&statements.sent, &[&c.token, &c.sent]).await?);
+        rows.extend(
+            tx.query(
+                &statements.failed,
+                &[&c.token, &c.failed, &c.delays, &c.errors, &c.dead, &c.attempts],
+            )
+            .await?,
+        );
+        rows.extend(tx.query(&statements.released, &[&c.token, &c.released]).await?);
+    }
+    rows.iter().map(|row| row.try_get(0)).collect()
+}
+
+/// Verdicts that changed nothing are late, unless the same settlement was applied before: then
+/// its commit had an unknown outcome, and this was the repetition.
+async fn late(
+    client: &Object,
+    settlements: &[Settlement],
+    changed: &HashSet<i64>,
+) -> StoreResult<Settled> {
+    let mut late = Vec::new();
+    for settlement in settlements {
+        let missing: Vec<_> =
+            settlement.verdicts.iter().filter(|verdict| !changed.contains(&verdict.seq)).collect();
+        if missing.is_empty() {
+            continue;
+        }
+        let ids: Vec<Uuid> = missing.iter().map(|verdict| verdict.id).collect();
+        let rows = client
+            .query(ALREADY, &[&settlement.token.0, &ids])
+            .await
+            .map_err(|e| store_error(DOING, e))?;
+        let already: HashSet<i64> = rows.iter().filter_map(|row| row.try_get(0).ok()).collect();
+        late.extend(missing.iter().map(|verdict| verdict.seq).filter(|seq| !already.contains(seq)));
+    }
+    Ok(Settled { late })
+}
+
+pub(super) fn enqueue_error(error: postroom::EnqueueError) -> StoreError {
+    match error {
+        postroom::EnqueueError::Database(source) => {
+            match source.downcast::<tokio_postgres::Error>() {
+                Ok(error) => store_error("enqueueing", *error),
+                Err(source) => StoreError::new(StoreErrorKind::Refused, "enqueueing", source),
+            }
+        }
+        refused => StoreError::plain(StoreErrorKind::Refused, refused.to_string()),
+    }
+}

@@ -1,0 +1,10 @@
+-- $1 age in seconds, $2 rows at most. The BRIN index on created_at bounds the scan.
+DELETE FROM core_outbox.integration_outbox
+WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM core_outbox.integration_outbox
+    WHERE created_at < now() - make_interval(secs => $1)
+      AND status = 'SENT'
+      AND sent_at < now() - make_interval(secs => $1)
+    LIMIT $2
+    FOR UPDATE SKIP LOCKED
+))

@@ -1,0 +1,30 @@
+-- Frees what expired claims hold. Lock order: claim, delivery, message.
+-- $1 claims at most, $2 a fresh token for the attempts counted here. Runs under JOIN_BY_HASH of
+-- `transaction.rs`; the arrays beside the joins bound what is read.
+WITH expired AS (
+    DELETE FROM core_outbox.claim
+    WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM core_outbox.claim
+        WHERE until < now()
+        LIMIT $1
+        FOR UPDATE SKIP LOCKED
+    ))
+    RETURNING token, worker, alone
+),
+freed AS (
+    UPDATE core_outbox.delivery d
+    SET claim = NULL, rescues = d.rescues + 1, failed = d.failed OR e.alone
+    FROM expired e
+    WHERE d.claim = e.token AND d.claim = ANY (ARRAY(SELECT token FROM expired))
+    RETURNING d.seq, d.message_id, e.alone, e.worker
+),
+counted AS (
+    UPDATE core_outbox.integration_outbox m
+    SET attempts = m.attempts + 1, status = 'FAILED', updated_at = now(), settled = $2,
+        last_error = 'lost with its relay: the claim of ' || freed.worker
+                     || ' expired while it handled this message alone'
+    FROM freed
+    WHERE m.id = freed.message_id AND freed.alone
+      AND m.id = ANY (ARRAY(SELECT message_id FROM freed WHERE alone))
+)
+SELECT count(*) FROM freed

@@ -1,0 +1,13 @@
+-- $1 token, $2 seqs. What the delete does not return was lost to another relay.
+WITH gone AS (
+    DELETE FROM core_outbox.delivery
+    WHERE seq = ANY ($2) AND claim = $1
+    RETURNING seq, message_id
+),
+marked AS (
+    UPDATE core_outbox.integration_outbox
+    SET status = 'SENT', sent_at = now(), updated_at = now(), settled = $1
+    -- An array and not a join: one look-up by key per message under every plan.
+    WHERE id = ANY (ARRAY(SELECT message_id FROM gone))
+)
+SELECT seq FROM gone

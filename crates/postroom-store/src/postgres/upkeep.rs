@@ -1,0 +1,73 @@
+//! Rescue, pruning, counting, reconciling.
+
+use super::PgStore;
+use super::error::store_error;
+use super::transaction::{BEGIN, JOIN_BY_HASH, transact};
+use async_trait::async_trait;
+use postroom_core::{Backlog, LaneBacklog, StoreResult, Token, Upkeep};
+use std::time::Duration;
+use tokio_postgres::{Error, Row};
+
+const RESCUE: &str = include_str!("sql/rescue.sql");
+const PRUNE: &str = include_str!("sql/prune.sql");
+const BACKLOG: &str = include_str!("sql/backlog.sql");
+const RECONCILE: &str = include_str!("sql/reconcile.sql");
+
+#[async_trait]
+impl Upkeep for PgStore {
+    async fn rescue(&self, limit: usize) -> StoreResult<u64> {
+        let doing = "rescuing expired claims";
+        let client = self.connection().await?;
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let statement = client.prepare_cached(RESCUE).await.map_err(|e| store_error(doing, e))?;
+        let begin = format!("{BEGIN}; {JOIN_BY_HASH}");
+        let rows = transact(&client, &begin, &statement, &[&limit, &Token::random().0])
+            .await
+            .map_err(|e| store_error(doing, e))?;
+        rows.first().map_or(Ok(0), |row| count(row, 0)).map_err(|e| store_error(doing, e))
+    }
+
+    async fn prune(&self, older_than: Duration, limit: usize) -> StoreResult<u64> {
+        let client = self.connection().await?;
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        client
+            .execute(PRUNE, &[&older_than.as_secs_f64(), &limit])
+            .await
+            .map_err(|e| store_error("pruning", e))
+    }
+
+    async fn backlog(&self) -> StoreResult<Backlog> {
+        let doing = "counting the backlog";
+        let client = self.connection().await?;
+        let rows = client.query(BACKLOG, &[]).await.map_err(|e| store_error(doing, e))?;
+        let lanes = rows.iter().map(lane).collect::<Result<_, _>>();
+        Ok(Backlog { lanes: lanes.map_err(|e| store_error(doing, e))? })
+    }
+
+    async fn ready(&self) -> StoreResult<()> {
+        let client = self.connection().await?;
+        super::migrate::check_version(&client).await
+    }
+
+    async fn reconcile(&self) -> StoreResult<u64> {
+        let client = self.connection().await?;
+        let row =
+            client.query_one(RECONCILE, &[]).await.map_err(|e| store_error("reconciling", e))?;
+        count(&row, 0).map_err(|e| store_error("reconciling", e))
+    }
+}
+
+fn lane(row: &Row) -> Result<LaneBacklog, Error> {
+    Ok(LaneBacklog {
+        integration: row.try_get(0)?,
+        pending: count(row, 1)?,
+        claimed: count(row, 2)?,
+        failed: count(row, 3)?,
+        dead: count(row, 4)?,
+        lag_ms: row.try_get::<_, Option<i64>>(5)?.map_or(0, |ms| u64::try_from(ms).unwrap_or(0)),
+    })
+}
+
+fn count(row: &Row, index: usize) -> Result<u64, Error> {
+    Ok(u64::try_from(row.try_get::<_, i64>(index)?).unwrap_or(0))
+}

@@ -1,0 +1,121 @@
+//! The outbox message by message, for code that works one at a time.
+//!
+//! Each call is made by the worker that claimed the message, and finds its token by it; the late
+//! word of a worker that has lost its claim changes nothing and is an error.
+
+use chrono::{DateTime, Utc};
+use postroom_core::{
+    Batch, Enqueued, Fate, Limits, Message, NewMessage, Quota, Settlement, Store, StoreError,
+    StoreErrorKind, StoreResult, Take, Verdict,
+};
+use std::time::Duration;
+use uuid::Uuid;
+
+/// Single-message calls over a store.
+#[derive(Clone, Copy)]
+pub struct Repository<'a> {
+    store: &'a dyn Store,
+    claim_time: Duration,
+}
+
+impl<'a> Repository<'a> {
+    /// A repository whose claims last `claim_time`.
+    #[must_use]
+    pub fn new(store: &'a dyn Store, claim_time: Duration) -> Self {
+        Self { store, claim_time }
+    }
+
+    /// Enqueues a message in a transaction of its own.
+    ///
+    /// # Errors
+    /// When the message is refused or the database is away.
+    pub async fn enqueue(&self, message: &NewMessage) -> StoreResult<Enqueued> {
+        self.store.enqueue(message).await
+    }
+
+    /// Claims up to `limit` due messages of any integration for `worker`, by due time within
+    /// each. Rescued messages come one per integration, as everywhere.
+    ///
+    /// # Errors
+    /// When the database is away.
+    pub async fn claim_due_batch(&self, worker: &str, limit: usize) -> StoreResult<Vec<Message>> {
+        let quotas: Vec<Quota> = self
+            .store
+            .integrations()
+            .await?
+            .into_iter()
+            .map(|integration| Quota { integration, rows: limit })
+            .collect();
+        let take = Take {
+            worker,
+            quotas: &quotas,
+            rows: limit,
+            bytes: usize::MAX,
+            payload_limit: Limits::default().payload_bytes,
+            claim_time: self.claim_time,
+        };
+        let batch = self.store.take(&take).await?;
+        let mut batches: Vec<Batch> = batch.into_iter().collect();
+        if batches.iter().map(|batch| batch.messages.len()).sum::<usize>() < limit {
+            batches.extend(self.store.take_rescued(&take).await?);
+        }
+        let taken = batches.into_iter().flat_map(|batch| batch.messages);
+        Ok(taken.map(|taken| taken.message).collect())
+    }
+
+    /// Records that the message was acknowledged.
+    ///
+    /// # Errors
+    /// When `worker` does not hold it, or the database is away.
+    pub async fn mark_sent(&self, worker: &str, id: Uuid) -> StoreResult<()> {
+        self.settle(worker, id, Fate::Sent).await
+    }
+
+    /// Records a failed attempt; the message is due again at `next_due_at`.
+    ///
+    /// # Errors
+    /// When `worker` does not hold it, or the database is away.
+    pub async fn mark_failed(
+        &self,
+        worker: &str,
+        id: Uuid,
+        error: &str,
+        next_due_at: DateTime<Utc>,
+    ) -> StoreResult<()> {
+        // By the database's clock, since that is what the due time is compared with.
+        let delay = (next_due_at - self.store.now().await?).to_std().unwrap_or_default();
+        self.settle(worker, id, Fate::Failed { delay, error: error.to_owned() }).await
+    }
+
+    /// Records that the message will not be tried again.
+    ///
+    /// # Errors
+    /// When `worker` does not hold it, or the database is away.
+    pub async fn dead_letter(&self, worker: &str, id: Uuid, error: &str) -> StoreResult<()> {
+        let fate = Fate::Dead { error: error.to_owned(), attempted: true, announcement: None };
+        self.settle(worker, id, fate).await
+    }
+
+    /// Gives the message back, untouched.
+    ///
+    /// # Errors
+    /// When `worker` does not hold it, or the database is away.
+    pub async fn release(&self, worker: &str, id: Uuid) -> StoreResult<()> {
+        self.settle(worker, id, Fate::Released).await
+    }
+
+    async fn settle(&self, worker: &str, id: Uuid, fate: Fate) -> StoreResult<()> {
+        let not_held = || {
+            StoreError::plain(
+                StoreErrorKind::Refused,
+                format!("{worker} holds no claim on message {id}: it expired, or was settled"),
+            )
+        };
+        let (token, seq) = self.store.claim_of(worker, id).await?.ok_or_else(not_held)?;
+        // The rest of the batch may still be held: the rescuer removes the claim in the end.
+        let settlement =
+            Settlement { token, verdicts: vec![Verdict { seq, id, fate }], finished: false };
+        let settled = self.store.settle(&[settlement]).await?;
+        if settled.late.is_empty() { Ok(()) } else { Err(not_held()) }
+    }
+}

@@ -1,0 +1,96 @@
+//! Enqueueing and looking, for tools and tests.
+
+use super::error::{enqueue_error, store_error};
+use super::row::{record, text, token};
+use super::time::{moment, now_ms};
+use super::upkeep::count;
+use super::{SqliteStore, statements};
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use postroom_core::{
+    Admin, Enqueued, Filter, NewMessage, Record, Status, StatusCounts, StoreResult, Token,
+};
+use sqlx::{Error, Row as _};
+use uuid::Uuid;
+
+#[async_trait]
+impl Admin for SqliteStore {
+    async fn enqueue(&self, message: &NewMessage) -> StoreResult<Enqueued> {
+        let mut tx = self.begin("enqueueing").await?;
+        let enqueued = postroom::enqueue(&mut tx, message.clone()).await.map_err(enqueue_error)?;
+        tx.commit().await.map_err(|e| store_error("enqueueing", e))?;
+        Ok(enqueued)
+    }
+
+    async fn find(&self, id: Uuid) -> StoreResult<Option<Record>> {
+        let doing = "looking for a message";
+        let row = sqlx::query(statements::FIND)
+            .bind(id.to_string())
+            .fetch_optional(&self.readers)
+            .await
+            .map_err(|e| store_error(doing, e))?;
+        row.map(|row| record(&row)).transpose().map_err(|e| store_error(doing, e))
+    }
+
+    async fn list(&self, filter: &Filter) -> StoreResult<Vec<Record>> {
+        let doing = "listing messages";
+        let statement = match filter.status {
+            None | Some(Status::Sent) => statements::LIST,
+            Some(Status::Pending | Status::Claimed | Status::Failed | Status::Dead) => {
+                statements::LIST_OPEN
+            }
+        };
+        let rows = sqlx::query(statement)
+            .bind(filter.status.map(Status::as_str))
+            .bind(&filter.integration)
+            .bind(filter.before.unwrap_or(i64::MAX))
+            .bind(i64::try_from(filter.limit).unwrap_or(i64::MAX))
+            .fetch_all(&self.readers)
+            .await
+            .map_err(|e| store_error(doing, e))?;
+        rows.iter().map(record).collect::<Result<_, _>>().map_err(|e| store_error(doing, e))
+    }
+
+    async fn status_counts(&self) -> StoreResult<StatusCounts> {
+        let doing = "counting messages by status";
+        let rows = sqlx::query(statements::STATUS_COUNTS)
+            .fetch_all(&self.readers)
+            .await
+            .map_err(|e| store_error(doing, e))?;
+        let counts = rows
+            .iter()
+            .map(|row| Ok((text(row, 0)?, count(row, 1)?)))
+            .collect::<Result<_, Error>>()
+            .map_err(|e| store_error(doing, e))?;
+        Ok(StatusCounts { counts })
+    }
+
+    async fn integrations(&self) -> StoreResult<Vec<String>> {
+        let doing = "listing integrations";
+        let rows = sqlx::query(statements::INTEGRATIONS)
+            .fetch_all(&self.readers)
+            .await
+            .map_err(|e| store_error(doing, e))?;
+        rows.iter()
+            .map(|row| text(row, 0))
+            .collect::<Result<_, _>>()
+            .map_err(|e| store_error(doing, e))
+    }
+
+    async fn claim_of(&self, worker: &str, id: Uuid) -> StoreResult<Option<(Token, i64)>> {
+        let doing = "looking for a claim";
+        let row = sqlx::query(statements::CLAIM_OF)
+            .bind(worker)
+            .bind(id.to_string())
+            .fetch_optional(&self.readers)
+            .await
+            .map_err(|e| store_error(doing, e))?;
+        row.map(|row| Ok::<_, Error>((token(&row, 0)?, row.try_get(1)?)))
+            .transpose()
+            .map_err(|e| store_error(doing, e))
+    }
+
+    async fn now(&self) -> StoreResult<DateTime<Utc>> {
+        Ok(moment(now_ms()))
+    }
+}

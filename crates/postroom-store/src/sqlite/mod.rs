@@ -1,0 +1,75 @@
+//! The outbox on SQLite.
+//!
+//! SQLite has one writer at a time, so the store writes on one connection, in transactions that
+//! take the write lock at once and hold it for a few statements; it never sends anything while
+//! it holds the lock. Everything that only looks uses connections of its own, and an idle relay
+//! only looks.
+
+mod admin;
+mod claims;
+mod connect;
+mod error;
+mod migrate;
+#[cfg(test)]
+mod plan_tests;
+mod row;
+mod settle;
+mod statements;
+mod statistics;
+mod time;
+mod upkeep;
+mod wake;
+
+pub use migrate::{MIGRATIONS, migrate};
+
+use crate::OpenOptions;
+use error::store_error;
+use postroom_core::StoreResult;
+use sqlx::sqlite::SqlitePool;
+use sqlx::{Sqlite, Transaction};
+use std::path::{Path, PathBuf};
+
+/// The outbox in a SQLite file.
+#[derive(Debug)]
+pub struct SqliteStore {
+    writer: SqlitePool,
+    readers: SqlitePool,
+    path: PathBuf,
+    keep_sent: bool,
+    notify: bool,
+}
+
+impl SqliteStore {
+    /// Opens the file, and makes an empty one where there is none. The file is switched to
+    /// write-ahead logging, so that readers and the writer do not wait for each other.
+    ///
+    /// # Errors
+    /// When the folder does not exist, or the file cannot be opened.
+    pub async fn open(path: &Path, options: &OpenOptions) -> StoreResult<Self> {
+        let writer = connect::pool(connect::writing(path)?, 1, path).await?;
+        forget_statistics(&writer).await;
+        let readers = u32::try_from(options.connections.max(1)).unwrap_or(u32::MAX);
+        let readers = connect::pool(connect::reading(path)?, readers, path).await?;
+        Ok(Self {
+            writer,
+            readers,
+            path: path.to_owned(),
+            keep_sent: options.keep_sent,
+            notify: options.notify,
+        })
+    }
+
+    /// Begins a transaction that holds the write lock. A transaction that took it only at its
+    /// first write could fail there, since another writer may have come between.
+    async fn begin(&self, doing: &str) -> StoreResult<Transaction<'static, Sqlite>> {
+        self.writer.begin_with("BEGIN IMMEDIATE").await.map_err(|e| store_error(doing, e))
+    }
+}
+
+/// Best effort: without it the store is right, and may be slow.
+async fn forget_statistics(writer: &SqlitePool) {
+    let forgotten = async { statistics::forget(&mut *writer.acquire().await?).await };
+    if let Err(error) = forgotten.await {
+        tracing::warn!(%error, "SQLite's statistics about the outbox could not be thrown away");
+    }
+}

@@ -1,0 +1,188 @@
+//! Settling: fenced by the token, all of a call in one transaction.
+
+use super::claims::json;
+use super::error::{enqueue_error, store_error};
+use super::time::{later, now_ms, text};
+use super::{SqliteStore, statements};
+use postroom_core::{Fate, Settled, Settlement, StoreResult, Token, Verdict, clip_error};
+use sqlx::{Error, SqliteConnection};
+use std::collections::HashSet;
+use std::time::Duration;
+
+const DOING: &str = "recording outcomes";
+
+pub(super) async fn settle(
+    store: &SqliteStore,
+    settlements: &[Settlement],
+) -> StoreResult<Settled> {
+    let mut settled = Settled::default();
+    if settlements.is_empty() {
+        return Ok(settled);
+    }
+    let mut tx = store.begin(DOING).await?;
+    for settlement in settlements {
+        let changed =
+            apply(&mut tx, settlement, store.keep_sent).await.map_err(|e| store_error(DOING, e))?;
+        for verdict in &settlement.verdicts {
+            if let Fate::Dead { announcement: Some(announcement), .. } = &verdict.fate
+                && changed.contains(&verdict.seq)
+            {
+                let announcement = (**announcement).clone();
+                postroom::enqueue(&mut tx, announcement).await.map_err(enqueue_error)?;
+            }
+        }
+        let late = late(&mut tx, settlement, &changed).await.map_err(|e| store_error(DOING, e))?;
+        settled.late.extend(late);
+    }
+    tx.commit().await.map_err(|e| store_error(DOING, e))?;
+    Ok(settled)
+}
+
+/// Applies one settlement; what it changed, by number.
+async fn apply(
+    tx: &mut SqliteConnection,
+    settlement: &Settlement,
+    keep_sent: bool,
+) -> Result<HashSet<i64>, Error> {
+    let token = settlement.token;
+    let now = now_ms();
+    let mut changed = HashSet::new();
+    let sent = numbers(&settlement.verdicts, |fate| matches!(fate, Fate::Sent));
+    if !sent.is_empty() {
+        changed.extend(mark_sent(tx, token, &sent, now, keep_sent).await?);
+    }
+    let released = numbers(&settlement.verdicts, |fate| matches!(fate, Fate::Released));
+    if !released.is_empty() {
+        changed.extend(carrying(tx, statements::RELEASE, token, &released).await?);
+    }
+    for verdict in &settlement.verdicts {
+        let is_changed = match &verdict.fate {
+            Fate::Failed { delay, error } => {
+                mark_failed(tx, token, verdict.seq, *delay, error, now).await?
+            }
+            Fate::Dead { error, attempted, .. } => {
+                mark_dead(tx, token, verdict.seq, *attempted, error, now).await?
+            }
+            Fate::Sent | Fate::Released => continue,
+        };
+        if is_changed {
+            changed.insert(verdict.seq);
+        }
+    }
+    if settlement.finished {
+        sqlx::query(statements::FORGET_CLAIM).bind(token.0.to_string()).execute(&mut *tx).await?;
+    }
+    Ok(changed)
+}
+
+fn numbers(verdicts: &[Verdict], wanted: impl Fn(&Fate) -> bool) -> Vec<i64> {
+    verdicts.iter().filter(|verdict| wanted(&verdict.fate)).map(|verdict| verdict.seq).collect()
+}
+
+/// Runs a statement on the deliveries that still carry the token; their numbers.
+async fn carrying(
+    tx: &mut SqliteConnection,
+    statement: &'static str,
+    token: Token,
+    seqs: &[i64],
+) -> Result<Vec<i64>, Error> {
+    sqlx::query_scalar(statement)
+        .bind(token.0.to_string())
+        .bind(json(seqs))
+        .fetch_all(&mut *tx)
+        .await
+}
+
+async fn mark_sent(
+    tx: &mut SqliteConnection,
+    token: Token,
+    seqs: &[i64],
+    now: i64,
+    keep_sent: bool,
+) -> Result<Vec<i64>, Error> {
+    let ended = carrying(tx, statements::END_SENT, token, seqs).await?;
+    if keep_sent {
+        sqlx::query(statements::MARK_SENT)
+            .bind(token.0.to_string())
+            .bind(json(&ended))
+            .bind(text(now))
+            .execute(&mut *tx)
+            .await?;
+    } else {
+        sqlx::query(statements::DELETE_MESSAGES).bind(json(&ended)).execute(&mut *tx).await?;
+    }
+    Ok(ended)
+}
+
+async fn mark_failed(
+    tx: &mut SqliteConnection,
+    token: Token,
+    seq: i64,
+    delay: Duration,
+    error: &str,
+    now: i64,
+) -> Result<bool, Error> {
+    let due_at = later(now, delay);
+    let freed = sqlx::query(statements::FREE_FAILED)
+        .bind(token.0.to_string())
+        .bind(seq)
+        .bind(due_at)
+        .execute(&mut *tx)
+        .await?;
+    if freed.rows_affected() == 0 {
+        return Ok(false);
+    }
+    sqlx::query(statements::MARK_FAILED)
+        .bind(token.0.to_string())
+        .bind(seq)
+        .bind(text(due_at))
+        .bind(clip_error(error))
+        .bind(text(now))
+        .execute(&mut *tx)
+        .await?;
+    Ok(true)
+}
+
+async fn mark_dead(
+    tx: &mut SqliteConnection,
+    token: Token,
+    seq: i64,
+    attempted: bool,
+    error: &str,
+    now: i64,
+) -> Result<bool, Error> {
+    let freed = sqlx::query(statements::FREE_DEAD)
+        .bind(token.0.to_string())
+        .bind(seq)
+        .execute(&mut *tx)
+        .await?;
+    if freed.rows_affected() == 0 {
+        return Ok(false);
+    }
+    sqlx::query(statements::MARK_DEAD)
+        .bind(token.0.to_string())
+        .bind(seq)
+        .bind(i64::from(attempted))
+        .bind(clip_error(error))
+        .bind(text(now))
+        .execute(&mut *tx)
+        .await?;
+    Ok(true)
+}
+
+/// Verdicts that changed nothing are late, unless the same settlement was applied before: then
+/// its outcome was unknown, and it is repeated.
+async fn late(
+    tx: &mut SqliteConnection,
+    settlement: &Settlement,
+    changed: &HashSet<i64>,
+) -> Result<Vec<i64>, Error> {
+    let mut unchanged: Vec<i64> = settlement.verdicts.iter().map(|verdict| verdict.seq).collect();
+    unchanged.retain(|seq| !changed.contains(seq));
+    if unchanged.is_empty() {
+        return Ok(unchanged);
+    }
+    let known = carrying(tx, statements::ALREADY_SETTLED, settlement.token, &unchanged).await?;
+    unchanged.retain(|seq| !known.contains(seq));
+    Ok(unchanged)
+}

@@ -1,0 +1,307 @@
+//! Every statement, in one place. Lists of numbers are JSON arrays.
+//!
+//! The indexes are named: with statistics that someone took while there was little to do,
+//! SQLite would read the whole backlog instead.
+
+/// A column that holds a time as text, in milliseconds since 1970. `julianday` reads every
+/// format that a producer may write, zones included.
+macro_rules! ms {
+    ($column:literal) => {
+        concat!("CAST(round((julianday(", $column, ") - 2440587.5) * 86400000.0) AS INTEGER)")
+    };
+}
+
+/// What `row::message` reads, in its order; `$payload` may leave a payload out.
+macro_rules! message_columns {
+    ($payload:literal) => {
+        concat!(
+            "m.seq, m.id, m.source_event_id, m.source_stream_id, m.integration_type, \
+             m.event_type, ",
+            $payload,
+            ", m.headers, m.tenant_id, m.user_id, m.correlation_id, m.causation_id, m.source, \
+             m.ordering_key, m.schema_version, m.copy, ",
+            ms!("m.occurred_at"),
+            ", ",
+            ms!("m.due_at"),
+            ", m.attempts, m.max_attempts, ",
+            ms!("m.created_at")
+        )
+    };
+}
+
+/// What `row::record` reads, in its order.
+macro_rules! record_columns {
+    () => {
+        concat!(
+            message_columns!("m.payload"),
+            ", m.status, ",
+            ms!("m.locked_at"),
+            ", m.locked_by, ",
+            ms!("m.updated_at"),
+            ", ",
+            ms!("m.sent_at"),
+            ", m.last_error"
+        )
+    };
+}
+
+/// Whether anything is due in some lanes. `?1` lanes, `?2` now.
+pub(super) const IS_DUE: &str = "
+    SELECT EXISTS (
+        SELECT 1 FROM json_each(?1) AS lane
+        CROSS JOIN outbox_delivery AS d INDEXED BY outbox_delivery_ready
+            ON d.integration = lane.value
+        WHERE d.claim IS NULL AND NOT d.dead AND d.rescues = 0 AND d.due_at <= ?2
+    )";
+
+/// Whether anything that was rescued is due in some lanes. `?1` lanes, `?2` now.
+pub(super) const IS_RESCUED_DUE: &str = "
+    SELECT EXISTS (
+        SELECT 1 FROM json_each(?1) AS lane
+        CROSS JOIN outbox_delivery AS d INDEXED BY outbox_delivery_rescued
+            ON d.integration = lane.value
+        WHERE d.claim IS NULL AND NOT d.dead AND d.rescues > 0 AND d.due_at <= ?2
+    )";
+
+/// What is due in one lane, with what its content weighs. `?1` lane, `?2` now, `?3` rows.
+pub(super) const DUE: &str = "
+    SELECT d.seq, d.due_at, d.rescues, m.status,
+           coalesce(octet_length(m.payload), 0), coalesce(octet_length(m.headers), 0)
+    FROM outbox_delivery AS d INDEXED BY outbox_delivery_ready
+    LEFT JOIN integration_outbox AS m ON m.seq = d.seq
+    WHERE d.integration = ?1
+      AND d.claim IS NULL AND NOT d.dead AND d.rescues = 0 AND d.due_at <= ?2
+    ORDER BY d.due_at, d.seq LIMIT ?3";
+
+/// The same for what was rescued.
+pub(super) const RESCUED_DUE: &str = "
+    SELECT d.seq, d.due_at, d.rescues, m.status,
+           coalesce(octet_length(m.payload), 0), coalesce(octet_length(m.headers), 0)
+    FROM outbox_delivery AS d INDEXED BY outbox_delivery_rescued
+    LEFT JOIN integration_outbox AS m ON m.seq = d.seq
+    WHERE d.integration = ?1
+      AND d.claim IS NULL AND NOT d.dead AND d.rescues > 0 AND d.due_at <= ?2
+    ORDER BY d.due_at, d.seq LIMIT ?3";
+
+/// Removes deliveries whose message is gone, or is neither open nor dead. `?1` numbers.
+pub(super) const FORGET_CLOSED: &str = "
+    DELETE FROM outbox_delivery
+    WHERE seq IN (SELECT value FROM json_each(?1)) AND claim IS NULL
+      AND NOT EXISTS (
+          SELECT 1 FROM integration_outbox AS m
+          WHERE m.seq = outbox_delivery.seq AND m.status IN ('PENDING', 'FAILED', 'DEAD')
+      )";
+
+/// Follows messages that were marked DEAD while they were claimed. `?1` numbers.
+pub(super) const FOLLOW_DEAD: &str = "
+    UPDATE outbox_delivery SET dead = 1, failed = 0
+    WHERE seq IN (SELECT value FROM json_each(?1)) AND claim IS NULL
+      AND EXISTS (
+          SELECT 1 FROM integration_outbox AS m
+          WHERE m.seq = outbox_delivery.seq AND m.status = 'DEAD'
+      )";
+
+/// `?1` token, `?2` worker, `?3` since, `?4` until, `?5` alone.
+pub(super) const INSERT_CLAIM: &str =
+    "INSERT INTO outbox_claim (token, worker, since, until, alone) VALUES (?1, ?2, ?3, ?4, ?5)";
+
+/// `?1` token, `?2` numbers.
+pub(super) const CLAIM: &str =
+    "UPDATE outbox_delivery SET claim = ?1 WHERE seq IN (SELECT value FROM json_each(?2))";
+
+/// Messages in the order of the numbers. `?1` numbers, `?2` payload limit.
+pub(super) const READ: &str = concat!(
+    "SELECT ",
+    message_columns!("CASE WHEN octet_length(m.payload) <= ?2 THEN m.payload END"),
+    " FROM json_each(?1) AS taken CROSS JOIN integration_outbox AS m ON m.seq = taken.value"
+);
+
+/// `?1` tokens, `?2` until.
+pub(super) const EXTEND: &str = "
+    UPDATE outbox_claim SET until = ?2 WHERE token IN (SELECT value FROM json_each(?1))
+    RETURNING token";
+
+/// What this does not return was lost to another relay. `?1` token, `?2` numbers.
+pub(super) const END_SENT: &str = "
+    DELETE FROM outbox_delivery WHERE seq IN (SELECT value FROM json_each(?2)) AND claim = ?1
+    RETURNING seq";
+
+/// `?1` token, `?2` numbers, `?3` now.
+pub(super) const MARK_SENT: &str = "
+    UPDATE integration_outbox SET status = 'SENT', sent_at = ?3, updated_at = ?3, settled = ?1
+    WHERE seq IN (SELECT value FROM json_each(?2))";
+
+/// `?1` numbers.
+pub(super) const DELETE_MESSAGES: &str =
+    "DELETE FROM integration_outbox WHERE seq IN (SELECT value FROM json_each(?1))";
+
+/// `?1` token, `?2` number, `?3` due.
+pub(super) const FREE_FAILED: &str = "
+    UPDATE outbox_delivery SET claim = NULL, rescues = 0, failed = 1, due_at = ?3
+    WHERE seq = ?2 AND claim = ?1";
+
+/// `?1` token, `?2` number, `?3` due, `?4` error, `?5` now.
+pub(super) const MARK_FAILED: &str = "
+    UPDATE integration_outbox
+    SET status = 'FAILED', attempts = min(attempts + 1, 2147483647), due_at = ?3,
+        last_error = ?4, updated_at = ?5, settled = ?1
+    WHERE seq = ?2";
+
+/// `?1` token, `?2` number.
+pub(super) const FREE_DEAD: &str = "
+    UPDATE outbox_delivery SET claim = NULL, rescues = 0, failed = 0, dead = 1
+    WHERE seq = ?2 AND claim = ?1";
+
+/// `?1` token, `?2` number, `?3` attempts to add, `?4` error, `?5` now.
+pub(super) const MARK_DEAD: &str = "
+    UPDATE integration_outbox
+    SET status = 'DEAD', attempts = min(attempts + ?3, 2147483647),
+        last_error = ?4, updated_at = ?5, settled = ?1
+    WHERE seq = ?2";
+
+/// `?1` token, `?2` numbers.
+pub(super) const RELEASE: &str = "
+    UPDATE outbox_delivery SET claim = NULL
+    WHERE seq IN (SELECT value FROM json_each(?2)) AND claim = ?1
+    RETURNING seq";
+
+/// A claim goes once nothing carries it. `?1` token.
+pub(super) const FORGET_CLAIM: &str = "
+    DELETE FROM outbox_claim
+    WHERE token = ?1 AND NOT EXISTS (SELECT 1 FROM outbox_delivery WHERE claim = ?1)";
+
+/// Which messages carry the word of this token already. `?1` token, `?2` numbers.
+pub(super) const ALREADY_SETTLED: &str = "
+    SELECT seq FROM integration_outbox
+    WHERE seq IN (SELECT value FROM json_each(?2)) AND settled = ?1";
+
+/// `?1` now, `?2` claims.
+pub(super) const EXPIRED: &str =
+    "SELECT token, worker, alone FROM outbox_claim WHERE until < ?1 LIMIT ?2";
+
+/// `?1` token, `?2` alone.
+pub(super) const FREE_RESCUED: &str = "
+    UPDATE outbox_delivery INDEXED BY outbox_delivery_claimed
+    SET claim = NULL, rescues = rescues + 1, failed = max(failed, ?2)
+    WHERE claim = ?1
+    RETURNING seq";
+
+/// `?1` a fresh token, `?2` numbers, `?3` error, `?4` now.
+pub(super) const COUNT_LOST: &str = "
+    UPDATE integration_outbox
+    SET status = 'FAILED', attempts = min(attempts + 1, 2147483647),
+        last_error = ?3, updated_at = ?4, settled = ?1
+    WHERE seq IN (SELECT value FROM json_each(?2))";
+
+/// The index goes by text, which is close; the comparison of times is exact. `?1` before,
+/// `?2` rows.
+pub(super) const PRUNE: &str = "
+    DELETE FROM integration_outbox WHERE seq IN (
+        SELECT seq FROM integration_outbox INDEXED BY outbox_sent
+        WHERE status = 'SENT' AND sent_at < ?1 AND julianday(sent_at) < julianday(?1)
+        ORDER BY sent_at LIMIT ?2
+    )";
+
+/// `?1` now.
+pub(super) const BACKLOG: &str = "
+    SELECT integration,
+           count(*) FILTER (WHERE claim IS NULL AND NOT dead AND NOT failed),
+           count(*) FILTER (WHERE claim IS NOT NULL),
+           count(*) FILTER (WHERE claim IS NULL AND NOT dead AND failed),
+           count(*) FILTER (WHERE claim IS NULL AND dead),
+           max(0, coalesce(?1 - min(due_at) FILTER (WHERE claim IS NULL AND NOT dead), 0))
+    FROM outbox_delivery GROUP BY integration ORDER BY integration";
+
+/// Open messages without a delivery, from a number on. `?1` after, `?2` rows.
+pub(super) const UNFED: &str = "
+    SELECT m.seq FROM integration_outbox AS m
+    WHERE m.seq > ?1 AND m.status IN ('PENDING', 'FAILED', 'DEAD')
+      AND NOT EXISTS (SELECT 1 FROM outbox_delivery AS d WHERE d.seq = m.seq)
+    ORDER BY m.seq LIMIT ?2";
+
+/// What the trigger on INSERT does. `?1` numbers.
+pub(super) const FEED: &str = concat!(
+    "INSERT INTO outbox_delivery (seq, integration, due_at, failed, dead)
+     SELECT m.seq, m.integration_type, ",
+    ms!("m.due_at"),
+    ", m.status = 'FAILED', m.status = 'DEAD'
+     FROM integration_outbox AS m
+     WHERE m.seq IN (SELECT value FROM json_each(?1))
+       AND m.status IN ('PENDING', 'FAILED', 'DEAD')
+     ON CONFLICT DO NOTHING"
+);
+
+/// Deliveries without an open message, from a number on. `?1` after, `?2` rows.
+pub(super) const CLOSED: &str = "
+    SELECT d.seq FROM outbox_delivery AS d
+    WHERE d.seq > ?1 AND d.claim IS NULL
+      AND NOT EXISTS (
+          SELECT 1 FROM integration_outbox AS m
+          WHERE m.seq = d.seq AND m.status IN ('PENDING', 'FAILED', 'DEAD')
+      )
+    ORDER BY d.seq LIMIT ?2";
+
+/// `?1` id.
+pub(super) const FIND: &str =
+    concat!("SELECT ", record_columns!(), " FROM outbox_messages AS m WHERE m.id = ?1");
+
+/// Messages of any status, newest first. `?1` status, `?2` integration, `?3` below, `?4` rows.
+pub(super) const LIST: &str = concat!(
+    "SELECT ",
+    record_columns!(),
+    " FROM outbox_messages AS m
+     WHERE (?1 IS NULL OR m.status = ?1) AND (?2 IS NULL OR m.integration_type = ?2) AND m.seq < ?3
+     ORDER BY m.seq DESC LIMIT ?4"
+);
+
+/// The same for what is not SENT: only messages with a delivery are looked at.
+pub(super) const LIST_OPEN: &str = concat!(
+    "SELECT ",
+    record_columns!(),
+    " FROM outbox_messages AS m
+     WHERE m.status = ?1 AND (?2 IS NULL OR m.integration_type = ?2)
+       AND m.seq IN (
+           SELECT seq FROM outbox_delivery AS d
+           WHERE d.seq < ?3 AND (?2 IS NULL OR d.integration = ?2)
+       )
+     ORDER BY m.seq DESC LIMIT ?4"
+);
+
+/// Counts by status over the whole table.
+pub(super) const STATUS_COUNTS: &str =
+    "SELECT status, count(*) FROM outbox_messages GROUP BY status ORDER BY status";
+
+/// The integrations that have something waiting. A loose index scan over both queues: a look-up
+/// per integration, however large the backlog.
+pub(super) const INTEGRATIONS: &str = "
+    WITH RECURSIVE
+    ready (integration) AS (
+        SELECT min(integration) FROM outbox_delivery
+        WHERE claim IS NULL AND NOT dead AND rescues = 0
+        UNION ALL
+        SELECT (SELECT min(d.integration) FROM outbox_delivery AS d
+                WHERE d.claim IS NULL AND NOT d.dead AND d.rescues = 0
+                  AND d.integration > ready.integration)
+        FROM ready WHERE ready.integration IS NOT NULL
+    ),
+    rescued (integration) AS (
+        SELECT min(integration) FROM outbox_delivery
+        WHERE claim IS NULL AND NOT dead AND rescues > 0
+        UNION ALL
+        SELECT (SELECT min(d.integration) FROM outbox_delivery AS d
+                WHERE d.claim IS NULL AND NOT d.dead AND d.rescues > 0
+                  AND d.integration > rescued.integration)
+        FROM rescued WHERE rescued.integration IS NOT NULL
+    )
+    SELECT integration FROM ready WHERE integration IS NOT NULL
+    UNION
+    SELECT integration FROM rescued WHERE integration IS NOT NULL
+    ORDER BY integration";
+
+/// `?1` worker, `?2` id.
+pub(super) const CLAIM_OF: &str = "
+    SELECT d.claim, d.seq
+    FROM integration_outbox AS m
+    JOIN outbox_delivery AS d ON d.seq = m.seq
+    JOIN outbox_claim AS c ON c.token = d.claim
+    WHERE m.id = ?2 AND c.worker = ?1";

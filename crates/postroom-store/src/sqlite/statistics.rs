@@ -1,0 +1,35 @@
+//! Statistics about a queue mislead: taken while it was nearly empty, they make SQLite read whole
+//! tables where it should look up rows. So those about the outbox's tables are thrown away, and
+//! the planner goes by its defaults, which suit a long queue. Nobody has any unless an
+//! application runs ANALYZE, or `PRAGMA optimize`, on its file.
+
+use sqlx::{Error, SqliteConnection};
+
+const TABLES: &str =
+    "SELECT name FROM sqlite_schema WHERE name IN ('sqlite_stat1', 'sqlite_stat4')";
+const EXIST: &str = "SELECT EXISTS (SELECT 1 FROM sqlite_stat1
+    WHERE tbl IN ('integration_outbox', 'outbox_delivery', 'outbox_claim'))";
+const FORGET_1: &str = "DELETE FROM sqlite_stat1
+    WHERE tbl IN ('integration_outbox', 'outbox_delivery', 'outbox_claim')";
+const FORGET_4: &str = "DELETE FROM sqlite_stat4
+    WHERE tbl IN ('integration_outbox', 'outbox_delivery', 'outbox_claim')";
+/// Reads the statistics again, without taking new ones.
+const RELOAD: &str = "ANALYZE sqlite_schema";
+
+/// Throws away what statistics there are, and makes this connection plan without them.
+pub(super) async fn forget(connection: &mut SqliteConnection) -> Result<(), Error> {
+    let tables: Vec<String> = sqlx::query_scalar(TABLES).fetch_all(&mut *connection).await?;
+    if !tables.iter().any(|name| name == "sqlite_stat1") {
+        return Ok(());
+    }
+    if !sqlx::query_scalar::<_, bool>(EXIST).fetch_one(&mut *connection).await? {
+        return Ok(());
+    }
+    sqlx::query(FORGET_1).execute(&mut *connection).await?;
+    if tables.iter().any(|name| name == "sqlite_stat4") {
+        sqlx::query(FORGET_4).execute(&mut *connection).await?;
+    }
+    sqlx::query(RELOAD).execute(&mut *connection).await?;
+    tracing::info!("threw away SQLite's statistics about the outbox: they mislead its planner");
+    Ok(())
+}

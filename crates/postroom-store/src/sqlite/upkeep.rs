@@ -1,0 +1,141 @@
+//! Rescuing, pruning, counting and mending.
+
+use super::claims::json;
+use super::error::store_error;
+use super::row::text as text_column;
+use super::time::{earlier, now_ms, text};
+use super::{SqliteStore, forget_statistics, migrate, statements};
+use async_trait::async_trait;
+use postroom_core::{Backlog, LaneBacklog, StoreResult, Token, Upkeep};
+use sqlx::sqlite::SqliteRow;
+use sqlx::{Error, Row as _, SqliteConnection};
+use std::time::Duration;
+
+/// How many rows are mended under one write lock.
+const MEND_ROWS: i64 = 5_000;
+
+#[async_trait]
+impl Upkeep for SqliteStore {
+    async fn rescue(&self, limit: usize) -> StoreResult<u64> {
+        let doing = "rescuing expired claims";
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        // Looks before the write lock is taken: mostly there is nothing to rescue.
+        let expired = sqlx::query(statements::EXPIRED)
+            .bind(now_ms())
+            .bind(1)
+            .fetch_optional(&self.readers)
+            .await
+            .map_err(|e| store_error(doing, e))?;
+        if expired.is_none() {
+            return Ok(0);
+        }
+        let mut tx = self.begin(doing).await?;
+        let freed = rescue(&mut tx, limit).await.map_err(|e| store_error(doing, e))?;
+        tx.commit().await.map_err(|e| store_error(doing, e))?;
+        Ok(freed)
+    }
+
+    async fn prune(&self, older_than: Duration, limit: usize) -> StoreResult<u64> {
+        let doing = "pruning";
+        let mut tx = self.begin(doing).await?;
+        let pruned = sqlx::query(statements::PRUNE)
+            .bind(text(earlier(now_ms(), older_than)))
+            .bind(i64::try_from(limit).unwrap_or(i64::MAX))
+            .execute(&mut *tx)
+            .await
+            .map_err(|e| store_error(doing, e))?;
+        tx.commit().await.map_err(|e| store_error(doing, e))?;
+        forget_statistics(&self.writer).await;
+        Ok(pruned.rows_affected())
+    }
+
+    async fn backlog(&self) -> StoreResult<Backlog> {
+        let doing = "counting the backlog";
+        let rows = sqlx::query(statements::BACKLOG)
+            .bind(now_ms())
+            .fetch_all(&self.readers)
+            .await
+            .map_err(|e| store_error(doing, e))?;
+        let lanes = rows.iter().map(lane).collect::<Result<_, _>>();
+        Ok(Backlog { lanes: lanes.map_err(|e| store_error(doing, e))? })
+    }
+
+    async fn ready(&self) -> StoreResult<()> {
+        migrate::check_version(&self.readers).await
+    }
+
+    async fn reconcile(&self) -> StoreResult<u64> {
+        let made = self.mend(statements::UNFED, statements::FEED).await;
+        let made = made.map_err(|e| store_error("reconciling", e))?;
+        let gone = self.mend(statements::CLOSED, statements::FORGET_CLOSED).await;
+        Ok(made + gone.map_err(|e| store_error("reconciling", e))?)
+    }
+}
+
+impl SqliteStore {
+    /// Looks for numbers with `find`, without a lock, and mends them in bounded steps.
+    async fn mend(&self, find: &'static str, mend: &'static str) -> Result<u64, Error> {
+        let mut after = i64::MIN;
+        let mut mended = 0;
+        loop {
+            let found: Vec<i64> = sqlx::query_scalar(find)
+                .bind(after)
+                .bind(MEND_ROWS)
+                .fetch_all(&self.readers)
+                .await?;
+            let Some(last) = found.last() else { return Ok(mended) };
+            after = *last;
+            let mut tx = self.writer.begin_with("BEGIN IMMEDIATE").await?;
+            let done = sqlx::query(mend).bind(json(&found)).execute(&mut *tx).await?;
+            tx.commit().await?;
+            mended += done.rows_affected();
+        }
+    }
+}
+
+async fn rescue(tx: &mut SqliteConnection, limit: i64) -> Result<u64, Error> {
+    let now = now_ms();
+    let expired =
+        sqlx::query(statements::EXPIRED).bind(now).bind(limit).fetch_all(&mut *tx).await?;
+    let mut count = 0;
+    for claim in &expired {
+        let token = text_column(claim, 0)?;
+        let alone: bool = claim.try_get(2)?;
+        let freed: Vec<i64> = sqlx::query_scalar(statements::FREE_RESCUED)
+            .bind(&token)
+            .bind(alone)
+            .fetch_all(&mut *tx)
+            .await?;
+        if alone {
+            let worker = text_column(claim, 1)?;
+            sqlx::query(statements::COUNT_LOST)
+                .bind(Token::random().0.to_string())
+                .bind(json(&freed))
+                .bind(format!(
+                    "lost with its relay: the claim of {worker} expired while it handled this \
+                     message alone"
+                ))
+                .bind(text(now))
+                .execute(&mut *tx)
+                .await?;
+        }
+        sqlx::query(statements::FORGET_CLAIM).bind(&token).execute(&mut *tx).await?;
+        count += freed.len() as u64;
+    }
+    Ok(count)
+}
+
+fn lane(row: &SqliteRow) -> Result<LaneBacklog, Error> {
+    Ok(LaneBacklog {
+        integration: text_column(row, 0)?,
+        pending: count(row, 1)?,
+        claimed: count(row, 2)?,
+        failed: count(row, 3)?,
+        dead: count(row, 4)?,
+        lag_ms: count(row, 5)?,
+    })
+}
+
+pub(super) fn count(row: &SqliteRow, index: usize) -> Result<u64, Error> {
+    Ok(u64::try_from(row.try_get::<i64, _>(index)?).unwrap_or(0))
+}

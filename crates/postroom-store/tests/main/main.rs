@@ -1,0 +1,7 @@
+//! The stores against the contract that they share, and what each has of its own.
+
+mod memory;
+mod postgres;
+mod repository;
+mod sqlite;
+mod sqlite_file;

@@ -1,0 +1,71 @@
+//! The contract on the store in memory.
+
+use chrono::{DateTime, Utc};
+use postroom_core::{NewMessage, Store, SystemClock};
+use postroom_store::memory::MemoryStore;
+use postroom_testkit::contract::{Commit, Harness, PlainRow};
+use std::sync::Arc;
+use std::time::Duration;
+use uuid::Uuid;
+
+pub(crate) struct Memory(MemoryStore);
+
+pub(crate) async fn start() -> Memory {
+    Memory(MemoryStore::new(Arc::new(SystemClock)))
+}
+
+impl Harness for Memory {
+    fn name(&self) -> &'static str {
+        "memory"
+    }
+
+    async fn store(&self) -> Arc<dyn Store> {
+        Arc::new(self.0.clone())
+    }
+
+    async fn store_without_history(&self) -> Arc<dyn Store> {
+        Arc::new(self.0.clone().keep_sent(false))
+    }
+
+    async fn insert(&self, row: &PlainRow) -> Result<Uuid, String> {
+        self.0.by_hand().insert(&row.columns()).map_err(|error| error.to_string())
+    }
+
+    async fn set_status(&self, id: Uuid, status: &str) -> Result<(), String> {
+        self.0.by_hand().set_status(id, status).map_err(|error| error.to_string())
+    }
+
+    async fn set_due_at(&self, id: Uuid, due_at: DateTime<Utc>) {
+        self.0.by_hand().set_due_at(id, due_at);
+    }
+
+    async fn make_older(&self, id: Uuid, by: Duration) {
+        self.0.by_hand().make_older(id, by);
+    }
+
+    async fn delete(&self, id: Uuid) {
+        self.0.by_hand().delete(id);
+    }
+
+    async fn delete_deliveries(&self) {
+        self.0.by_hand().delete_deliveries();
+    }
+
+    async fn expire_claims(&self) {
+        self.0.by_hand().expire_claims();
+    }
+
+    async fn deliveries(&self) -> u64 {
+        self.0.by_hand().counts().0 as u64
+    }
+
+    async fn claims(&self) -> u64 {
+        self.0.by_hand().counts().1 as u64
+    }
+
+    async fn enqueue_uncommitted(&self, _: &NewMessage) -> Result<Commit, &'static str> {
+        Err("the store in memory has no transactions")
+    }
+}
+
+postroom_testkit::contract_tests!(start);

@@ -1,0 +1,121 @@
+//! The contract on PostgreSQL.
+
+use chrono::{DateTime, SecondsFormat, Utc};
+use postroom_core::{NewMessage, Store};
+use postroom_store::OpenOptions;
+use postroom_testkit::contract::{Commit, Harness, PlainRow};
+use postroom_testkit::{Postgres, TestDatabase};
+use std::error::Error as _;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_postgres::Client;
+use uuid::Uuid;
+
+const TABLE: &str = "core_outbox.integration_outbox";
+
+/// A migrated outbox in a database of its own, and a connection for changes by hand.
+pub(crate) struct Database {
+    database: TestDatabase,
+    by_hand: Client,
+}
+
+pub(crate) async fn start() -> Database {
+    let database = Postgres::shared().await.database().await;
+    postroom_store::migrate(database.url()).await.expect("migrate");
+    let by_hand = database.client().await;
+    Database { database, by_hand }
+}
+
+impl Database {
+    async fn open(&self, keep_sent: bool) -> Arc<dyn Store> {
+        let options = OpenOptions { keep_sent, ..OpenOptions::default() };
+        postroom_store::open(self.database.url(), &options).await.expect("a store")
+    }
+
+    async fn execute(&self, sql: &str) -> Result<(), String> {
+        self.by_hand.batch_execute(sql).await.map_err(|error| reason(&error))
+    }
+
+    async fn count(&self, table: &str) -> u64 {
+        let sql = format!("SELECT count(*) FROM core_outbox.{table}");
+        let row = self.by_hand.query_one(&sql, &[]).await.expect("a count");
+        row.get::<_, i64>(0).unsigned_abs()
+    }
+}
+
+/// What the server said.
+fn reason(error: &tokio_postgres::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+impl Harness for Database {
+    fn name(&self) -> &'static str {
+        "postgres"
+    }
+
+    async fn store(&self) -> Arc<dyn Store> {
+        self.open(true).await
+    }
+
+    async fn store_without_history(&self) -> Arc<dyn Store> {
+        self.open(false).await
+    }
+
+    async fn insert(&self, row: &PlainRow) -> Result<Uuid, String> {
+        let inserted = self.by_hand.query_one(&row.insert_sql(TABLE), &[]).await;
+        inserted.map(|row| row.get(0)).map_err(|error| reason(&error))
+    }
+
+    async fn set_status(&self, id: Uuid, status: &str) -> Result<(), String> {
+        self.execute(&format!("UPDATE {TABLE} SET status = '{status}' WHERE id = '{id}'")).await
+    }
+
+    async fn set_due_at(&self, id: Uuid, due_at: DateTime<Utc>) {
+        let due_at = due_at.to_rfc3339_opts(SecondsFormat::Millis, false);
+        self.execute(&format!("UPDATE {TABLE} SET due_at = '{due_at}' WHERE id = '{id}'"))
+            .await
+            .expect("updated");
+    }
+
+    async fn make_older(&self, id: Uuid, by: Duration) {
+        let by = format!("interval '{} seconds'", by.as_secs());
+        self.execute(&format!(
+            "UPDATE {TABLE} SET created_at = created_at - {by}, sent_at = sent_at - {by} \
+             WHERE id = '{id}'"
+        ))
+        .await
+        .expect("updated");
+    }
+
+    async fn delete(&self, id: Uuid) {
+        self.execute(&format!("DELETE FROM {TABLE} WHERE id = '{id}'")).await.expect("deleted");
+    }
+
+    async fn delete_deliveries(&self) {
+        self.execute("DELETE FROM core_outbox.delivery").await.expect("deleted");
+    }
+
+    async fn expire_claims(&self) {
+        self.execute("UPDATE core_outbox.claim SET until = since - interval '1 second'")
+            .await
+            .expect("updated");
+    }
+
+    async fn deliveries(&self) -> u64 {
+        self.count("delivery").await
+    }
+
+    async fn claims(&self) -> u64 {
+        self.count("claim").await
+    }
+
+    async fn enqueue_uncommitted(&self, message: &NewMessage) -> Result<Commit, &'static str> {
+        let producer = self.database.client().await;
+        producer.batch_execute("BEGIN").await.expect("begin");
+        let row = PlainRow::new(&message.integration).with("source_event_id", &message.event_id);
+        producer.batch_execute(&row.insert_sql(TABLE)).await.expect("inserted");
+        Ok(Box::pin(async move { producer.batch_execute("COMMIT").await.expect("commit") }))
+    }
+}
+
+postroom_testkit::contract_tests!(start);

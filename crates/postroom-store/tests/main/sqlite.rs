@@ -1,0 +1,125 @@
+//! The contract on SQLite.
+
+use chrono::{DateTime, SecondsFormat, Utc};
+use postroom_core::{NewMessage, Store};
+use postroom_store::OpenOptions;
+use postroom_testkit::contract::{Commit, Harness, PlainRow};
+use sqlx::sqlite::{SqliteConnectOptions, SqlitePool, SqlitePoolOptions};
+use sqlx::{AssertSqlSafe, Row as _};
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+use uuid::Uuid;
+
+/// A migrated outbox in a file of its own, and a connection for changes by hand.
+pub(crate) struct Sqlite {
+    pub(crate) folder: TempDir,
+    pub(crate) by_hand: SqlitePool,
+}
+
+pub(crate) async fn start() -> Sqlite {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let url = url(&folder);
+    postroom_store::migrate(&url).await.expect("migrate");
+    // As another program would connect: with the driver's defaults.
+    let options = SqliteConnectOptions::new().filename(folder.path().join("outbox.db"));
+    let by_hand = SqlitePoolOptions::new().max_connections(1).connect_with(options).await;
+    Sqlite { folder, by_hand: by_hand.expect("the file opens") }
+}
+
+pub(crate) fn url(folder: &TempDir) -> String {
+    format!("sqlite://{}", folder.path().join("outbox.db").display())
+}
+
+impl Sqlite {
+    async fn open(&self, keep_sent: bool) -> Arc<dyn Store> {
+        let options = OpenOptions { keep_sent, ..OpenOptions::default() };
+        postroom_store::open(&url(&self.folder), &options).await.expect("the file opens")
+    }
+
+    async fn execute(&self, sql: String) -> Result<(), String> {
+        let done = sqlx::query(AssertSqlSafe(sql)).execute(&self.by_hand).await;
+        done.map(|_| ()).map_err(|error| error.to_string())
+    }
+
+    async fn count(&self, table: &str) -> u64 {
+        let sql = AssertSqlSafe(format!("SELECT count(*) FROM {table}"));
+        let count: i64 = sqlx::query_scalar(sql).fetch_one(&self.by_hand).await.expect("a count");
+        count.unsigned_abs()
+    }
+}
+
+impl Harness for Sqlite {
+    fn name(&self) -> &'static str {
+        "sqlite"
+    }
+
+    async fn store(&self) -> Arc<dyn Store> {
+        self.open(true).await
+    }
+
+    async fn store_without_history(&self) -> Arc<dyn Store> {
+        self.open(false).await
+    }
+
+    async fn insert(&self, row: &PlainRow) -> Result<Uuid, String> {
+        let sql = AssertSqlSafe(row.insert_sql("integration_outbox"));
+        let inserted = sqlx::query(sql).fetch_one(&self.by_hand).await;
+        let id: String = inserted.map_err(|error| error.to_string())?.get(0);
+        Ok(id.parse().expect("an id"))
+    }
+
+    async fn set_status(&self, id: Uuid, status: &str) -> Result<(), String> {
+        self.execute(format!("UPDATE integration_outbox SET status = '{status}' WHERE id = '{id}'"))
+            .await
+    }
+
+    async fn set_due_at(&self, id: Uuid, due_at: DateTime<Utc>) {
+        let due_at = due_at.to_rfc3339_opts(SecondsFormat::Millis, false);
+        self.execute(format!(
+            "UPDATE integration_outbox SET due_at = '{due_at}' WHERE id = '{id}'"
+        ))
+        .await
+        .expect("updated");
+    }
+
+    async fn make_older(&self, id: Uuid, by: Duration) {
+        let by = by.as_secs();
+        self.execute(format!(
+            "UPDATE integration_outbox SET created_at = datetime(created_at, '-{by} seconds'), \
+             sent_at = datetime(sent_at, '-{by} seconds') WHERE id = '{id}'"
+        ))
+        .await
+        .expect("updated");
+    }
+
+    async fn delete(&self, id: Uuid) {
+        self.execute(format!("DELETE FROM integration_outbox WHERE id = '{id}'"))
+            .await
+            .expect("deleted");
+    }
+
+    async fn delete_deliveries(&self) {
+        self.execute("DELETE FROM outbox_delivery".to_owned()).await.expect("deleted");
+    }
+
+    async fn expire_claims(&self) {
+        self.execute("UPDATE outbox_claim SET until = since - 1000".to_owned())
+            .await
+            .expect("updated");
+    }
+
+    async fn deliveries(&self) -> u64 {
+        self.count("outbox_delivery").await
+    }
+
+    async fn claims(&self) -> u64 {
+        self.count("outbox_claim").await
+    }
+
+    async fn enqueue_uncommitted(&self, _: &NewMessage) -> Result<Commit, &'static str> {
+        Err("SQLite has one writer at a time: numbers are given in the order of commits")
+    }
+}
+
+postroom_testkit::contract_tests!(start);

@@ -1,0 +1,185 @@
+//! Changes by plain SQL: followed while no attempt is under way.
+
+use super::steps::{
+    assert_nothing_due, dead, enqueue, enqueue_many, failed, find, ids, in_ms, message, now,
+    settle_one, take, take_and_settle, take_one, take_rescued,
+};
+use super::{Harness, PlainRow};
+use postroom_core::Fate;
+use std::time::Duration;
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// A message set back to PENDING is delivered again, wherever it stood.
+pub async fn set_back_to_pending_it_is_delivered_again(outbox: &impl Harness) {
+    let store = outbox.store().await;
+    for fate in [Fate::Sent, dead(), failed(Duration::ZERO)] {
+        let id = enqueue(&*store, &message("noop")).await;
+        take_and_settle(&*store, "noop", fate).await;
+        outbox.set_status(id, "PENDING").await.expect("set back");
+        assert_eq!(find(&*store, id).await.status, "PENDING");
+        let (token, taken) = take_one(&*store, "worker", "noop").await;
+        assert_eq!(taken.message.id, id);
+        assert!(settle_one(&*store, token, &taken, Fate::Sent).await.late.is_empty());
+        assert_eq!(find(&*store, id).await.status, "SENT");
+        assert_eq!(outbox.deliveries().await, 0);
+    }
+}
+
+/// A message marked SENT or DEAD is not delivered.
+pub async fn marked_sent_or_dead_it_is_not_delivered(outbox: &impl Harness) {
+    let store = outbox.store().await;
+    for status in ["SENT", "DEAD"] {
+        let id = enqueue(&*store, &message("noop")).await;
+        outbox.set_status(id, status).await.expect("marked");
+        assert_nothing_due(&*store, "noop").await;
+        assert_eq!(find(&*store, id).await.status, status);
+    }
+    // The dead one can still be set back; of the sent one nothing is left to do.
+    assert_eq!(outbox.deliveries().await, 1);
+}
+
+/// A status nobody knows takes a message out of delivery until it is set back.
+pub async fn given_an_unknown_status_it_is_left_alone(outbox: &impl Harness) {
+    let store = outbox.store().await;
+    let id = enqueue(&*store, &message("noop")).await;
+    outbox.set_status(id, "ON_HOLD").await.expect("held");
+    assert_nothing_due(&*store, "noop").await;
+    assert_eq!(find(&*store, id).await.status, "ON_HOLD");
+    outbox.set_status(id, "PENDING").await.expect("set back");
+    assert_eq!(take_one(&*store, "worker", "noop").await.1.message.id, id);
+}
+
+/// Another due time counts, earlier or later.
+pub async fn another_due_time_is_followed(outbox: &impl Harness) {
+    let store = outbox.store().await;
+    let base = in_ms(now(&*store).await);
+    let postponed = enqueue(&*store, &message("noop")).await;
+    let brought_forward = enqueue(&*store, &message("noop").due_at(base + HOUR)).await;
+    outbox.set_due_at(postponed, base + HOUR).await;
+    outbox.set_due_at(brought_forward, base - HOUR).await;
+    let batch = take(&*store, "worker", &["noop"], 10).await.expect("due");
+    assert_eq!(ids(&batch), [brought_forward]);
+    assert_eq!(batch.messages[0].message.due_at, base - HOUR);
+    assert_eq!(find(&*store, postponed).await.message.due_at, base + HOUR);
+}
+
+/// A failed message whose due time is brought forward is tried again now.
+pub async fn a_failed_message_can_be_brought_forward(outbox: &impl Harness) {
+    let store = outbox.store().await;
+    let id = enqueue(&*store, &message("noop")).await;
+    take_and_settle(&*store, "noop", failed(HOUR)).await;
+    outbox.set_due_at(id, in_ms(now(&*store).await) - Duration::from_secs(1)).await;
+    let (_, taken) = take_one(&*store, "worker", "noop").await;
+    assert_eq!((taken.message.id, taken.message.attempts), (id, 1));
+}
+
+/// A dead message stays dead when its due time changes.
+pub async fn a_dead_message_stays_dead_whatever_its_due_time(outbox: &impl Harness) {
+    let store = outbox.store().await;
+    let id = enqueue(&*store, &message("noop")).await;
+    take_and_settle(&*store, "noop", dead()).await;
+    outbox.set_due_at(id, in_ms(now(&*store).await) - HOUR).await;
+    assert_nothing_due(&*store, "noop").await;
+    assert_eq!(find(&*store, id).await.status, "DEAD");
+}
+
+/// A message that was deleted is not delivered, and holds nobody up.
+pub async fn deleted_it_is_gone_and_its_lane_goes_on(outbox: &impl Harness) {
+    let store = outbox.store().await;
+    let all = enqueue_many(&*store, "noop", 3).await;
+    outbox.delete(all[0]).await;
+    outbox.delete(all[1]).await;
+    let mut taken = Vec::new();
+    // A take may spend itself on what is gone; the next one does not.
+    for _ in 0..3 {
+        taken.extend(take(&*store, "worker", &["noop"], 1).await.iter().flat_map(ids));
+    }
+    assert_eq!(taken, [all[2]]);
+    assert_eq!(outbox.deliveries().await, 1);
+    assert!(store.find(all[0]).await.expect("find").is_none());
+}
+
+/// A rescued message that was deleted is gone as well.
+pub async fn deleted_after_a_rescue_it_is_gone(outbox: &impl Harness) {
+    let store = outbox.store().await;
+    let all = enqueue_many(&*store, "noop", 2).await;
+    take(&*store, "dying", &["noop"], 10).await.expect("due");
+    outbox.expire_claims().await;
+    store.rescue(10).await.expect("rescue");
+    outbox.delete(all[0]).await;
+    let mut rescued = Vec::new();
+    for _ in 0..3 {
+        rescued.extend(take_rescued(&*store, "worker", &["noop"]).await.iter().flat_map(ids));
+    }
+    assert_eq!(rescued, [all[1]]);
+    assert_eq!(outbox.deliveries().await, 1);
+}
+
+/// A message that is deleted during its attempt does no harm.
+pub async fn deleted_during_an_attempt_it_is_gone_afterwards(outbox: &impl Harness) {
+    let store = outbox.store().await;
+    for fate in [Fate::Sent, failed(Duration::ZERO), Fate::Released] {
+        let id = enqueue(&*store, &message("noop")).await;
+        let (token, taken) = take_one(&*store, "worker", "noop").await;
+        outbox.delete(id).await;
+        settle_one(&*store, token, &taken, fate).await;
+        assert_nothing_due(&*store, "noop").await;
+        assert_eq!(outbox.deliveries().await, 0);
+    }
+}
+
+/// An attempt under way decides for itself.
+pub async fn a_change_during_an_attempt_yields_to_it(outbox: &impl Harness) {
+    let store = outbox.store().await;
+    for (by_hand, fate, status) in [
+        ("SENT", failed(Duration::ZERO), "FAILED"),
+        ("DEAD", Fate::Sent, "SENT"),
+        ("FAILED", Fate::Sent, "SENT"),
+        ("SENT", dead(), "DEAD"),
+    ] {
+        let id = enqueue(&*store, &message("noop")).await;
+        let (token, taken) = take_one(&*store, "worker", "noop").await;
+        outbox.set_status(id, by_hand).await.expect("changed");
+        outbox.set_due_at(id, in_ms(now(&*store).await) - HOUR).await;
+        assert_eq!(find(&*store, id).await.status, "CLAIMED");
+        assert_nothing_due(&*store, "noop").await;
+        assert!(settle_one(&*store, token, &taken, fate).await.late.is_empty());
+        assert_eq!(find(&*store, id).await.status, status);
+        outbox.delete(id).await;
+        assert_nothing_due(&*store, "noop").await;
+    }
+}
+
+/// What was closed during an attempt that came to nothing is not delivered again.
+pub async fn closed_during_an_attempt_that_was_released_it_stays_closed(outbox: &impl Harness) {
+    let store = outbox.store().await;
+    for status in ["SENT", "DEAD", "ON_HOLD"] {
+        let id = enqueue(&*store, &message("noop")).await;
+        let (token, taken) = take_one(&*store, "worker", "noop").await;
+        outbox.set_status(id, status).await.expect("changed");
+        settle_one(&*store, token, &taken, Fate::Released).await;
+        assert_nothing_due(&*store, "noop").await;
+        assert_eq!(find(&*store, id).await.status, status);
+    }
+}
+
+/// A rescued message that someone looked after is one among others again.
+pub async fn a_change_by_hand_ends_being_alone(outbox: &impl Harness) {
+    let store = outbox.store().await;
+    let id = enqueue(&*store, &message("noop")).await;
+    take_one(&*store, "dying", "noop").await;
+    outbox.expire_claims().await;
+    store.rescue(10).await.expect("rescue");
+    outbox.set_due_at(id, in_ms(now(&*store).await) - HOUR).await;
+    let (_, taken) = take_one(&*store, "worker", "noop").await;
+    assert_eq!((taken.message.id, taken.rescues), (id, 0));
+}
+
+/// A row that was corrected and set back is delivered as it stands now.
+pub async fn a_row_inserted_dead_can_be_set_to_pending(outbox: &impl Harness) {
+    let store = outbox.store().await;
+    let id = outbox.insert(&PlainRow::new("noop").with("status", "DEAD")).await.expect("a row");
+    outbox.set_status(id, "PENDING").await.expect("set back");
+    assert_eq!(take_one(&*store, "worker", "noop").await.1.message.id, id);
+}

@@ -1,0 +1,61 @@
+//! What a store's tests provide, so that the contract can be run on it.
+
+use super::PlainRow;
+use chrono::{DateTime, Utc};
+use postroom_core::{NewMessage, Store};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use uuid::Uuid;
+
+/// Commits a transaction that was left open, when it is awaited.
+pub type Commit = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// An empty, migrated outbox of one's own, and what people do to it beside the store: by plain
+/// SQL where there is SQL.
+pub trait Harness: Send + Sync {
+    /// The store's name, for skips.
+    fn name(&self) -> &'static str;
+
+    /// A store on this outbox. Where it can be, each call opens one of its own, as another relay
+    /// would.
+    fn store(&self) -> impl Future<Output = Arc<dyn Store>> + Send;
+
+    /// A store on this outbox that deletes messages at completion.
+    fn store_without_history(&self) -> impl Future<Output = Arc<dyn Store>> + Send;
+
+    /// Inserts a row; an error is what the database said when it refused.
+    fn insert(&self, row: &PlainRow) -> impl Future<Output = Result<Uuid, String>> + Send;
+
+    /// Sets a message's status; an error is what the database said when it refused.
+    fn set_status(&self, id: Uuid, status: &str)
+    -> impl Future<Output = Result<(), String>> + Send;
+
+    /// Sets a message's due time.
+    fn set_due_at(&self, id: Uuid, due_at: DateTime<Utc>) -> impl Future<Output = ()> + Send;
+
+    /// Moves the times at which a message was created and sent into the past.
+    fn make_older(&self, id: Uuid, by: Duration) -> impl Future<Output = ()> + Send;
+
+    /// Deletes a message.
+    fn delete(&self, id: Uuid) -> impl Future<Output = ()> + Send;
+
+    /// Deletes every delivery: what a restore with triggers turned off leaves.
+    fn delete_deliveries(&self) -> impl Future<Output = ()> + Send;
+
+    /// Moves the end of every claim into the past, as if its time had gone by.
+    fn expire_claims(&self) -> impl Future<Output = ()> + Send;
+
+    /// How many deliveries there are.
+    fn deliveries(&self) -> impl Future<Output = u64> + Send;
+
+    /// How many claims there are.
+    fn claims(&self) -> impl Future<Output = u64> + Send;
+
+    /// Enqueues a message in a transaction that stays open until the answer is awaited. An error
+    /// says why this store cannot have one beside another writer.
+    fn enqueue_uncommitted(
+        &self,
+        message: &NewMessage,
+    ) -> impl Future<Output = Result<Commit, &'static str>> + Send;
+}

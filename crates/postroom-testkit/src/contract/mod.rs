@@ -1,0 +1,191 @@
+//! The contract of a store, split by subject. Every store runs all of it: what one of them
+//! cannot have is a visible skip with its reason.
+//!
+//! A store's tests implement [`Harness`], and get one named test per line of the contract from
+//! [`contract_tests!`](crate::contract_tests).
+
+pub mod admin;
+pub mod by_hand;
+pub mod claimers;
+pub mod enqueue;
+pub mod extend;
+pub mod fencing;
+mod harness;
+mod plain_row;
+pub mod plain_rows;
+pub mod rescue;
+pub mod settle;
+mod steps;
+pub mod take;
+pub mod upkeep;
+
+pub use harness::{Commit, Harness};
+pub use plain_row::PlainRow;
+
+/// Makes a test of every line of the contract. `$start` is an async function beside the macro's
+/// call that returns a [`Harness`](crate::contract::Harness) on an empty outbox.
+#[macro_export]
+macro_rules! contract_tests {
+    ($start:ident) => {
+        $crate::contract_tests! { $start:
+            enqueue {
+                a_message_is_stored_whole
+                a_message_with_nothing_set_has_the_defaults
+                fault_40_a_duplicate_has_the_first_id_and_changes_nothing
+                fault_40_of_racing_duplicates_one_is_new
+                another_integration_copy_or_stream_is_another_message
+                an_invalid_message_is_refused_and_not_written
+                ids_and_sequence_numbers_grow
+                a_payload_of_any_json_type_passes_through
+            }
+            plain_rows {
+                a_row_with_the_required_columns_is_delivered
+                a_row_with_every_known_column_is_read_whole
+                a_due_time_in_another_zone_is_the_same_instant
+                a_due_time_long_ago_is_due
+                fault_41_max_attempts_below_one_is_refused
+                fault_41_a_due_time_that_is_no_moment_is_refused
+                negative_attempts_are_refused
+                the_status_claimed_is_refused
+                what_is_no_json_is_refused
+                the_same_event_twice_is_refused
+                headers_that_are_no_object_come_with_a_fault
+                dead_and_sent_rows_are_not_taken
+                a_row_with_an_unknown_status_is_left_alone
+            }
+            take {
+                a_lane_goes_by_due_time
+                the_same_due_time_goes_by_number
+                a_taken_message_is_the_stored_one
+                a_taken_message_is_shown_as_claimed
+                what_is_due_later_stays
+                failed_and_due_is_taken_again
+                what_is_held_is_not_taken_again
+                an_unknown_integration_is_never_taken
+                quotas_and_the_row_limit_hold
+                the_byte_limit_ends_a_batch
+                a_single_message_may_exceed_the_byte_limit
+                a_payload_over_the_limit_comes_with_a_fault
+            }
+            claimers {
+                two_claimers_never_overlap
+                fault_08_a_rescue_racing_a_completion_leaves_sent_as_sent
+                fault_12_a_low_number_that_commits_late_is_delivered
+                a_new_message_wakes_an_idle_relay
+            }
+            settle {
+                sent_is_recorded
+                without_history_sent_messages_leave
+                failed_is_recorded
+                the_last_error_stays_after_success
+                dead_is_recorded
+                dead_without_an_attempt_counts_none
+                released_is_untouched
+                a_batch_is_settled_in_parts
+                several_batches_are_settled_at_once
+                a_death_is_announced_with_it
+                a_refused_announcement_undoes_its_settlement
+                an_error_text_is_clipped
+            }
+            fencing {
+                fault_07_a_late_completion_changes_nothing
+                a_late_word_on_a_settled_message_changes_nothing
+                a_late_death_is_not_announced
+                an_unknown_token_settles_nothing
+                fault_06_a_repeated_settlement_happens_once
+                a_settlement_that_is_late_in_part_counts_in_part
+            }
+            extend {
+                an_extended_claim_is_kept
+                a_lost_claim_is_reported
+                a_claim_ends_when_nobody_extends_it
+            }
+            rescue {
+                a_living_claim_is_left_alone
+                a_rescued_message_is_untouched
+                rescued_messages_are_taken_alone
+                a_rescued_message_keeps_its_due_time
+                fault_25_lost_alone_counts_as_an_attempt
+                a_known_failure_ends_being_alone
+                a_released_rescue_is_taken_alone_again
+                a_rescue_stops_at_its_limit
+                only_what_is_unsettled_is_rescued
+            }
+            by_hand {
+                set_back_to_pending_it_is_delivered_again
+                marked_sent_or_dead_it_is_not_delivered
+                given_an_unknown_status_it_is_left_alone
+                another_due_time_is_followed
+                a_failed_message_can_be_brought_forward
+                a_dead_message_stays_dead_whatever_its_due_time
+                deleted_it_is_gone_and_its_lane_goes_on
+                deleted_after_a_rescue_it_is_gone
+                deleted_during_an_attempt_it_is_gone_afterwards
+                a_change_during_an_attempt_yields_to_it
+                closed_during_an_attempt_that_was_released_it_stays_closed
+                a_change_by_hand_ends_being_alone
+                a_row_inserted_dead_can_be_set_to_pending
+            }
+            upkeep {
+                pruning_keeps_what_is_open_or_young
+                pruning_stops_at_its_limit
+                a_pruned_event_can_be_enqueued_again
+                the_backlog_counts_by_integration
+                the_backlog_follows_claims_and_rescues
+                the_backlog_follows_changes_by_hand
+                messages_without_a_delivery_get_one
+                deliveries_without_a_message_go
+                a_migrated_outbox_is_ready
+            }
+            admin {
+                an_unknown_id_is_not_found
+                a_list_is_newest_first_and_in_pages
+                a_list_is_filtered_by_status_and_integration
+                counts_cover_every_status
+                integrations_with_waiting_messages_are_named
+                a_claim_is_found_by_its_worker
+                the_clock_goes_forward
+            }
+        }
+    };
+    ($start:ident: $($subject:ident { $($name:ident)* })*) => {
+        $(mod $subject {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $name() {
+                    let outbox = super::$start().await;
+                    $crate::contract::$subject::$name(&outbox).await;
+                }
+            )*
+        })*
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    /// A line of the contract that no store runs would be a promise nobody keeps.
+    #[test]
+    fn every_line_of_the_contract_is_run() {
+        let listed = include_str!("mod.rs");
+        for subject in [
+            include_str!("enqueue.rs"),
+            include_str!("plain_rows.rs"),
+            include_str!("take.rs"),
+            include_str!("claimers.rs"),
+            include_str!("settle.rs"),
+            include_str!("fencing.rs"),
+            include_str!("extend.rs"),
+            include_str!("rescue.rs"),
+            include_str!("by_hand.rs"),
+            include_str!("upkeep.rs"),
+            include_str!("admin.rs"),
+        ] {
+            for line in subject.lines() {
+                let Some(rest) = line.strip_prefix("pub async fn ") else { continue };
+                let name = rest.split('(').next().expect("a name");
+                let is_listed = listed.lines().any(|line| line.trim() == name);
+                assert!(is_listed, "{name} is not in contract_tests!");
+            }
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! The steps that contract tests are made of.
+
+use chrono::{DateTime, SubsecRound as _, Utc};
+use postroom_core::{
+    Batch, Enqueued, Fate, NewMessage, Quota, RawJson, Record, Settled, Settlement, Store, Take,
+    Taken, Token, Verdict,
+};
+use serde_json::json;
+use std::time::Duration;
+use uuid::Uuid;
+
+/// Long enough that no claim expires by itself during a test.
+pub(super) const CLAIM_TIME: Duration = Duration::from_secs(600);
+
+/// A message to `integration` with a payload of its own.
+pub(super) fn message(integration: &str) -> NewMessage {
+    NewMessage::new(integration, "order.created.v1").stream("order-1").json(&json!({"orderId": 1}))
+}
+
+/// Enqueues a message that must be new, and returns its id.
+pub(super) async fn enqueue(store: &dyn Store, message: &NewMessage) -> Uuid {
+    match store.enqueue(message).await.expect("enqueue") {
+        Enqueued::New(id) => id,
+        Enqueued::Duplicate(id) => panic!("{id} should be new"),
+    }
+}
+
+/// Enqueues `n` messages to `integration`; their ids in order.
+pub(super) async fn enqueue_many(store: &dyn Store, integration: &str, n: usize) -> Vec<Uuid> {
+    let mut ids = Vec::with_capacity(n);
+    for _ in 0..n {
+        ids.push(enqueue(store, &message(integration)).await);
+    }
+    ids
+}
+
+/// Takes up to `rows` messages of each lane, bounded by nothing else.
+pub(super) async fn take(
+    store: &dyn Store,
+    worker: &str,
+    lanes: &[&str],
+    rows: usize,
+) -> Option<Batch> {
+    take_within(store, worker, lanes, rows, |_| {}).await
+}
+
+/// The same with limits of the test's choice.
+pub(super) async fn take_within(
+    store: &dyn Store,
+    worker: &str,
+    lanes: &[&str],
+    rows: usize,
+    limit: impl FnOnce(&mut Take<'_>),
+) -> Option<Batch> {
+    let quotas = quotas(lanes, rows);
+    let mut take = wish(worker, &quotas);
+    limit(&mut take);
+    store.take(&take).await.expect("take")
+}
+
+/// Takes what was rescued.
+pub(super) async fn take_rescued(store: &dyn Store, worker: &str, lanes: &[&str]) -> Vec<Batch> {
+    let quotas = quotas(lanes, 10);
+    store.take_rescued(&wish(worker, &quotas)).await.expect("take rescued")
+}
+
+/// Takes one message of a lane, which must be due.
+pub(super) async fn take_one(store: &dyn Store, worker: &str, lane: &str) -> (Token, Taken) {
+    let batch = take(store, worker, &[lane], 1).await.expect("a due message");
+    let token = batch.token;
+    (token, batch.messages.into_iter().next().expect("a batch has messages"))
+}
+
+/// Asserts that nothing at all can be taken from a lane.
+pub(super) async fn assert_nothing_due(store: &dyn Store, lane: &str) {
+    if let Some(batch) = take(store, "nobody", &[lane], 10).await {
+        panic!("taken, though nothing should be due: {:?}", ids(&batch));
+    }
+    let rescued = take_rescued(store, "nobody", &[lane]).await;
+    assert!(rescued.is_empty(), "taken, though nothing was rescued: {rescued:?}");
+}
+
+fn quotas(lanes: &[&str], rows: usize) -> Vec<Quota> {
+    lanes.iter().map(|lane| Quota { integration: (*lane).to_owned(), rows }).collect()
+}
+
+fn wish<'a>(worker: &'a str, quotas: &'a [Quota]) -> Take<'a> {
+    Take {
+        worker,
+        quotas,
+        rows: 100_000,
+        bytes: 64 << 20,
+        payload_limit: 1 << 20,
+        claim_time: CLAIM_TIME,
+    }
+}
+
+/// The ids of a batch, in its order.
+pub(super) fn ids(batch: &Batch) -> Vec<Uuid> {
+    batch.messages.iter().map(|taken| taken.message.id).collect()
+}
+
+/// A verdict on a taken message.
+pub(super) fn verdict(taken: &Taken, fate: Fate) -> Verdict {
+    Verdict { seq: taken.message.seq, id: taken.message.id, fate }
+}
+
+/// A failure that is due again after `delay`.
+pub(super) fn failed(delay: Duration) -> Fate {
+    Fate::Failed { delay, error: "503 from the receiver".to_owned() }
+}
+
+/// A death after a failed attempt, without an announcement.
+pub(super) fn dead() -> Fate {
+    Fate::Dead { error: "400 from the receiver".to_owned(), attempted: true, announcement: None }
+}
+
+/// Settles one message that is all there is in its batch.
+pub(super) async fn settle_one(
+    store: &dyn Store,
+    token: Token,
+    taken: &Taken,
+    fate: Fate,
+) -> Settled {
+    settle(store, token, vec![verdict(taken, fate)], true).await
+}
+
+/// Settles verdicts on one batch.
+pub(super) async fn settle(
+    store: &dyn Store,
+    token: Token,
+    verdicts: Vec<Verdict>,
+    finished: bool,
+) -> Settled {
+    store.settle(&[Settlement { token, verdicts, finished }]).await.expect("settle")
+}
+
+/// Takes a message of a lane and gives it this fate; its record afterwards.
+pub(super) async fn take_and_settle(store: &dyn Store, lane: &str, fate: Fate) -> Record {
+    let (token, taken) = take_one(store, "worker", lane).await;
+    let settled = settle_one(store, token, &taken, fate).await;
+    assert!(settled.late.is_empty());
+    find(store, taken.message.id).await
+}
+
+/// The record of a message that must be there.
+pub(super) async fn find(store: &dyn Store, id: Uuid) -> Record {
+    store.find(id).await.expect("find").unwrap_or_else(|| panic!("{id} is not there"))
+}
+
+/// The database's clock.
+pub(super) async fn now(store: &dyn Store) -> DateTime<Utc> {
+    store.now().await.expect("now")
+}
+
+/// A moment in milliseconds, which every store keeps whole.
+pub(super) fn in_ms(at: DateTime<Utc>) -> DateTime<Utc> {
+    at.trunc_subsecs(3)
+}
+
+/// Asserts that a moment lies between two readings of the database's clock, in milliseconds.
+pub(super) fn assert_between(before: DateTime<Utc>, at: DateTime<Utc>, after: DateTime<Utc>) {
+    let (low, high) = (in_ms(before), after + Duration::from_millis(1));
+    assert!(low <= at && at <= high, "{at} is not between {low} and {high}");
+}
+
+/// Asserts that two whole rows are the same; JSON counts as the same when it means the same.
+pub(super) fn assert_same(actual: &Record, expected: &Record) {
+    assert_eq!(comparable(actual), comparable(expected));
+}
+
+fn comparable(record: &Record) -> (Record, serde_json::Value, Option<serde_json::Value>) {
+    let value = |json: &RawJson| -> serde_json::Value {
+        serde_json::from_str(json.as_str()).expect("a stored column is JSON")
+    };
+    let (payload, headers) =
+        (value(&record.message.payload), record.message.headers.as_ref().map(value));
+    let mut record = record.clone();
+    record.message.payload = RawJson::trusted("null");
+    record.message.headers = None;
+    (record, payload, headers)
+}

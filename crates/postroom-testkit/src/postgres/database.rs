@@ -1,0 +1,109 @@
+//! A database of its own for one test.
+
+use anyhow::Context as _;
+use tokio_postgres::{Client, NoTls};
+use uuid::Uuid;
+
+/// An empty database that is dropped with the value, whoever is still connected to it.
+#[derive(Debug)]
+pub struct TestDatabase {
+    server_url: String,
+    url: String,
+    name: String,
+}
+
+impl TestDatabase {
+    pub(super) async fn create(server_url: &str) -> anyhow::Result<Self> {
+        let name = format!("postroom_{}", Uuid::new_v4().simple());
+        let url = with_database(server_url, &name)?;
+        let client = connect(server_url).await?;
+        client
+            .batch_execute(&format!("CREATE DATABASE {name}"))
+            .await
+            .context("CREATE DATABASE: the user needs the right CREATEDB")?;
+        Ok(Self { server_url: server_url.to_owned(), url, name })
+    }
+
+    /// The URL that applications connect to.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The database's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A connection of its own, closed when the client is dropped.
+    ///
+    /// # Panics
+    /// When the server does not answer.
+    pub async fn client(&self) -> Client {
+        connect(&self.url).await.unwrap_or_else(|error| panic!("{error:#}"))
+    }
+}
+
+impl Drop for TestDatabase {
+    fn drop(&mut self) {
+        let (server_url, name) = (self.server_url.clone(), self.name.clone());
+        // A thread with a runtime of its own, since a destructor cannot await. It is waited for,
+        // so that a process that ends right after its last test leaves nothing behind.
+        let dropping = std::thread::spawn(move || -> anyhow::Result<()> {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(async {
+                let client = connect(&server_url).await?;
+                client.batch_execute(&format!("DROP DATABASE {name} WITH (FORCE)")).await?;
+                Ok(())
+            })
+        });
+        // Best effort: the server may be stopped, or gone.
+        let _ = dropping.join();
+    }
+}
+
+async fn connect(url: &str) -> anyhow::Result<Client> {
+    let (client, connection) = tokio_postgres::connect(url, NoTls)
+        .await
+        .context("connecting to PostgreSQL; is the server running?")?;
+    // It ends when the client is dropped; what goes wrong before, the client reports.
+    tokio::spawn(connection);
+    Ok(client)
+}
+
+/// `server_url` with another database's name in it.
+fn with_database(server_url: &str, name: &str) -> anyhow::Result<String> {
+    let authority = server_url
+        .find("://")
+        .map(|scheme| scheme + 3)
+        .context("DATABASE_URL is no URL of the form postgres://user@host:port/database")?;
+    let (address, query) = match server_url.split_once('?') {
+        Some((address, query)) => (address, format!("?{query}")),
+        None => (server_url, String::new()),
+    };
+    let end = address[authority..].find('/').map_or(address.len(), |slash| authority + slash);
+    Ok(format!("{}/{name}{query}", &address[..end]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::with_database;
+
+    #[test]
+    fn the_database_of_a_url_is_replaced_and_the_rest_kept() {
+        let cases = [
+            ("postgres://u:p@h:5432/app", "postgres://u:p@h:5432/fresh"),
+            ("postgres://u@h", "postgres://u@h/fresh"),
+            ("postgresql://h/a?sslmode=disable", "postgresql://h/fresh?sslmode=disable"),
+        ];
+        for (server, expected) in cases {
+            assert_eq!(with_database(server, "fresh").unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn what_is_no_url_is_refused() {
+        assert!(with_database("host=localhost", "fresh").is_err());
+    }
+}

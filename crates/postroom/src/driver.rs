@@ -1,0 +1,33 @@
+//! The drivers whose transactions can carry a message.
+
+use crate::EnqueueError;
+use async_trait::async_trait;
+use postroom_core::{Enqueued, NewMessage};
+
+#[cfg(feature = "sqlx-postgres")]
+mod sqlx_postgres;
+#[cfg(feature = "sqlx-sqlite")]
+mod sqlx_sqlite;
+#[cfg(feature = "tokio-postgres")]
+mod tokio_postgres;
+
+/// A transaction (or a connection inside one) of a driver Postroom knows. Implemented for
+/// `sqlx::Transaction` and its connection on PostgreSQL and SQLite, and for
+/// `tokio_postgres::Transaction`; other drivers use the SQL contract.
+#[async_trait]
+pub trait OutboxTransaction: Send + sealed::Sealed {
+    /// Writes a message that has been checked.
+    #[doc(hidden)]
+    async fn insert(&mut self, message: &NewMessage) -> Result<Enqueued, EnqueueError>;
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// The same statement for both PostgreSQL drivers. No conflict target: a table that still has
+/// the narrower fence of an older schema works too.
+#[cfg(any(feature = "sqlx-postgres", feature = "tokio-postgres"))]
+const INSERT_POSTGRES: &str = include_str!("driver/insert_postgres.sql");
+#[cfg(any(feature = "sqlx-postgres", feature = "tokio-postgres"))]
+const FIND_POSTGRES: &str = include_str!("driver/find_postgres.sql");

@@ -1,0 +1,8 @@
+//! Enqueueing inside the caller's own transaction, on every driver.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod laws;
+mod outbox;
+#[cfg(feature = "opentelemetry")]
+mod trace;
