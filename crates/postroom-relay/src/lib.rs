@@ -1,1 +1,30 @@
-//! The relay: claims due messages, delivers them through lanes, records every outcome.
+//! The relay: a pipeline with bounded hand-overs, every stage its own file.
+//!
+//! ```text
+//! wake (NOTIFY | poll) → claimer → lane → sink.deliver(batch) → completer → store
+//!                  extender · rescuer · pruner · monitor
+//! ```
+//!
+//! The relay sees the [`Store`](postroom_core::Store) and [`Sink`](postroom_core::Sink) traits,
+//! never a driver.
+
+mod attempt;
+mod background;
+mod claimer;
+mod completer;
+mod extender;
+mod health;
+mod held;
+mod lane;
+mod metrics;
+mod monitor;
+mod pace;
+mod pruner;
+mod relay;
+mod rescuer;
+mod settings;
+mod verdict;
+
+pub use health::{Health, LaneHealth, LaneState};
+pub use relay::{Pass, Relay, RelayError};
+pub use settings::{Lane, Settings};

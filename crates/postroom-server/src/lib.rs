@@ -1,1 +1,57 @@
-//! Health, readiness and metrics over HTTP.
+//! Health, readiness and metrics of a relay over HTTP.
+//!
+//! `/healthz` answers while the process lives, `/readyz` says whether the relay can do its work
+//! and why not, `/metrics` is for Prometheus.
+
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Router, extract::State};
+use postroom_relay::Relay;
+use serde_json::json;
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use tokio::net::TcpListener;
+
+/// Serves on `listener` until `stop` resolves and the requests under way are answered.
+///
+/// # Errors
+/// When the listener fails.
+pub async fn serve(
+    listener: TcpListener,
+    relay: Arc<Relay>,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<()> {
+    axum::serve(listener, routes(relay)).with_graceful_shutdown(stop).await
+}
+
+fn routes(relay: Arc<Relay>) -> Router {
+    Router::new()
+        .route("/healthz", get(health))
+        .route("/readyz", get(readiness))
+        .route("/metrics", get(metrics))
+        .with_state(relay)
+}
+
+async fn health() -> Response {
+    as_json(StatusCode::OK, &json!({ "status": "ok" }))
+}
+
+async fn readiness(State(relay): State<Arc<Relay>>) -> Response {
+    let health = relay.health();
+    let status = if health.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    as_json(status, &health)
+}
+
+async fn metrics(State(relay): State<Arc<Relay>>) -> Response {
+    let form = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(header::CONTENT_TYPE, form)], relay.metrics()).into_response()
+}
+
+fn as_json(status: StatusCode, value: &impl serde::Serialize) -> Response {
+    match serde_json::to_string(value) {
+        Ok(text) => (status, [(header::CONTENT_TYPE, "application/json")], text).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}

@@ -1,1 +1,26 @@
 //! Where Postroom delivers: one file per sink, one registry.
+//!
+//! Every sink's file has the same order: its configuration, the sink, how it delivers, how it
+//! classifies what came back, its tests. A configuration names a sink by the part of the
+//! integration before `:`; [`registry`] is the one list of them. [`MemorySink`] is for tests, and
+//! [`DedupSink`] wraps any other sink.
+
+mod dedup;
+mod file;
+mod json_line;
+mod memory;
+mod noop;
+mod options;
+pub mod registry;
+mod retry_after;
+mod stdout;
+mod webhook;
+
+pub use dedup::DedupSink;
+pub use file::{FileConfig, FileSink};
+pub use memory::MemorySink;
+pub use noop::NoopSink;
+pub use options::{OptionFault, nearest};
+pub use registry::{BuildError, SinkConfig, SinkKind};
+pub use stdout::StdoutSink;
+pub use webhook::{WebhookConfig, WebhookSink};

@@ -1,0 +1,97 @@
+//! The same statements in a bare loop: the same number of connections take and complete, with
+//! as many batches under way as the relay has, and nothing else.
+
+use crate::BATCH;
+use crate::outbox::connect;
+use chrono::{DateTime, Utc};
+use futures_util::future::{join3, join4};
+use postroom_store::postgres::statements::{BEGIN, SETTLE_SENT, TAKE};
+use std::time::Instant;
+use tokio::sync::mpsc;
+use tokio_postgres::Client;
+use uuid::Uuid;
+
+/// The relay takes on two connections and completes on two.
+const PAIRS: usize = 2;
+
+pub(crate) async fn drain(url: &str, messages: usize) -> anyhow::Result<f64> {
+    let mut connections = Vec::new();
+    for _ in 0..PAIRS {
+        connections.push((connect(url).await?, connect(url).await?));
+    }
+    let started = Instant::now();
+    let mut tasks = Vec::new();
+    for (taking, completing) in connections {
+        let (hand_over, batches) = mpsc::channel(1);
+        let taker = tokio::spawn(take(taking, hand_over));
+        tasks.push((taker, tokio::spawn(complete(completing, batches))));
+    }
+    let mut done = 0;
+    for (taker, completer) in tasks {
+        taker.await??;
+        done += completer.await??;
+    }
+    anyhow::ensure!(done == messages, "{done} of {messages} were completed");
+    Ok(messages as f64 / started.elapsed().as_secs_f64())
+}
+
+async fn take(client: Client, hand_over: mpsc::Sender<(Uuid, Vec<i64>)>) -> anyhow::Result<()> {
+    let statement = client.prepare(TAKE).await?;
+    let quota = i32::try_from(BATCH)?;
+    let mut mark = DateTime::<Utc>::UNIX_EPOCH;
+    loop {
+        let token = Uuid::new_v4();
+        let (begun, rows, committed) = join3(
+            client.batch_execute(BEGIN),
+            client.query(
+                &statement,
+                &[
+                    &token,
+                    &"bare",
+                    &30.0f64,
+                    &vec!["noop"],
+                    &vec![quota],
+                    &vec![mark],
+                    &i64::from(quota),
+                    &(4i64 << 20),
+                    &(256i32 << 10),
+                ],
+            ),
+            client.batch_execute("COMMIT"),
+        )
+        .await;
+        begun?;
+        committed?;
+        let rows = rows?;
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let due = rows.iter().map(|row| row.get::<_, DateTime<Utc>>("delivery_due_at"));
+        mark = due.min().unwrap_or(mark);
+        let seqs = rows.iter().map(|row| row.get("seq")).collect();
+        hand_over.send((token, seqs)).await?;
+    }
+}
+
+async fn complete(
+    client: Client,
+    mut batches: mpsc::Receiver<(Uuid, Vec<i64>)>,
+) -> anyhow::Result<usize> {
+    let sent = client.prepare(SETTLE_SENT).await?;
+    let forget = client.prepare("DELETE FROM core_outbox.claim WHERE token = $1").await?;
+    let mut done = 0;
+    while let Some((token, seqs)) = batches.recv().await {
+        let (begun, forgotten, marked, committed) = join4(
+            client.batch_execute(BEGIN),
+            client.query(&forget, &[&token]),
+            client.query(&sent, &[&token, &seqs]),
+            client.batch_execute("COMMIT"),
+        )
+        .await;
+        begun?;
+        forgotten?;
+        committed?;
+        done += marked?.len();
+    }
+    Ok(done)
+}

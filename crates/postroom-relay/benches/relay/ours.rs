@@ -1,0 +1,67 @@
+//! The relay itself, draining to `noop`.
+
+use crate::{BATCH, MESSAGES, usage};
+use anyhow::Context as _;
+use postroom_core::{Message, Report, Sink};
+use postroom_relay::{Lane, Relay, Settings};
+use postroom_sinks::NoopSink;
+use postroom_store::{OpenOptions, open};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+use tokio::sync::Notify;
+
+pub(crate) struct Drained {
+    pub(crate) rate: f64,
+    pub(crate) peak_mib: f64,
+}
+
+/// Runs this program again with `--drain`, and reads what it prints.
+pub(crate) fn drain_in_child(url: &str) -> anyhow::Result<Drained> {
+    let output = std::process::Command::new(std::env::current_exe()?)
+        .arg("--drain")
+        .env("DATABASE_URL", url)
+        .stderr(std::process::Stdio::inherit())
+        .output()?;
+    anyhow::ensure!(output.status.success(), "the relay's process failed");
+    let answer: Value = serde_json::from_slice(&output.stdout).context("the relay's answer")?;
+    let number = |key: &str| answer[key].as_f64().context("a number is missing");
+    Ok(Drained { rate: number("rate")?, peak_mib: number("peak_mib")? })
+}
+
+pub(crate) async fn drain_and_print(url: &str) -> anyhow::Result<()> {
+    let rate = drain(url, MESSAGES).await?;
+    println!("{}", json!({ "rate": rate, "peak_mib": usage::peak_memory_mib() }));
+    Ok(())
+}
+
+/// Counts what `noop` acknowledges.
+struct Counting {
+    seen: AtomicUsize,
+    until: usize,
+    all: Arc<Notify>,
+}
+
+#[async_trait::async_trait]
+impl Sink for Counting {
+    async fn deliver(&self, batch: &[Message], report: &Report<'_>) {
+        NoopSink.deliver(batch, report).await;
+        if self.seen.fetch_add(batch.len(), Ordering::Relaxed) + batch.len() == self.until {
+            self.all.notify_one();
+        }
+    }
+}
+
+/// From the relay's start until everything is recorded, in messages per second.
+async fn drain(url: &str, messages: usize) -> anyhow::Result<f64> {
+    let store = open(url, &OpenOptions::default()).await?;
+    let all = Arc::new(Notify::new());
+    let sink = Counting { seen: AtomicUsize::new(0), until: messages, all: Arc::clone(&all) };
+    let lane = Lane { concurrency: 2, batch_size: BATCH, ..Lane::new("noop", Arc::new(sink)) };
+    let settings = Settings { batch_size: BATCH, ..Settings::default() };
+    let relay = Relay::new(store, settings, vec![lane]);
+    let started = Instant::now();
+    relay.run(all.notified()).await?;
+    Ok(messages as f64 / started.elapsed().as_secs_f64())
+}

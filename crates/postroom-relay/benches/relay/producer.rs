@@ -1,0 +1,67 @@
+//! What the triggers cost producers: inserts with them against inserts without.
+
+use crate::figure::Figure;
+use crate::outbox::{connect, fill};
+use serde_json::json;
+use std::time::Instant;
+
+const ROUNDS: usize = 5;
+const SINGLES: usize = 2_000;
+const BULKS: usize = 40;
+const BULK_ROWS: usize = 1_000;
+const INSERT: &str = "
+    INSERT INTO core_outbox.integration_outbox
+        (source_stream_id, source_event_id, integration_type, event_type, payload)
+    SELECT 'order-' || n, core_outbox.uuid_v7()::text, 'noop', 'order.created.v1', $1::text::jsonb
+    FROM generate_series(1, $2::bigint) n";
+
+pub(crate) async fn run(url: &str) -> anyhow::Result<()> {
+    for (name, transactions, rows) in
+        [("producer_single", SINGLES, 1), ("producer_bulk", BULKS, BULK_ROWS)]
+    {
+        let mut rounds = vec![];
+        for round in 0..=ROUNDS {
+            let with = insert(url, "ENABLE", transactions, rows).await?;
+            let without = insert(url, "DISABLE", transactions, rows).await?;
+            // The first round only warms both up.
+            if round > 0 {
+                rounds.push((with, without));
+            }
+        }
+        Figure {
+            bench: "relay",
+            name,
+            rounds,
+            reference_is: "the same inserts with the triggers off",
+            unit: "rows/s",
+            more_is_better: true,
+            notes: json!({ "transactions": transactions, "rows_each": rows, "payload_bytes": 300 }),
+        }
+        .print();
+    }
+    Ok(())
+}
+
+/// Inserts into an empty outbox with its triggers on or off, in rows per second.
+async fn insert(
+    url: &str,
+    triggers: &str,
+    transactions: usize,
+    rows: usize,
+) -> anyhow::Result<f64> {
+    fill(url, 0).await?;
+    let client = connect(url).await?;
+    let set =
+        |verb: &str| format!("ALTER TABLE core_outbox.integration_outbox {verb} TRIGGER USER");
+    client.batch_execute(&set(triggers)).await?;
+    let statement = client.prepare(INSERT).await?;
+    let payload = json!({ "orderId": 1, "note": "x".repeat(265) }).to_string();
+    let rows = i64::try_from(rows)?;
+    let started = Instant::now();
+    for _ in 0..transactions {
+        client.execute(&statement, &[&payload, &rows]).await?;
+    }
+    let seconds = started.elapsed().as_secs_f64();
+    client.batch_execute(&set("ENABLE")).await?;
+    Ok((transactions as f64) * (rows as f64) / seconds)
+}

@@ -1,0 +1,226 @@
+//! One sink call: whatever it does, each of its messages gets exactly one fate.
+
+use crate::completer::Completion;
+use crate::held::Claim;
+use crate::lane::{LaneRoom, Work};
+use crate::relay::Shared;
+use crate::verdict::{dead, judge};
+use futures_util::FutureExt;
+use postroom_core::{Fate, Message, Outcome, OutcomeReceiver, Report};
+use std::any::Any;
+use std::future::poll_fn;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+use tokio::sync::mpsc::UnboundedSender;
+
+/// Delivers `works` in one sink call. A panic or a timeout is a failed attempt of what the sink
+/// had not reported; when this future is dropped, that is given back.
+pub(crate) async fn attempt(
+    shared: Arc<Shared>,
+    room: Arc<LaneRoom>,
+    works: Vec<Work>,
+    completions: UnboundedSender<Vec<Completion>>,
+) {
+    let call = Call::new(&shared, &room, works, &completions);
+    if call.messages.is_empty() {
+        return;
+    }
+    let lane = &room.lane;
+    let started = Instant::now();
+    let report = Report::new(&call);
+    let mut delivery = AssertUnwindSafe(lane.sink.deliver(&call.messages, &report)).catch_unwind();
+    // What the sink reports is passed on whenever it pauses: at once where it waits between
+    // messages, and together where it settles many in one go.
+    let delivery = poll_fn(|context| {
+        let poll = delivery.poll_unpin(context);
+        call.pass_on();
+        poll
+    });
+    let missing = match tokio::time::timeout(lane.timeout, delivery).await {
+        Ok(Ok(())) => "the sink reported no outcome".to_owned(),
+        Ok(Err(panic)) => format!("the sink panicked: {}", panic_text(&*panic)),
+        Err(_) => format!("no answer within {:?}", lane.timeout),
+    };
+    shared.metrics.delivery_took(&lane.integration, started.elapsed());
+    for index in 0..call.messages.len() {
+        call.decide(index, || Outcome::retry(missing.clone()));
+    }
+    call.pass_on();
+}
+
+/// The messages of one sink call, and where their outcomes go.
+struct Call<'a> {
+    shared: &'a Shared,
+    room: &'a Arc<LaneRoom>,
+    completions: &'a UnboundedSender<Vec<Completion>>,
+    messages: Vec<Message>,
+    claims: Vec<Arc<Claim>>,
+    rescues: Vec<u32>,
+    decided: Vec<AtomicBool>,
+    /// Decided, and not passed on to the completer yet.
+    completed: Mutex<Vec<Completion>>,
+}
+
+impl<'a> Call<'a> {
+    /// Keeps what can be delivered; what cannot has its fate at once.
+    fn new(
+        shared: &'a Shared,
+        room: &'a Arc<LaneRoom>,
+        works: Vec<Work>,
+        completions: &'a UnboundedSender<Vec<Completion>>,
+    ) -> Self {
+        let mut call = Self {
+            shared,
+            room,
+            completions,
+            messages: Vec::with_capacity(works.len()),
+            claims: Vec::with_capacity(works.len()),
+            rescues: Vec::with_capacity(works.len()),
+            decided: Vec::with_capacity(works.len()),
+            completed: Mutex::default(),
+        };
+        for work in works {
+            match call.hindrance(&work) {
+                Hindrance::None => {
+                    call.messages.push(work.message);
+                    call.claims.push(work.claim);
+                    call.rescues.push(work.rescues);
+                    call.decided.push(AtomicBool::new(false));
+                }
+                Hindrance::Lost => call.keep(Completion::of(room, work, None)),
+                Hindrance::Fate(fate) => call.keep(Completion::of(room, work, Some(fate))),
+            }
+        }
+        call.pass_on();
+        call
+    }
+
+    fn hindrance(&self, work: &Work) -> Hindrance {
+        let message = &work.message;
+        let dead_letter = self.shared.settings.dead_letter.as_deref();
+        if work.claim.is_lost() {
+            return Hindrance::Lost;
+        }
+        if self.room.is_paused() {
+            return Hindrance::Fate(Fate::Released);
+        }
+        if let Some(fault) = &work.fault {
+            return Hindrance::Fate(dead(dead_letter, message, fault.to_string(), false));
+        }
+        // Lost alone, and that more often than it may fail: it seems to kill its relay.
+        let limit = &self.room.lane.retry;
+        if work.rescues > 1 && limit.is_exhausted(message.attempts, message.max_attempts) {
+            let error = format!(
+                "lost with its relay {} times, last while handled alone: it seems to kill the process that delivers it",
+                work.rescues
+            );
+            return Hindrance::Fate(dead(dead_letter, message, error, false));
+        }
+        Hindrance::None
+    }
+
+    /// Decides the fate of one message; only the first word counts.
+    fn decide(&self, index: usize, outcome: impl FnOnce() -> Outcome) {
+        let Some(decided) = self.decided.get(index) else { return };
+        if decided.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let outcome = outcome();
+        let message = &self.messages[index];
+        match &outcome {
+            Outcome::Delivered => self.room.delivered(),
+            Outcome::Refuse { error } => self.room.refused(error),
+            Outcome::Retry { error, .. } | Outcome::Reject { error } => self.room.failed(error),
+        }
+        let dead_letter = self.shared.settings.dead_letter.as_deref();
+        let fate = judge(&self.room.lane, dead_letter, message, outcome, &mut rand::rng());
+        log(message, &fate);
+        self.complete(index, fate);
+    }
+
+    fn complete(&self, index: usize, fate: Fate) {
+        let message = &self.messages[index];
+        self.keep(Completion {
+            room: Arc::clone(self.room),
+            claim: Arc::clone(&self.claims[index]),
+            seq: message.seq,
+            id: message.id,
+            weight: message.weight(),
+            rescues: self.rescues[index],
+            fate: Some(fate),
+        });
+    }
+
+    fn keep(&self, completion: Completion) {
+        self.completed.lock().unwrap_or_else(PoisonError::into_inner).push(completion);
+    }
+
+    fn pass_on(&self) {
+        let mut completed = self.completed.lock().unwrap_or_else(PoisonError::into_inner);
+        if !completed.is_empty() {
+            // The completer ends only after every lane.
+            let _ = self.completions.send(std::mem::take(&mut *completed));
+        }
+    }
+}
+
+impl OutcomeReceiver for Call<'_> {
+    fn outcome(&self, index: usize, outcome: Outcome) {
+        self.decide(index, || outcome);
+    }
+}
+
+impl Drop for Call<'_> {
+    /// A call that is cut off by a stop gives back what the sink has not reported.
+    fn drop(&mut self) {
+        for index in 0..self.messages.len() {
+            if !self.decided[index].swap(true, Ordering::AcqRel) {
+                self.complete(index, Fate::Released);
+            }
+        }
+        self.pass_on();
+    }
+}
+
+enum Hindrance {
+    None,
+    Lost,
+    Fate(Fate),
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
+}
+
+/// One line per message, with the fields that trace it and nothing of its content.
+fn log(message: &Message, fate: &Fate) {
+    macro_rules! line {
+        ($level:ident, $phase:literal, $error:expr) => {
+            tracing::$level!(
+                operation = "OUTBOX_DELIVER",
+                phase = $phase,
+                id = %message.id,
+                event_id = message.event_id,
+                integration = message.integration,
+                correlation_id = message.correlation_id,
+                tenant_id = message.tenant_id,
+                user_id = message.user_id,
+                source = message.source,
+                attempts = message.attempts,
+                error = $error,
+            )
+        };
+    }
+    match fate {
+        Fate::Sent => line!(debug, "SENT", None::<&str>),
+        Fate::Released => line!(debug, "RELEASED", None::<&str>),
+        Fate::Failed { error, .. } => line!(debug, "FAILED", Some(error.as_str())),
+        Fate::Dead { error, .. } => line!(warn, "DEAD", Some(error.as_str())),
+    }
+}

@@ -1,0 +1,34 @@
+//! Keeps the claims of messages in hand.
+
+use crate::background::{about, upkeep_failed};
+use crate::relay::Shared;
+use std::sync::Arc;
+
+/// Extends every claim three times within its time.
+pub(crate) async fn run(shared: Arc<Shared>) {
+    let claim_time = shared.settings.claim_time;
+    loop {
+        about(claim_time / 3).await;
+        let tokens = shared.held.tokens();
+        if tokens.is_empty() {
+            continue;
+        }
+        match shared.store.extend(&tokens, claim_time).await {
+            Ok(gone) => {
+                // A claim that was settled while the call ran is gone too, but not lost.
+                let still_held = shared.held.tokens();
+                let lost: Vec<_> =
+                    gone.into_iter().filter(|token| still_held.contains(token)).collect();
+                if !lost.is_empty() {
+                    tracing::warn!(
+                        claims = lost.len(),
+                        "claims expired; what has not begun is left to others"
+                    );
+                    shared.metrics.claims_lost(lost.len() as u64);
+                    shared.held.lose(&lost);
+                }
+            }
+            Err(error) => upkeep_failed("extending claims", &error),
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! The claims this relay holds.
+
+use postroom_core::Token;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// One batch's claim, shared by the messages taken under it.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    pub(crate) token: Token,
+    unsettled: AtomicUsize,
+    lost: AtomicBool,
+}
+
+impl Claim {
+    /// Whether another relay may have these messages by now: what has not begun must not begin.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
+    }
+
+    /// Counts messages that are about to be settled; whether they are the last of the batch.
+    pub(crate) fn settle(&self, messages: usize) -> bool {
+        self.unsettled.fetch_sub(messages, Ordering::AcqRel) == messages
+    }
+}
+
+/// Every claim with messages that are not settled.
+#[derive(Debug, Default)]
+pub(crate) struct Held(Mutex<HashMap<Token, Arc<Claim>>>);
+
+impl Held {
+    pub(crate) fn add(&self, token: Token, messages: usize) -> Arc<Claim> {
+        let claim = Arc::new(Claim {
+            token,
+            unsettled: AtomicUsize::new(messages),
+            lost: AtomicBool::new(false),
+        });
+        self.claims().insert(token, Arc::clone(&claim));
+        claim
+    }
+
+    pub(crate) fn remove(&self, token: Token) {
+        self.claims().remove(&token);
+    }
+
+    pub(crate) fn tokens(&self) -> Vec<Token> {
+        self.claims().keys().copied().collect()
+    }
+
+    /// Marks claims that could not be extended.
+    pub(crate) fn lose(&self, tokens: &[Token]) {
+        let mut claims = self.claims();
+        for token in tokens {
+            if let Some(claim) = claims.remove(token) {
+                claim.lost.store(true, Ordering::Release);
+            }
+        }
+    }
+
+    fn claims(&self) -> std::sync::MutexGuard<'_, HashMap<Token, Arc<Claim>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

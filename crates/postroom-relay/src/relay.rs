@@ -1,0 +1,334 @@
+//! The relay: builds the stages, runs them, stops them.
+
+use crate::claimer::{Claimer, Doors};
+use crate::health::{Board, Health};
+use crate::held::Held;
+use crate::lane::{self, LaneRoom};
+use crate::metrics::Metrics;
+use crate::pace::Backoff;
+use crate::settings::{Lane, Settings};
+use crate::{completer, extender, monitor, pruner, rescuer};
+use postroom_core::{Store, StoreError, StoreErrorKind};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinSet;
+
+/// How many settlements are recorded at once.
+const COMPLETERS: usize = 2;
+
+/// Delivers what is due in one store through its lanes.
+pub struct Relay {
+    shared: Arc<Shared>,
+}
+
+/// Why a relay stopped by itself.
+#[derive(Debug, thiserror::Error)]
+pub enum RelayError {
+    /// The database cannot be used, and waiting does not help.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A stage of the relay panicked: a defect in Postroom. Nothing is lost; claims expire.
+    #[error("the relay's {stage} ended unexpectedly: {cause}")]
+    Defect {
+        /// Which stage.
+        stage: &'static str,
+        /// The panic's message.
+        cause: String,
+    },
+}
+
+/// What one pass did.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, serde::Serialize)]
+pub struct Pass {
+    /// Messages taken.
+    pub taken: u64,
+    /// Acknowledged.
+    pub sent: u64,
+    /// To be tried again.
+    pub failed: u64,
+    /// Dead.
+    pub dead: u64,
+    /// Given back untouched.
+    pub released: u64,
+}
+
+/// What all stages share.
+pub(crate) struct Shared {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) settings: Settings,
+    pub(crate) lanes: Vec<Arc<LaneRoom>>,
+    by_integration: HashMap<String, usize>,
+    pub(crate) held: Held,
+    pub(crate) metrics: Metrics,
+    pub(crate) board: Board,
+    /// Some lane has room again.
+    pub(crate) room_freed: Notify,
+    /// There may be rescued messages to take.
+    pub(crate) rescued: AtomicBool,
+    pub(crate) due: DueTimes,
+    pub(crate) tally: Tally,
+}
+
+/// What was done since the relay was made.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) taken: AtomicU64,
+    pub(crate) sent: AtomicU64,
+    pub(crate) failed: AtomicU64,
+    pub(crate) dead: AtomicU64,
+    pub(crate) released: AtomicU64,
+}
+
+impl Tally {
+    fn read(&self) -> Pass {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Pass {
+            taken: read(&self.taken),
+            sent: read(&self.sent),
+            failed: read(&self.failed),
+            dead: read(&self.dead),
+            released: read(&self.released),
+        }
+    }
+}
+
+impl Shared {
+    pub(crate) fn lane(&self, integration: &str) -> Option<&Arc<LaneRoom>> {
+        self.by_integration.get(integration).map(|index| &self.lanes[*index])
+    }
+
+    pub(crate) fn in_hand(&self) -> usize {
+        self.lanes.iter().map(|room| room.in_hand()).sum()
+    }
+
+    pub(crate) fn any_lane_full(&self) -> bool {
+        self.lanes.iter().any(|room| room.in_hand() > 0 && !room.has_room())
+    }
+}
+
+/// When retries of this relay's own fall due, so that a long poll interval does not delay them.
+#[derive(Debug, Default)]
+pub(crate) struct DueTimes(Mutex<BinaryHeap<Reverse<Instant>>>);
+
+impl DueTimes {
+    /// More than this many are left to the poll.
+    const MAX: usize = 4_096;
+
+    pub(crate) fn push(&self, due: Instant) {
+        let mut times = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if times.len() < Self::MAX {
+            times.push(Reverse(due));
+        }
+    }
+
+    /// The next due time, or `latest` if that is sooner. Forgets the times that have passed.
+    pub(crate) fn next_before(&self, latest: Instant) -> Instant {
+        let mut times = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let mut next = latest;
+        while let Some(Reverse(due)) = times.peek().copied() {
+            if due >= latest {
+                break;
+            }
+            next = next.min(due.max(now));
+            if due > now {
+                break;
+            }
+            times.pop();
+        }
+        next
+    }
+}
+
+impl Relay {
+    /// A relay that serves `lanes` from `store`. Nothing is connected to yet. Of two lanes for
+    /// one integration the later counts.
+    #[must_use]
+    pub fn new(store: Arc<dyn Store>, settings: Settings, lanes: Vec<Lane>) -> Self {
+        let mut rooms: Vec<Arc<LaneRoom>> = Vec::with_capacity(lanes.len());
+        let mut by_integration = HashMap::new();
+        for lane in lanes {
+            let integration = lane.integration.clone();
+            let room = Arc::new(LaneRoom::new(lane, settings.batch_size));
+            match by_integration.get(&integration) {
+                Some(index) => rooms[*index] = room,
+                None => {
+                    by_integration.insert(integration, rooms.len());
+                    rooms.push(room);
+                }
+            }
+        }
+        let shared = Shared {
+            store,
+            settings,
+            lanes: rooms,
+            by_integration,
+            held: Held::default(),
+            metrics: Metrics::new(),
+            board: Board::new(),
+            room_freed: Notify::new(),
+            rescued: AtomicBool::new(true),
+            due: DueTimes::default(),
+            tally: Tally::default(),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Delivers until `stop` resolves; then takes no more, finishes what is in flight within
+    /// `stop_limit`, and gives the rest back. A database that is away is waited for.
+    ///
+    /// # Errors
+    /// When the schema does not fit this program, or a stage panics.
+    pub async fn run(&self, stop: impl Future<Output = ()> + Send) -> Result<(), RelayError> {
+        let mut stop = std::pin::pin!(stop);
+        let ready = tokio::select! {
+            ready = self.wait_until_ready() => ready,
+            () = &mut stop => return Ok(()),
+        };
+        ready?;
+        let stages = Stages::start(&self.shared);
+        let claimer = Claimer::new(Arc::clone(&self.shared), stages.doors.clone());
+        let (end_claiming, claiming_ends) = watch::channel(false);
+        let mut claimer = tokio::spawn(claimer.run(claiming_ends));
+        let mut upkeep = JoinSet::new();
+        upkeep.spawn(extender::run(Arc::clone(&self.shared)));
+        upkeep.spawn(rescuer::run(Arc::clone(&self.shared)));
+        upkeep.spawn(pruner::run(Arc::clone(&self.shared)));
+        upkeep.spawn(monitor::run(Arc::clone(&self.shared)));
+        let defect = tokio::select! {
+            () = stop => None,
+            ended = &mut claimer => Some(("claimer", ended.err())),
+            ended = upkeep.join_next() => Some(("upkeep", ended.and_then(Result::err))),
+        };
+        // It ends between two takes: one that is cut off would leave its messages claimed until
+        // the claim expires.
+        end_claiming.send_replace(true);
+        if !claimer.is_finished() {
+            let _ = tokio::time::timeout(self.shared.settings.stop_limit, &mut claimer).await;
+            claimer.abort();
+        }
+        stages.stop().await?;
+        upkeep.shutdown().await;
+        match defect {
+            None => Ok(()),
+            Some((stage, error)) => Err(RelayError::Defect {
+                stage,
+                cause: error.map_or_else(|| "it returned".to_owned(), |error| error.to_string()),
+            }),
+        }
+    }
+
+    /// One pass: rescues expired claims, then takes and settles up to `limit` due messages.
+    ///
+    /// # Errors
+    /// When the database cannot be used, or a stage panics.
+    pub async fn tick(&self, limit: usize) -> Result<Pass, RelayError> {
+        let before = self.shared.tally.read();
+        self.shared.store.ready().await?;
+        self.shared.board.database_answers();
+        rescuer::rescue(&self.shared).await?;
+        let stages = Stages::start(&self.shared);
+        let extender = tokio::spawn(extender::run(Arc::clone(&self.shared)));
+        let claimer = Claimer::new(Arc::clone(&self.shared), stages.doors.clone());
+        let outcome = claimer.once(limit).await;
+        stages.stop().await?;
+        extender.abort();
+        outcome?;
+        let after = self.shared.tally.read();
+        Ok(Pass {
+            taken: after.taken - before.taken,
+            sent: after.sent - before.sent,
+            failed: after.failed - before.failed,
+            dead: after.dead - before.dead,
+            released: after.released - before.released,
+        })
+    }
+
+    /// How the relay is.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        self.shared.board.health(self.shared.lanes.iter().map(|room| room.health()).collect())
+    }
+
+    /// What it has counted, in Prometheus' text format.
+    #[must_use]
+    pub fn metrics(&self) -> String {
+        self.shared.metrics.text()
+    }
+
+    async fn wait_until_ready(&self) -> Result<(), StoreError> {
+        let mut backoff = Backoff::new();
+        loop {
+            match self.shared.store.ready().await {
+                Ok(()) => {
+                    self.shared.board.database_answers();
+                    return Ok(());
+                }
+                Err(error) => match error.kind {
+                    StoreErrorKind::Unavailable | StoreErrorKind::Conflict => {
+                        self.shared.board.database_fails(&error);
+                        tokio::time::sleep(backoff.pause()).await;
+                    }
+                    StoreErrorKind::Schema | StoreErrorKind::Refused => return Err(error),
+                },
+            }
+        }
+    }
+}
+
+/// Lanes and completer, from start to stop.
+struct Stages {
+    doors: Doors,
+    lanes: JoinSet<()>,
+    completers: JoinSet<()>,
+    stopping: watch::Sender<bool>,
+}
+
+impl Stages {
+    fn start(shared: &Arc<Shared>) -> Self {
+        let (stopping, stop) = watch::channel(false);
+        let (completions, inbox) = mpsc::unbounded_channel();
+        let mut doors = Doors::new();
+        let mut lanes = JoinSet::new();
+        for room in &shared.lanes {
+            // Unbounded by type, bounded by the room that the claimer asks for.
+            let (door, works) = mpsc::unbounded_channel();
+            doors.insert(room.lane.integration.clone(), door);
+            lanes.spawn(lane::run(
+                Arc::clone(shared),
+                Arc::clone(room),
+                works,
+                completions.clone(),
+                stop.clone(),
+            ));
+        }
+        let inbox = Arc::new(tokio::sync::Mutex::new(inbox));
+        let mut completers = JoinSet::new();
+        for _ in 0..COMPLETERS {
+            completers.spawn(completer::run(Arc::clone(shared), Arc::clone(&inbox), stop.clone()));
+        }
+        Self { doors, lanes, completers, stopping }
+    }
+
+    async fn stop(mut self) -> Result<(), RelayError> {
+        self.stopping.send_replace(true);
+        self.doors.clear();
+        let defect = |stage, error: tokio::task::JoinError| RelayError::Defect {
+            stage,
+            cause: error.to_string(),
+        };
+        while let Some(ended) = self.lanes.join_next().await {
+            ended.map_err(|error| defect("lane", error))?;
+        }
+        // The lanes held the last ways to them: they end once everything is recorded.
+        while let Some(ended) = self.completers.join_next().await {
+            ended.map_err(|error| defect("completer", error))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,117 @@
+//! A sink's options as a configuration gives them, read key by key so that every fault is found.
+
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+/// What is wrong with one option.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct OptionFault {
+    /// The way to the key: `["headers", "x y"]`.
+    pub path: Vec<String>,
+    /// What is wrong; never the value, which may be a secret.
+    pub problem: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
+
+/// Takes options one by one and remembers what was wrong with each.
+#[derive(Debug)]
+pub(crate) struct Options {
+    values: Map<String, Value>,
+    faults: Vec<OptionFault>,
+}
+
+impl Options {
+    /// Options to read.
+    pub(crate) fn new(values: Map<String, Value>) -> Self {
+        Self { values, faults: Vec::new() }
+    }
+
+    /// Takes a key that must be there. `expected` names its type, for the fault.
+    pub(crate) fn required<T: DeserializeOwned>(&mut self, key: &str, expected: &str) -> Option<T> {
+        if !self.values.contains_key(key) {
+            self.fault(&[key], format!("is missing: it must be {expected}"), None);
+            return None;
+        }
+        self.optional(key, expected)
+    }
+
+    /// Takes a key that may be left out.
+    pub(crate) fn optional<T: DeserializeOwned>(&mut self, key: &str, expected: &str) -> Option<T> {
+        let value = self.values.remove(key)?;
+        let taken = serde_json::from_value(value).ok();
+        if taken.is_none() {
+            self.fault(&[key], format!("must be {expected}"), None);
+        }
+        taken
+    }
+
+    /// Records a fault.
+    pub(crate) fn fault(
+        &mut self,
+        path: &[&str],
+        problem: impl Into<String>,
+        hint: Option<String>,
+    ) {
+        self.faults.push(OptionFault {
+            path: path.iter().map(|part| (*part).to_owned()).collect(),
+            problem: problem.into(),
+            hint,
+        });
+    }
+
+    /// Ends the reading: what no one took is unknown.
+    pub(crate) fn finish(mut self, known: &[&str]) -> Vec<OptionFault> {
+        let unknown: Vec<String> = self.values.keys().cloned().collect();
+        for key in unknown {
+            let hint = nearest(&key, known).map_or_else(
+                || Some(format!("known here: {}", known.join(", "))).filter(|_| !known.is_empty()),
+                |near| Some(format!("did you mean `{near}`?")),
+            );
+            self.fault(&[&key], "is unknown", hint);
+        }
+        self.faults
+    }
+}
+
+/// The name among `known` that `word` was most likely meant to be.
+#[must_use]
+pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+    let reach = (word.chars().count() / 3).clamp(1, 3);
+    known
+        .iter()
+        .map(|name| (edits(&word.to_lowercase(), &name.to_lowercase()), *name))
+        .filter(|(distance, _)| *distance <= reach)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, name)| name)
+}
+
+/// How many characters must be inserted, removed or replaced to turn `from` into `to`.
+fn edits(from: &str, to: &str) -> usize {
+    let to: Vec<char> = to.chars().collect();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (i, a) in from.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, b) in to.iter().enumerate() {
+            let replaced = diagonal + usize::from(a != *b);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[to.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slip_finds_its_key_and_a_stranger_finds_none() {
+        let known = ["url", "timeout", "headers", "concurrency"];
+        assert_eq!(nearest("concurency", &known), Some("concurrency"));
+        assert_eq!(nearest("time_out", &known), Some("timeout"));
+        assert_eq!(nearest("URI", &known), Some("url"));
+        assert_eq!(nearest("breaker", &known), None);
+    }
+}

@@ -1,0 +1,10 @@
+//! The sinks as a relay uses them.
+
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod dedup;
+mod file;
+mod http_receiver;
+mod memory;
+mod messages;
+mod webhook;
