@@ -1,2 +1,49 @@
-//! stub
-fn main() {}
+//! Postroom's automation, run as `cargo xtask`.
+
+mod bench;
+mod packages;
+mod phase;
+mod suites;
+mod tally;
+mod test;
+mod tree;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask test [--only FILTER]
+       cargo xtask bench relay|latency [FIGURE]
+
+  test    installs what is missing, starts a private PostgreSQL, runs formatting, lints, every
+          test and the examples, and stops what it started
+          --only FILTER   only the Rust tests whose name contains FILTER
+  bench   measures on a private, durable PostgreSQL: one JSON object per figure on standard
+          output, a table on standard error; docs/benchmarks.md says how to read them
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let result = match arguments[..] {
+        ["test"] => test::run(None),
+        ["test", "--only", filter] => test::run(Some(filter)),
+        ["bench", name] if bench::NAMES.contains(&name) => bench::run(name, None),
+        ["bench", name, figure] if bench::NAMES.contains(&name) => bench::run(name, Some(figure)),
+        ["--help" | "-h" | "help"] => {
+            print!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        _ => {
+            eprint!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

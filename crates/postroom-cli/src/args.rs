@@ -1,0 +1,246 @@
+//! The command line. Parsing has no side effects.
+
+use chrono::{DateTime, Utc};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use postroom_core::Status;
+use std::path::PathBuf;
+use uuid::Uuid;
+
+/// Postroom delivers what your application has committed.
+#[derive(Debug, Parser)]
+#[command(name = "postroom", version, propagate_version = true)]
+#[command(after_help = "New here? `postroom demo` shows the whole of it in ten seconds.\n\
+    Exit code 0: done; 1: it failed; 2: the command line or the configuration is wrong.")]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+/// What every command takes.
+#[derive(Args, Debug)]
+pub(crate) struct Common {
+    /// The outbox: postgres://…, sqlite://PATH or memory: (overrides the configuration)
+    #[arg(long, value_name = "URL", global = true)]
+    pub(crate) database: Option<String>,
+
+    /// The configuration file [default: postroom.toml, if there is one]
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) config: Option<PathBuf>,
+
+    /// How to write the log to standard error; RUST_LOG says how much
+    #[arg(long, value_name = "FORMAT", global = true, default_value = "text")]
+    pub(crate) log_format: LogFormat,
+}
+
+/// Lines for people, or one JSON object per line.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Show the whole of it: a producer, an outbox, a relay and a receiver that misbehaves
+    Demo(Demo),
+    /// Run the relay: deliver what is due until stopped
+    Run(Run),
+    /// Make or upgrade the tables of the outbox
+    Migrate(Migrate),
+    /// Enqueue one message by hand
+    Enqueue(Box<Enqueue>),
+    /// Look at messages
+    #[command(subcommand)]
+    Messages(Messages),
+    /// Count messages by status and integration
+    Stats(Show),
+    /// Check the configuration, then probe every database and sink
+    Check(Show),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Demo {
+    /// How many orders to place [default: 2000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub(crate) messages: Option<u64>,
+
+    /// The most orders per second [default: 200, or no limit with --messages]
+    #[arg(long, value_name = "PER_S", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rate: Option<u32>,
+
+    /// Print the result as one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Run {
+    /// Do one pass over what is due, then end
+    #[arg(long)]
+    pub(crate) once: bool,
+
+    /// The most messages of that pass
+    #[arg(long, value_name = "N", requires = "once", default_value_t = 1_000,
+        value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub(crate) limit: u64,
+
+    /// Print the result of that pass as JSON
+    #[arg(long, requires = "once")]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Migrate {
+    /// Print the SQL and connect to nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+
+    /// Whether new messages signal an idle relay (PostgreSQL); off allows PREPARE TRANSACTION
+    #[arg(long, value_name = "WHETHER", conflicts_with = "dry_run")]
+    pub(crate) notify: Option<Switch>,
+
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum Switch {
+    On,
+    Off,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Enqueue {
+    /// Where it goes, e.g. webhook:partnerX
+    #[arg(long, value_name = "INTEGRATION")]
+    pub(crate) to: String,
+
+    /// What happened, e.g. order.created.v1
+    #[arg(long = "type", value_name = "TYPE")]
+    pub(crate) event_type: String,
+
+    /// The body, as JSON
+    #[arg(long, value_name = "JSON", allow_hyphen_values = true)]
+    pub(crate) payload: String,
+
+    /// The aggregate or stream it comes from [default: the event id]
+    #[arg(long, value_name = "S")]
+    pub(crate) stream: Option<String>,
+
+    /// The event id, by which repeats are recognised [default: a new UUIDv7]
+    #[arg(long, value_name = "E")]
+    pub(crate) event_id: Option<String>,
+
+    /// The ordering key
+    #[arg(long, value_name = "K")]
+    pub(crate) key: Option<String>,
+
+    /// The tenant
+    #[arg(long, value_name = "T")]
+    pub(crate) tenant: Option<String>,
+
+    /// Who caused it
+    #[arg(long, value_name = "U")]
+    pub(crate) user: Option<String>,
+
+    /// The correlation id
+    #[arg(long, value_name = "C")]
+    pub(crate) correlation: Option<String>,
+
+    /// When it may be delivered, in RFC 3339, e.g. 2030-01-31T12:00:00Z [default: at once]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) due_at: Option<DateTime<Utc>>,
+
+    /// How many attempts may fail
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(crate) max_attempts: Option<i32>,
+
+    /// Extra headers, as a JSON object
+    #[arg(long, value_name = "JSON")]
+    pub(crate) headers: Option<String>,
+
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Messages {
+    /// List messages, newest first
+    List(List),
+    /// Show one message with its payload
+    Show {
+        /// The message's id
+        id: Uuid,
+
+        /// Print it as JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct List {
+    /// Only with this status: PENDING, CLAIMED, SENT, FAILED or DEAD
+    #[arg(long, value_parser = status)]
+    pub(crate) status: Option<Status>,
+
+    /// Only to this integration
+    #[arg(long, value_name = "INTEGRATION")]
+    pub(crate) integration: Option<String>,
+
+    /// The most messages
+    #[arg(long, value_name = "N", default_value_t = 20,
+        value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub(crate) limit: u64,
+
+    /// Only older ones than this: the number under the list before
+    #[arg(long, value_name = "SEQ")]
+    pub(crate) before: Option<i64>,
+
+    /// Print them as a JSON array
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What commands that only show something take.
+#[derive(Args, Debug)]
+pub(crate) struct Show {
+    /// Print it as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn status(name: &str) -> Result<Status, String> {
+    Status::parse(name).ok_or_else(|| {
+        let names: Vec<&str> = Status::ALL.iter().map(|status| status.as_str()).collect();
+        format!("expected one of {}", names.join(", "))
+    })
+}
+
+fn time(text: &str) -> Result<DateTime<Utc>, String> {
+    DateTime::parse_from_rfc3339(text)
+        .map(|time| time.with_timezone(&Utc))
+        .map_err(|_| "expected a time in RFC 3339, such as 2030-01-31T12:00:00Z".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+}

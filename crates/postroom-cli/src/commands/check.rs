@@ -1,0 +1,159 @@
+//! `postroom check`: is the configuration right, and can everything be reached?
+
+use super::{outbox, run as relay};
+use crate::args::Show;
+use crate::config::{Config, Database, Origin};
+use crate::failure::{Failure, with_causes};
+use crate::output::{self, Align, Table};
+use postroom_core::Store;
+use postroom_store::OpenOptions;
+use serde::Serialize;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The longest that one probe may take.
+const PROBE_LIMIT: Duration = Duration::from_secs(10);
+
+/// One line of the report.
+#[derive(Serialize)]
+struct Finding {
+    what: String,
+    result: Verdict,
+    detail: String,
+}
+
+#[derive(Clone, Copy, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Verdict {
+    Ok,
+    Warning,
+    Fault,
+}
+
+pub(super) async fn run(args: &Show, origin: &Origin<'_>) -> Result<(), Failure> {
+    let config = origin.config()?;
+    let mut findings = vec![configuration(&config)];
+    let (answer, store) = database(&config.database).await;
+    findings.push(answer);
+    for integration in &config.integrations {
+        let probe = async {
+            let lane = relay::lane(integration).map_err(|failure| failure.to_string())?;
+            lane.sink.probe().await.map_err(|error| error.to_string())
+        };
+        findings.push(finding(&integration.name, limited(probe).await, "can be reached"));
+    }
+    findings.extend(dead_letter(&config));
+    if let Some(store) = store {
+        unrouted(&config, &*store, &mut findings).await;
+    }
+    report(&findings, args.json)?;
+    if findings.iter().any(|finding| finding.result == Verdict::Fault) {
+        return Err(Failure::Told);
+    }
+    Ok(())
+}
+
+fn configuration(config: &Config) -> Finding {
+    let from = match &config.file {
+        Some(file) => file.display().to_string(),
+        None => "none, built-in defaults".to_owned(),
+    };
+    let count = config.integrations.len();
+    let plural = if count == 1 { "" } else { "s" };
+    finding("configuration", Ok(()), &format!("{from}: {count} integration{plural}"))
+}
+
+async fn database(database: &Database) -> (Finding, Option<Arc<dyn Store>>) {
+    let shown = outbox::shown(&database.url);
+    if let Some(path) = outbox::sqlite_path(&database.url)
+        && !path.exists()
+    {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let result = match folder {
+            Some(folder) if !folder.is_dir() => {
+                Err(format!("{shown}: make the folder {} first", folder.display()))
+            }
+            _ => Ok(()),
+        };
+        let detail = format!("{shown}: not there yet, `postroom run` makes it");
+        return (finding("database", result, &detail), None);
+    }
+    let probe = async {
+        let store = postroom_store::open(&database.url, &OpenOptions::default())
+            .await
+            .map_err(|error| with_causes(&error))?;
+        store.ready().await.map_err(|error| with_causes(&error))?;
+        Ok(store)
+    };
+    match limited(probe).await {
+        Ok(store) => (finding("database", Ok(()), &shown), Some(store)),
+        Err(error) => (finding("database", Err(format!("{shown}: {error}")), ""), None),
+    }
+}
+
+/// Announcements that nobody here would deliver.
+fn dead_letter(config: &Config) -> Option<Finding> {
+    let name = config.relay.dead_letter.as_ref()?;
+    let served = config.integrations.iter().any(|integration| integration.name == *name);
+    (!served).then(|| Finding {
+        what: "dead_letter".to_owned(),
+        result: Verdict::Warning,
+        detail: format!("no integration here serves {name}: its messages wait for another relay"),
+    })
+}
+
+async fn unrouted(config: &Config, store: &dyn Store, findings: &mut Vec<Finding>) {
+    let waiting = match limited(async { store.backlog().await.map_err(|e| with_causes(&e)) }).await
+    {
+        Ok(backlog) => backlog.lanes,
+        Err(error) => return findings.push(finding("backlog", Err(error), "")),
+    };
+    for lane in waiting {
+        let open = lane.pending + lane.claimed + lane.failed;
+        let name = lane.integration;
+        if open > 0 && !config.integrations.iter().any(|integration| integration.name == name) {
+            findings.push(Finding {
+                detail: format!(
+                    "unrouted: {open} open; no integration here serves it: add \
+                     [integrations.\"{name}\"], or run a relay that has it"
+                ),
+                what: name,
+                result: Verdict::Warning,
+            });
+        }
+    }
+}
+
+fn finding(what: &str, result: Result<(), String>, good: &str) -> Finding {
+    let (result, detail) = match result {
+        Ok(()) => (Verdict::Ok, good.to_owned()),
+        Err(error) => (Verdict::Fault, error),
+    };
+    Finding { what: what.to_owned(), result, detail }
+}
+
+async fn limited<T>(probe: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    tokio::time::timeout(PROBE_LIMIT, probe)
+        .await
+        .unwrap_or_else(|_| Err(format!("no answer within {PROBE_LIMIT:?}")))
+}
+
+fn report(findings: &[Finding], json: bool) -> anyhow::Result<()> {
+    if json {
+        let ok = findings.iter().all(|finding| finding.result != Verdict::Fault);
+        return output::print_json(&serde_json::json!({ "ok": ok, "checks": findings }));
+    }
+    let mut table = Table::new()
+        .column("RESULT", Align::Left)
+        .column("WHAT", Align::Left)
+        .column("DETAIL", Align::Left);
+    for finding in findings {
+        let result = match finding.result {
+            Verdict::Ok => "ok",
+            Verdict::Warning => "warning",
+            Verdict::Fault => "FAULT",
+        };
+        table.row(vec![result.to_owned(), finding.what.clone(), finding.detail.clone()]);
+    }
+    Ok(output::print_table(&table)?)
+}

@@ -1,0 +1,61 @@
+//! Opening the outbox for a command.
+
+use crate::config::Database;
+use crate::failure::Failure;
+use anyhow::anyhow;
+use postroom_core::Store;
+use postroom_store::OpenOptions;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Opens an outbox to look at. Makes none: a typing error should not leave an empty file behind.
+pub(super) async fn open(database: &Database) -> Result<Arc<dyn Store>, Failure> {
+    if let Some(path) = sqlite_path(&database.url)
+        && !path.exists()
+    {
+        return Err(Failure::Failed(anyhow!(
+            "there is no outbox at {}: make one with `postroom migrate`, or name another with \
+             --database",
+            shown(&database.url)
+        )));
+    }
+    let store = postroom_store::open(&database.url, &OpenOptions::default()).await?;
+    store.ready().await?;
+    Ok(store)
+}
+
+/// Makes or upgrades an embedded outbox, which belongs to nobody else.
+pub(super) async fn migrate_embedded(database: &Database) -> Result<(), Failure> {
+    if sqlite_path(&database.url).is_some() {
+        postroom_store::migrate(&database.url).await?;
+    }
+    Ok(())
+}
+
+/// The file of a SQLite outbox.
+pub(super) fn sqlite_path(url: &str) -> Option<PathBuf> {
+    let path = url.strip_prefix("sqlite:")?;
+    Some(Path::new(path.strip_prefix("//").unwrap_or(path)).to_owned())
+}
+
+/// A URL without what may be secret: user, password and options.
+pub(super) fn shown(url: &str) -> String {
+    let url = url.split('?').next().unwrap_or_default();
+    match url.split_once("://") {
+        Some((scheme, rest)) if scheme.starts_with("postgres") => {
+            format!("{scheme}://{}", rest.rsplit_once('@').map_or(rest, |(_, place)| place))
+        }
+        _ => url.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_shown_without_its_secrets() {
+        assert_eq!(shown("postgres://app:p@ss@db:5432/shop?sslkey=x"), "postgres://db:5432/shop");
+        assert_eq!(shown("sqlite://data/postroom.db"), "sqlite://data/postroom.db");
+    }
+}

@@ -1,0 +1,108 @@
+//! `[integrations."adapter:channel"]`: the lane's keys, and the rest for the sink.
+
+use super::BATCH_SIZE_MAX;
+use super::environment::Overrides;
+use super::model::Integration;
+use super::reader::Section;
+use super::sections::{NO_INTEGRATION, Relay, is_integration, retry_keys};
+use postroom_core::{AttemptLimit, RetryPolicy};
+use postroom_sinks::{SinkConfig, SinkKind};
+use std::time::Duration;
+
+/// The keys that every integration takes.
+const LANE_KEYS: [&str; 4] = ["concurrency", "batch_size", "timeout", "retry"];
+
+/// The longest attempt.
+const TIMEOUT_MAX: Duration = Duration::from_secs(3_600);
+
+pub(super) fn read(root: &Section<'_>, relay: &Relay, overrides: &Overrides) -> Vec<Integration> {
+    let Some(section) = root.section("integrations") else { return Vec::new() };
+    let integrations = section.sections();
+    integrations
+        .iter()
+        .filter_map(|(name, section)| integration(name, section, relay, overrides))
+        .collect()
+}
+
+/// What a relay without any configuration serves.
+pub(super) fn built_in(relay: &Relay, overrides: &Overrides) -> Vec<Integration> {
+    [("noop", SinkConfig::Noop), ("stdout", SinkConfig::Stdout)]
+        .into_iter()
+        .filter_map(|(name, sink)| {
+            let kind = SinkKind::of(name).ok()?;
+            Some(Integration {
+                name: name.to_owned(),
+                sink,
+                concurrency: kind.concurrency,
+                batch_size: relay.settings.batch_size,
+                timeout: kind.timeout,
+                retry: overridden(relay.retry, overrides),
+            })
+        })
+        .collect()
+}
+
+fn overridden(mut retry: RetryPolicy, overrides: &Overrides) -> RetryPolicy {
+    if let Some(attempts) = overrides.max_attempts {
+        retry.max_attempts = AttemptLimit::AtMost(attempts);
+    }
+    retry
+}
+
+fn integration(
+    name: &str,
+    section: &Section<'_>,
+    relay: &Relay,
+    overrides: &Overrides,
+) -> Option<Integration> {
+    if !is_integration(name) {
+        section.fault(format!("the name in [integrations] {NO_INTEGRATION}"), None);
+    }
+    let kind = match SinkKind::of(name) {
+        Ok(kind) => kind,
+        Err(error) => {
+            section.fault(error.to_string(), Some(error.hint()));
+            // Which of its keys are right cannot be told.
+            return None;
+        }
+    };
+    let known: Vec<&str> = LANE_KEYS.iter().chain(kind.keys).copied().collect();
+    section.expect_only(&known);
+
+    let concurrency = section.integer("concurrency", 1..=1_024);
+    let batch_size = section.integer("batch_size", 1..=BATCH_SIZE_MAX);
+    let timeout = section.duration("timeout", Duration::from_millis(1)..=TIMEOUT_MAX);
+    let timeout = overrides
+        .webhook_timeout
+        .filter(|_| kind.name == "webhook")
+        .or(timeout)
+        .unwrap_or(kind.timeout);
+    let retry = overridden(retry_keys(section).over(relay.retry), overrides);
+    let options = section
+        .keys()
+        .filter(|key| kind.keys.contains(key))
+        .filter_map(|key| Some((key.to_owned(), section.json(key)?)))
+        .collect();
+    let sink = match kind.validate(options, timeout) {
+        Ok(sink) => sink,
+        Err(faults) => {
+            for fault in faults {
+                // A value that could not be read has been reported at its own place.
+                let unread = fault.path.len() == 1 && section.has(&fault.path[0]);
+                if !(unread && fault.problem.starts_with("is missing")) {
+                    section.fault_at(&fault.path, &fault.problem, fault.hint);
+                }
+            }
+            return None;
+        }
+    };
+    let whole = |number: Option<u64>| number.and_then(|number| usize::try_from(number).ok());
+    Some(Integration {
+        name: name.to_owned(),
+        sink,
+        concurrency: whole(concurrency).unwrap_or(kind.concurrency),
+        batch_size: whole(batch_size).unwrap_or(relay.settings.batch_size),
+        timeout,
+        retry,
+    })
+}

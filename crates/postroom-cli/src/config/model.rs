@@ -1,0 +1,81 @@
+//! A configuration that has been checked.
+
+use postroom_core::{AttemptLimit, RetryPolicy};
+use postroom_relay::Settings;
+use postroom_sinks::SinkConfig;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Everything `run` needs.
+#[derive(Debug)]
+pub(crate) struct Config {
+    /// The file it came from; `None` when there was none.
+    pub(crate) file: Option<PathBuf>,
+    /// The outbox.
+    pub(crate) database: Database,
+    /// The relay as a whole.
+    pub(crate) relay: Settings,
+    /// Where it delivers.
+    pub(crate) integrations: Vec<Integration>,
+    /// Where health and metrics are served.
+    pub(crate) listen: Listen,
+}
+
+/// The outbox.
+#[derive(Clone, Debug)]
+pub(crate) struct Database {
+    /// Its URL, which may hold a password.
+    pub(crate) url: String,
+    /// Whether to listen for new messages.
+    pub(crate) notify: bool,
+}
+
+/// One destination.
+#[derive(Clone, Debug)]
+pub(crate) struct Integration {
+    /// `adapter:channel`.
+    pub(crate) name: String,
+    /// How it is reached.
+    pub(crate) sink: SinkConfig,
+    /// How many batches are under way at once.
+    pub(crate) concurrency: usize,
+    /// The most messages in a batch.
+    pub(crate) batch_size: usize,
+    /// How long one attempt may take.
+    pub(crate) timeout: Duration,
+    /// When to try again.
+    pub(crate) retry: RetryPolicy,
+}
+
+/// Where health and metrics are served.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Listen {
+    /// The address.
+    pub(crate) address: SocketAddr,
+    /// Whether the file asked for it; the default may be in use by another relay.
+    pub(crate) asked_for: bool,
+}
+
+/// The keys of a `retry` table that were written; the rest is inherited.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RetryKeys {
+    pub(crate) base: Option<Duration>,
+    pub(crate) multiplier: Option<f64>,
+    pub(crate) cap: Option<Duration>,
+    pub(crate) jitter: Option<Duration>,
+    pub(crate) max_attempts: Option<AttemptLimit>,
+}
+
+impl RetryKeys {
+    /// `inherited` with these keys in their place.
+    pub(crate) fn over(self, inherited: RetryPolicy) -> RetryPolicy {
+        RetryPolicy {
+            base: self.base.unwrap_or(inherited.base),
+            multiplier: self.multiplier.unwrap_or(inherited.multiplier),
+            cap: self.cap.unwrap_or(inherited.cap),
+            jitter: self.jitter.unwrap_or(inherited.jitter),
+            max_attempts: self.max_attempts.unwrap_or(inherited.max_attempts),
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! Configurations as users write them, right and wrong.
+
+use super::{Config, Origin};
+use postroom_core::{AttemptLimit, RetryPolicy};
+use std::time::Duration;
+
+const S: fn(u64) -> Duration = Duration::from_secs;
+
+/// Reads a file with this text in an environment with these variables.
+fn read(text: &str, variables: &[(&str, &str)]) -> Result<Config, String> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("postroom.toml");
+    std::fs::write(&file, text).unwrap();
+    let environment = |name: &str| {
+        variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+    };
+    let origin = Origin { file: Some(&file), database: None, environment: &environment };
+    let shown = format!("{}:", file.display());
+    origin.config().map_err(|faults| faults.to_string().replace(&shown, "FILE:"))
+}
+
+#[test]
+fn the_whole_file_is_read() {
+    let config = read(
+        r#"
+        [database]
+        url = "postgres://app:${PASSWORD}@db/shop"
+        layout = "integration"
+        notify = false
+
+        [relay]
+        poll_interval = "250ms"
+        batch_size = 50
+        claim_time = "1m"
+        retry = { base = "2s", multiplier = 3, cap = "5m", jitter = "0s", max_attempts = "forever" }
+        dead_letter = "webhook:dead"
+        lag_threshold = "10s"
+        payload_limit = "1MiB"
+        stop_limit = "3s"
+
+        [integrations."webhook:partnerX"]
+        url = "https://partner.example/hooks"
+        timeout = "2s"
+        headers = { Authorization = "Bearer ${PASSWORD}" }
+        concurrency = 8
+        batch_size = 10
+        retry = { base = "1s", max_attempts = 8 }
+
+        [integrations."file:audit"]
+        path = "audit.jsonl"
+
+        [retention]
+        sent = "0s"
+
+        [server]
+        listen = "127.0.0.1:0"
+        "#,
+        &[("PASSWORD", "hunter2")],
+    )
+    .unwrap();
+    assert_eq!(config.database.url, "postgres://app:hunter2@db/shop");
+    assert!(!config.database.notify);
+    let relay = &config.relay;
+    assert_eq!(relay.poll_interval, Duration::from_millis(250));
+    assert_eq!((relay.batch_size, relay.claim_time), (50, S(60)));
+    assert_eq!(relay.dead_letter.as_deref(), Some("webhook:dead"));
+    assert_eq!((relay.lag_threshold, relay.stop_limit), (S(10), S(3)));
+    assert_eq!((relay.payload_limit, relay.keep_sent), (1 << 20, S(0)));
+    assert!(config.listen.asked_for);
+
+    let [file, webhook] = &config.integrations[..] else { panic!("two integrations") };
+    assert_eq!((webhook.name.as_str(), webhook.timeout), ("webhook:partnerX", S(2)));
+    assert_eq!((webhook.concurrency, webhook.batch_size), (8, 10));
+    assert_eq!(
+        webhook.retry,
+        RetryPolicy {
+            base: S(1),
+            multiplier: 3.0,
+            cap: S(300),
+            jitter: S(0),
+            max_attempts: AttemptLimit::AtMost(8),
+        },
+        "what it does not say, it inherits"
+    );
+    assert_eq!((file.concurrency, file.batch_size), (1, 50));
+    assert_eq!(file.retry.max_attempts, AttemptLimit::Forever);
+}
+
+#[test]
+fn an_empty_file_means_defaults() {
+    let config = read("", &[]).unwrap();
+    assert_eq!(config.database.url, "sqlite://postroom.db");
+    assert_eq!(config.relay.batch_size, 100);
+    assert_eq!(config.relay.keep_sent, S(7 * 24 * 3_600));
+    assert!(config.integrations.is_empty());
+    assert_eq!(config.listen.address.to_string(), "127.0.0.1:7878");
+}
+
+#[test]
+fn attempts_are_the_rows_own_unless_the_file_says_otherwise() {
+    let noop = "[integrations.noop]\n";
+    let attempts = |text: &str| read(text, &[]).unwrap().integrations[0].retry.max_attempts;
+    assert_eq!(attempts(noop), AttemptLimit::Message);
+    assert_eq!(attempts(&format!("[relay]\nretry.base = \"1s\"\n{noop}")), AttemptLimit::Message);
+    let both = format!("[relay]\nretry.max_attempts = 4\n{noop}retry.max_attempts = 2");
+    assert_eq!(attempts(&both), AttemptLimit::AtMost(2));
+    let relay = format!("[relay]\nretry.max_attempts = 4\n{noop}");
+    assert_eq!(attempts(&relay), AttemptLimit::AtMost(4));
+}
+
+#[test]
+fn the_environment_overrides_the_file() {
+    let text = r#"
+        [relay]
+        batch_size = 7
+        poll_interval = "9s"
+        dead_letter = "noop:dead"
+        [integrations."webhook:a"]
+        url = "http://a.example/"
+        timeout = "9s"
+        retry.max_attempts = "forever"
+        [integrations."noop:b"]
+        timeout = "9s"
+    "#;
+    let config = read(
+        text,
+        &[
+            ("OUTBOX_CLAIM_BATCH_SIZE", "20"),
+            ("OUTBOX_MAX_ATTEMPTS", "3"),
+            ("OUTBOX_TICK_INTERVAL_MS", "500"),
+            ("OUTBOX_DEADLETTER_TOPIC", "outbox.dead"),
+            ("WEBHOOK_TIMEOUT_MS", "1500"),
+        ],
+    )
+    .unwrap();
+    assert_eq!(config.relay.batch_size, 20);
+    assert_eq!(config.relay.poll_interval, Duration::from_millis(500));
+    assert_eq!(config.relay.dead_letter.as_deref(), Some("kafka:outbox.dead"));
+    let [noop, webhook] = &config.integrations[..] else { panic!("two integrations") };
+    assert_eq!(webhook.timeout, Duration::from_millis(1_500));
+    assert_eq!(noop.timeout, S(9), "the variable is for webhooks");
+    assert_eq!(webhook.retry.max_attempts, AttemptLimit::AtMost(3));
+    assert_eq!(noop.retry.max_attempts, AttemptLimit::AtMost(3));
+}
+
+#[test]
+fn every_fault_is_reported_with_its_place_and_a_hint() {
+    let faults = read(
+        r#"[databse]
+url = "x"
+
+[relay]
+poll_intervall = "100ms"
+batch_size = 0
+claim_time = 30
+retry = { base = "5m", cap = "1m", max_attempts = 0 }
+
+[integrations."webhok:x"]
+url = "http://x.example"
+
+[integrations."webhook:y"]
+concurency = 3
+timeout = "5 sec"
+headers = { "bad name" = "x", ok = "${UNSET}" }
+
+[integrations."kafka:z"]
+
+[redis]
+url = "redis://x"
+
+[server]
+listen = "7878"
+"#,
+        &[("WEBHOOK_TIMEOUT_MS", "soon")],
+    )
+    .unwrap_err();
+    let expected = r#"the configuration has 16 faults:
+  FILE:1:2: databse is unknown
+      hint: did you mean `database`?
+  FILE:5:1: relay.poll_intervall is unknown
+      hint: did you mean `poll_interval`?
+  FILE:6:1: relay.batch_size must be a whole number from 1 to 10000
+  FILE:7:1: relay.claim_time must be a duration such as "100ms", "5s", "15m", "1h" or "7d"
+      hint: write it as a string with its unit
+  FILE:8:24: relay.retry.cap is shorter than base
+  FILE:8:36: relay.retry.max_attempts must be at least 1, or "forever"
+  FILE:10:15: there is no sink `webhok`
+      hint: did you mean `webhook`? The part before `:` names the sink: file, noop, stdout, webhook
+  FILE:13:15: integrations."webhook:y".url is missing: it must be an http or https URL
+  FILE:14:1: integrations."webhook:y".concurency is unknown
+      hint: did you mean `concurrency`?
+  FILE:15:1: integrations."webhook:y".timeout must be a duration such as "100ms", "5s", "15m", "1h" or "7d"
+  FILE:16:13: integrations."webhook:y".headers."bad name" has a name that HTTP does not allow
+  FILE:16:36: integrations."webhook:y".headers.ok needs the environment variable UNSET, which is not set
+  FILE:18:15: there is no sink `kafka`
+      hint: the part before `:` names the sink, one of: file, noop, stdout, webhook
+  FILE:20:2: redis is unknown
+      hint: known here: database, relay, integrations, retention, server
+  FILE:24:1: server.listen must be an address and a port such as "127.0.0.1:7878"
+      hint: "0.0.0.0:7878" listens on every interface
+  the environment variable WEBHOOK_TIMEOUT_MS must be a whole number from 1 to 3600000
+      hint: correct it, or `unset WEBHOOK_TIMEOUT_MS`"#;
+    assert_eq!(faults, expected);
+}
+
+#[test]
+fn broken_toml_is_reported_with_its_place() {
+    let faults = read("[relay]\nbatch_size = = 3\n\n[server\nlisten = 1\n", &[]).unwrap_err();
+    assert!(faults.contains("FILE:2:"), "{faults}");
+    assert!(faults.contains("FILE:4:"), "{faults}");
+    let twice = read("[relay]\nbatch_size = 1\nbatch_size = 2\n", &[]).unwrap_err();
+    assert!(twice.contains("FILE:3:1: duplicate key"), "{twice}");
+}
+
+#[test]
+fn a_name_without_quotes_gets_the_hint_it_needs() {
+    let faults = read("[integrations.webhook:x]\nurl = \"http://x\"\n", &[]).unwrap_err();
+    assert!(faults.contains("names with `:` need quotes"), "{faults}");
+}
+
+#[test]
+fn a_fault_never_shows_a_secret() {
+    let text = r#"
+        [database]
+        url = "${URL}"
+        [integrations."webhook:x"]
+        url = "ftp://user:${SECRET}@host/"
+        headers = { Authorization = "${SECRET}\n" }
+    "#;
+    let variables = [("SECRET", "hunter2"), ("URL", "mysqld://app:hunter2@db/shop")];
+    let faults = read(text, &variables).unwrap_err();
+    assert!(faults.contains("database.url"), "{faults}");
+    assert!(faults.contains("headers.Authorization"), "{faults}");
+    assert!(!faults.contains("hunter2"), "{faults}");
+}
+
+#[test]
+fn wrong_types_are_faults_not_panics() {
+    for text in [
+        "database = 1",
+        "integrations = 3",
+        "[integrations]\nnoop = 1",
+        "[integrations.noop]\nretry = 5",
+        "[integrations.noop]\nretry.multiplier = 0.5",
+        "[integrations.noop]\nretry.multiplier = nan",
+        "[integrations.noop]\nretry.max_attempts = -1",
+        "[integrations.noop]\nretry.max_attempts = 1.5",
+        "[integrations.noop]\nretry.max_attempts = 99999999999999999999999",
+        "[integrations.noop]\nconcurrency = 0x100000000000000000000000000000000",
+        "[integrations.\"webhook:x\"]\nurl = [1]",
+        "[integrations.\"webhook:x\"]\nurl = 1979-05-27",
+        "[integrations.\"\"]",
+        "[relay]\npayload_limit = \"1 stone\"",
+        "[relay]\npayload_limit = 0",
+        "[relay]\ndead_letter = \"\"",
+        "[database]\nlayout = \"events\"",
+        "[database]\nnotify = \"yes\"",
+        "[retention]\nsent = \"-1d\"",
+        "\u{0}",
+    ] {
+        assert!(read(text, &[]).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn without_a_file_the_built_in_integrations_are_served() {
+    let five = |name: &str| (name == "OUTBOX_MAX_ATTEMPTS").then(|| "5".to_owned());
+    let origin = Origin { file: None, database: Some("sqlite://x.db"), environment: &five };
+    let config = origin.config().unwrap();
+    assert_eq!(config.integrations[0].retry.max_attempts, AttemptLimit::AtMost(5));
+    let names: Vec<&str> = config.integrations.iter().map(|one| one.name.as_str()).collect();
+    assert_eq!(names, ["noop", "stdout"]);
+    assert_eq!(config.database.url, "sqlite://x.db");
+}
+
+#[test]
+fn tools_need_the_database_section_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("postroom.toml");
+    let text =
+        "[database]\nurl = \"sqlite://a.db\"\n[integrations.\"webhook:x\"]\nurl = \"${SECRET}\"";
+    std::fs::write(&file, text).unwrap();
+    let nothing = |_: &str| None;
+    let origin = Origin { file: Some(&file), database: None, environment: &nothing };
+    assert!(origin.config().is_err());
+    assert_eq!(origin.database().unwrap().url, "sqlite://a.db");
+    let origin = Origin { database: Some("mysql://x"), ..origin };
+    assert!(origin.database().unwrap_err().to_string().contains("--database"));
+}

@@ -1,0 +1,89 @@
+//! How a command ends when it does not succeed.
+
+use crate::config::Faults;
+use postroom_core::StoreError;
+use postroom_relay::RelayError;
+use std::fmt;
+use std::process::ExitCode;
+
+/// Why a command did not succeed.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The command line or the configuration is wrong: nothing was done.
+    Usage(String),
+    /// It was tried, and failed.
+    Failed(anyhow::Error),
+    /// It was tried and failed, and has said so on standard output.
+    Told,
+}
+
+impl Failure {
+    /// Says what is wrong on standard error, with its causes.
+    pub(crate) fn report(&self) -> ExitCode {
+        match self {
+            Self::Usage(_) | Self::Failed(_) => eprintln!("postroom: {self}"),
+            Self::Told => {}
+        }
+        match self {
+            Self::Usage(_) => ExitCode::from(2),
+            Self::Failed(_) | Self::Told => ExitCode::FAILURE,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usage(text) => f.write_str(text),
+            Self::Failed(error) => f.write_str(&with_causes(error.as_ref())),
+            Self::Told => f.write_str("it failed"),
+        }
+    }
+}
+
+/// An error with its causes on one line. Some libraries repeat their cause in their own words,
+/// so what was said is not said again.
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let said = error.to_string();
+        let core = said.rsplit_once("ERROR: ").map_or(said.as_str(), |(_, core)| core);
+        if !text.contains(core) {
+            text.push_str(": ");
+            text.push_str(&said);
+        }
+        cause = error.source();
+    }
+    text
+}
+
+impl From<Faults> for Failure {
+    fn from(faults: Faults) -> Self {
+        Self::Usage(faults.to_string())
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+impl From<RelayError> for Failure {
+    fn from(error: RelayError) -> Self {
+        Self::Failed(error.into())
+    }
+}

@@ -1,0 +1,73 @@
+//! System packages that the tests need: found, or installed by name.
+
+use crate::tree::Tree;
+use anyhow::{Context as _, ensure};
+use nix::unistd::Uid;
+use std::process::{Command, Stdio};
+
+/// A Debian package, and how to see that what it brings is there, from wherever it came.
+struct Package {
+    name: &'static str,
+    is_there: fn() -> bool,
+}
+
+const PACKAGES: &[Package] = &[
+    Package { name: "postgresql", is_there: has_postgres },
+    Package { name: "python3-venv", is_there: has_python },
+    Package { name: "nodejs", is_there: || answers("node", &["--version"]) },
+    Package { name: "npm", is_there: || answers("npm", &["--version"]) },
+];
+
+/// The names of the packages that are missing.
+pub(crate) fn missing() -> Vec<&'static str> {
+    PACKAGES.iter().filter(|package| !(package.is_there)()).map(|package| package.name).collect()
+}
+
+/// Installs packages by name, as root or through sudo.
+pub(crate) fn install(tree: &Tree, names: &[&str]) -> anyhow::Result<()> {
+    let by_hand = || format!("install by hand what stands for these here: {}", names.join(" "));
+    ensure!(answers("apt-get", &["--version"]), "there is no apt-get: {}", by_hand());
+    let prefix: &[&str] = if Uid::effective().is_root() { &[] } else { &["sudo", "-n"] };
+    ensure!(
+        prefix.is_empty() || answers("sudo", &["-n", "true"]),
+        "installing packages needs root, or sudo without a password: {}",
+        by_hand()
+    );
+    apt(tree, prefix, &["update", "-qq"])?;
+    let mut arguments = vec!["install", "-y", "-qq", "--no-install-recommends"];
+    arguments.extend(names);
+    apt(tree, prefix, &arguments).with_context(by_hand)
+}
+
+fn apt(tree: &Tree, prefix: &[&str], arguments: &[&str]) -> anyhow::Result<()> {
+    let line = [prefix, &["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"], arguments].concat();
+    let mut command = tree.command(line[0]);
+    let output = command.args(&line[1..]).stdin(Stdio::null()).output().context("apt-get")?;
+    ensure!(
+        output.status.success(),
+        "`{}` failed ({})\n{}",
+        line.join(" "),
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(())
+}
+
+fn has_postgres() -> bool {
+    std::env::var_os("DATABASE_URL").is_some() || postroom_testkit::find_postgres().is_ok()
+}
+
+/// Debian splits the standard library's `ensurepip`, which `venv` needs, into a package.
+fn has_python() -> bool {
+    answers("python3", &["-c", "import ensurepip, venv"])
+}
+
+fn answers(program: &str, arguments: &[&str]) -> bool {
+    Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}

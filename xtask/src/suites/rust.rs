@@ -1,0 +1,157 @@
+//! All Rust tests, counted from what libtest prints.
+
+use crate::tally::{Skip, Tally};
+use crate::tree::Tree;
+use anyhow::{Context as _, ensure};
+use postroom_testkit::Postgres;
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+
+/// Runs the tests against `server`, showing what they print as they print it.
+pub(crate) fn test(tree: &Tree, server: &Postgres, only: Option<&str>) -> anyhow::Result<Tally> {
+    let skips = tempfile::NamedTempFile::new().context("a file for skips")?;
+    let mut child = tree
+        .cargo()
+        .args(["test", "--workspace", "--all-features", "--no-fail-fast"])
+        .args(only)
+        .env("DATABASE_URL", server.url())
+        .env("POSTROOM_SKIPS", skips.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("running cargo test")?;
+    let stdout = child.stdout.take().context("the output of cargo test is piped")?;
+    let mut results = Results::default();
+    for line in BufReader::new(stdout).split(b'\n') {
+        let line = line.context("reading the output of cargo test")?;
+        let line = String::from_utf8_lossy(&line);
+        results.read(&line);
+        if !is_noise(&line) {
+            println!("{line}");
+        }
+    }
+    let status = child.wait().context("waiting for cargo test")?;
+    let skips = fs::read_to_string(skips.path()).context("reading the skips")?;
+    let tally = results.tally(status.success(), &skips);
+    if let Some(filter) = only {
+        ensure!(tally != Tally::default(), "no Rust test has {filter:?} in its name");
+    }
+    Ok(tally)
+}
+
+/// Programs without tests, and the lines between them.
+fn is_noise(line: &str) -> bool {
+    line.is_empty()
+        || line == "running 0 tests"
+        || line.starts_with("test result: ok. 0 passed; 0 failed; 0 ignored;")
+}
+
+/// What the lines so far have said.
+#[derive(Default)]
+struct Results {
+    passed: usize,
+    failed: usize,
+    failed_names: Vec<String>,
+    ignored: Vec<Skip>,
+}
+
+impl Results {
+    fn read(&mut self, line: &str) {
+        if let Some(summary) = line.strip_prefix("test result: ") {
+            self.passed += count(summary, "passed");
+            self.failed += count(summary, "failed");
+        } else if let Some((name, result)) =
+            line.strip_prefix("test ").and_then(|rest| rest.rsplit_once(" ... "))
+        {
+            let name = name.to_owned();
+            if result == "FAILED" {
+                self.failed_names.push(name);
+            } else if let Some(reason) = result.strip_prefix("ignored") {
+                let reason = reason.trim_start_matches(", ");
+                let reason = if reason.is_empty() { "marked #[ignore]" } else { reason };
+                self.ignored.push(Skip { name, reason: reason.to_owned() });
+            }
+        }
+    }
+
+    /// `skips` has a line `name TAB reason` for each test that passed without having run.
+    fn tally(self, well: bool, skips: &str) -> Tally {
+        let mut failed = self.failed_names;
+        // Tests that libtest counts without a line of their own are still failures.
+        let named = failed.len();
+        failed.extend((named..self.failed).map(|_| "a test without a name".to_owned()));
+        if !well && failed.is_empty() {
+            failed.push("cargo test: something did not compile, or a test process crashed".into());
+        }
+        let skipped: Vec<Skip> = skips
+            .lines()
+            .map(|line| {
+                let (name, reason) = line.split_once('\t').unwrap_or((line, "no reason given"));
+                Skip { name: name.to_owned(), reason: reason.to_owned() }
+            })
+            .collect();
+        let passed = self.passed.saturating_sub(skipped.len());
+        Tally { passed, failed, skipped: self.ignored.into_iter().chain(skipped).collect() }
+    }
+}
+
+/// The number before `word` in a summary like `ok. 3 passed; 0 failed; 1 ignored; …`.
+fn count(summary: &str, word: &str) -> usize {
+    summary
+        .split([';', '.'])
+        .filter_map(|part| part.trim().strip_suffix(word))
+        .find_map(|number| number.trim().parse().ok())
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(output: &str) -> Results {
+        let mut results = Results::default();
+        output.lines().for_each(|line| results.read(line));
+        results
+    }
+
+    #[test]
+    fn results_of_all_programs_add_up_and_failures_have_names() {
+        let results = read(
+            "running 3 tests
+test a::fine ... ok
+test a::panics - should panic ... ok
+test a::broken ... FAILED
+test result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.1s
+running 1 test
+test src/lib.rs - b (line 3) ... ok
+test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 7 filtered out; finished in 0.0s",
+        );
+        let tally = results.tally(false, "");
+        assert_eq!(tally.passed, 3);
+        assert_eq!(tally.failed, ["a::broken"]);
+    }
+
+    #[test]
+    fn what_did_not_run_is_skipped_and_not_passed() {
+        let results = read(
+            "test a::slow ... ignored, takes an hour
+test a::odd ... ignored
+test result: ok. 2 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.1s",
+        );
+        let tally = results.tally(true, "b::c\tno such service\n");
+        assert_eq!(tally.passed, 1);
+        let skipped: Vec<_> =
+            tally.skipped.iter().map(|skip| (&*skip.name, &*skip.reason)).collect();
+        let expected = [
+            ("a::slow", "takes an hour"),
+            ("a::odd", "marked #[ignore]"),
+            ("b::c", "no such service"),
+        ];
+        assert_eq!(skipped, expected);
+    }
+
+    #[test]
+    fn a_crash_without_a_failing_test_is_a_failure() {
+        assert_eq!(read("running 3 tests").tally(false, "").failed.len(), 1);
+    }
+}
