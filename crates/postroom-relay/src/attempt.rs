@@ -109,9 +109,9 @@ impl<'a> Call<'a> {
         if let Some(fault) = &work.fault {
             return Hindrance::Fate(dead(dead_letter, message, fault.to_string(), false));
         }
-        // Lost alone, and that more often than it may fail: it seems to kill its relay.
+        // Lost as a suspect, which leaves no doubt, and more often than it may fail.
         let limit = &self.room.lane.retry;
-        if work.rescues > 1 && limit.is_exhausted(message.attempts, message.max_attempts) {
+        if work.rescues > 2 && limit.is_exhausted(message.attempts, message.max_attempts) {
             let error = format!(
                 "lost with its relay {} times, last while handled alone: it seems to kill the process that delivers it",
                 work.rescues

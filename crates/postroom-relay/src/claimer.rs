@@ -1,10 +1,10 @@
 //! Takes due messages for every lane with room, and hands them over.
 
-use crate::lane::Work;
+use crate::lane::{Work, is_suspect};
 use crate::pace::{Backoff, Heat};
 use crate::relay::Shared;
 use futures_util::future::join;
-use postroom_core::{Batch, Quota, StoreError, Take, Wake};
+use postroom_core::{Batch, Fate, Quota, Settlement, StoreError, Take, Taken, Verdict, Wake};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,11 +28,13 @@ pub(crate) struct Claimer {
     /// Which lane is asked first; it moves on each time, so that none is always last.
     first: usize,
     looked_for_rescued: Option<Instant>,
+    /// A suspect waits for its turn: nothing rescued is taken until nothing rescued is in hand.
+    suspect_waits: bool,
 }
 
 impl Claimer {
     pub(crate) fn new(shared: Arc<Shared>, doors: Doors) -> Self {
-        Self { shared, doors, first: 0, looked_for_rescued: None }
+        Self { shared, doors, first: 0, looked_for_rescued: None, suspect_waits: false }
     }
 
     /// Takes until `stop` turns true, and ends between two takes.
@@ -80,15 +82,18 @@ impl Claimer {
     /// One pass for cron: takes up to `limit` due messages, and waits until all are settled.
     pub(crate) async fn once(mut self, limit: usize) -> Result<(), StoreError> {
         let mut left = limit;
-        self.look_for_rescued().await?;
         while left > 0 {
+            let rescued = self.look_for_rescued(left).await?;
+            left -= rescued;
             let quotas = self.reserve(left);
             if quotas.is_empty() && self.shared.in_hand() == 0 {
                 break;
             }
             let found = self.take(quotas, left).await?;
             left = left.saturating_sub(found.messages);
-            if found.no_room {
+            let more_rescued =
+                self.shared.rescued.load(Ordering::Acquire) && self.shared.in_hand() > 0;
+            if found.no_room || (found.messages == 0 && more_rescued) {
                 self.wait_for_room().await;
             } else if found.messages == 0 {
                 break;
@@ -103,7 +108,7 @@ impl Claimer {
     /// Takes for every lane with room; twice at once when the last look was `full`, so that
     /// reading one batch overlaps with claiming the next.
     async fn look(&mut self, full: bool) -> Result<Found, StoreError> {
-        let rescued = self.look_for_rescued().await?;
+        let rescued = self.look_for_rescued(usize::MAX).await?;
         let first = self.reserve(usize::MAX);
         let found = if full {
             let second = self.reserve(usize::MAX);
@@ -175,32 +180,65 @@ impl Claimer {
         }
     }
 
-    async fn look_for_rescued(&mut self) -> Result<usize, StoreError> {
-        let told = self.shared.rescued.swap(false, Ordering::AcqRel);
+    /// Takes up to `most` rescued messages, at most one per lane, and says how many.
+    ///
+    /// A message that was lost once more while it was handled like that is a suspect. It is
+    /// handled with no other rescued message beside it, in any lane: when its relay dies, there
+    /// is no doubt whose attempt that was.
+    async fn look_for_rescued(&mut self, most: usize) -> Result<usize, StoreError> {
+        let told = self.shared.rescued.load(Ordering::Acquire);
         if !told && self.looked_for_rescued.is_some_and(|last| last.elapsed() < RESCUED_EVERY) {
             return Ok(0);
         }
-        let quotas: Vec<Quota> = self
-            .shared
-            .lanes
+        let lanes = &self.shared.lanes;
+        let in_hand = lanes.iter().any(|room| room.holds_rescued());
+        if lanes.iter().any(|room| room.holds_suspect()) || (self.suspect_waits && in_hand) {
+            return Ok(0);
+        }
+        let quotas: Vec<Quota> = lanes
             .iter()
             .filter(|room| room.wants_rescued())
             .map(|room| Quota { integration: room.lane.integration.clone(), rows: 1 })
+            .take(most)
             .collect();
         if quotas.is_empty() {
             return Ok(0);
         }
+        self.shared.rescued.store(false, Ordering::Release);
         let batches = self.shared.store.take_rescued(&self.wish(&quotas, quotas.len())).await?;
         self.looked_for_rescued = Some(Instant::now());
-        let found = batches.len();
-        for batch in batches {
-            self.hand_over(batch);
-        }
-        if found > 0 {
+        if !batches.is_empty() {
             // There may be more behind it.
             self.shared.rescued.store(true, Ordering::Release);
         }
+        let (handled, given_back) = sort_out(batches, in_hand);
+        self.suspect_waits = in_hand && !given_back.is_empty();
+        let found = handled.len();
+        for batch in handled {
+            self.hand_over(batch);
+        }
+        self.give_back(&given_back).await?;
         Ok(found)
+    }
+
+    async fn give_back(&self, batches: &[Batch]) -> Result<(), StoreError> {
+        if batches.is_empty() {
+            return Ok(());
+        }
+        let released = |taken: &Taken| Verdict {
+            seq: taken.message.seq,
+            id: taken.message.id,
+            fate: Fate::Released,
+        };
+        let settlements: Vec<Settlement> = batches
+            .iter()
+            .map(|batch| Settlement {
+                token: batch.token,
+                verdicts: batch.messages.iter().map(released).collect(),
+                finished: true,
+            })
+            .collect();
+        self.shared.store.settle(&settlements).await.map(drop)
     }
 
     fn hand_over(&self, batch: Batch) {
@@ -230,7 +268,8 @@ impl Claimer {
         let _ = tokio::time::timeout(ROOM_WAIT, self.shared.room_freed.notified()).await;
     }
 
-    /// Waits for a signal, the poll, a retry that falls due, or room in a lane that was full.
+    /// Waits for a signal, the poll, a retry that falls due, or room: in a lane that was full, or
+    /// for the next rescued message.
     async fn wait(&self, wake: &mut Option<Box<dyn Wake>>, hot: bool) {
         let poll = self.shared.settings.poll_interval;
         if hot {
@@ -238,9 +277,11 @@ impl Claimer {
             return;
         }
         let until = self.shared.due.next_before(Instant::now() + poll);
+        let for_room =
+            self.shared.any_lane_full() || self.shared.rescued.load(Ordering::Acquire);
         tokio::select! {
             () = woken(wake) => {}
-            () = self.shared.room_freed.notified(), if self.shared.any_lane_full() => {}
+            () = self.shared.room_freed.notified(), if for_room => {}
             () = tokio::time::sleep_until(until.into()) => {}
         }
     }
@@ -254,6 +295,18 @@ struct Found {
     full: bool,
     /// No lane had room, so nothing was looked for.
     no_room: bool,
+}
+
+/// Which rescued messages to handle now, and which to give back: a suspect alone, and none while
+/// others are `in_hand`.
+fn sort_out(mut batches: Vec<Batch>, in_hand: bool) -> (Vec<Batch>, Vec<Batch>) {
+    let holds_suspect = |batch: &Batch| batch.messages.iter().any(|taken| is_suspect(taken.rescues));
+    let Some(first) = batches.iter().position(holds_suspect) else { return (batches, Vec::new()) };
+    if in_hand {
+        return batches.into_iter().partition(|batch| !holds_suspect(batch));
+    }
+    let suspect = batches.swap_remove(first);
+    (vec![suspect], batches)
 }
 
 /// Whether some lane got all it asked for, so that more may be waiting.

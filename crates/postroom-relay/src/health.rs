@@ -50,7 +50,8 @@ pub(crate) struct Board(Mutex<Seen>);
 #[derive(Debug)]
 struct Seen {
     fault: Option<String>,
-    since: Instant,
+    /// Since when the database has been away, once the log has said so.
+    away_since: Option<Instant>,
     unrouted: BTreeMap<String, u64>,
     lag_ms: u64,
 }
@@ -59,7 +60,7 @@ impl Board {
     pub(crate) fn new() -> Self {
         Self(Mutex::new(Seen {
             fault: Some("not connected yet".to_owned()),
-            since: Instant::now(),
+            away_since: None,
             unrouted: BTreeMap::new(),
             lag_ms: 0,
         }))
@@ -68,9 +69,9 @@ impl Board {
     /// Notes that the database answered; says so in the log when it had been away.
     pub(crate) fn database_answers(&self) {
         let mut seen = self.seen();
-        if seen.fault.take().is_some() {
-            tracing::info!(after = ?seen.since.elapsed(), "the database answers");
-            seen.since = Instant::now();
+        seen.fault = None;
+        if let Some(since) = seen.away_since.take() {
+            tracing::info!(after = ?since.elapsed(), "the database answers again");
         }
     }
 
@@ -78,9 +79,7 @@ impl Board {
     pub(crate) fn database_fails(&self, error: &postroom_core::StoreError) {
         let mut seen = self.seen();
         let text = describe(error);
-        if seen.fault.is_none() {
-            seen.since = Instant::now();
-        }
+        seen.away_since.get_or_insert_with(Instant::now);
         if seen.fault.as_deref() != Some(text.as_str()) {
             tracing::warn!(
                 error = text,

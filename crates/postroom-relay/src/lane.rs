@@ -23,6 +23,12 @@ pub(crate) struct Work {
     pub(crate) claim: Arc<Claim>,
 }
 
+/// Whether a message was lost with others and then again on its own in its lane: whatever lost it
+/// the second time was one of a few.
+pub(crate) fn is_suspect(rescues: u32) -> bool {
+    rescues > 1
+}
+
 /// A lane takes no more while it holds this many bytes.
 const BYTES_MAX: usize = 4 << 20;
 const PAUSE_FIRST: Duration = Duration::from_secs(5);
@@ -35,6 +41,7 @@ pub(crate) struct LaneRoom {
     bytes: AtomicUsize,
     in_hand_max: usize,
     rescued_in_hand: AtomicBool,
+    suspect_in_hand: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -55,6 +62,7 @@ impl LaneRoom {
             bytes: AtomicUsize::new(0),
             in_hand_max,
             rescued_in_hand: AtomicBool::new(false),
+            suspect_in_hand: AtomicBool::new(false),
             state: Mutex::default(),
         }
     }
@@ -85,7 +93,15 @@ impl LaneRoom {
 
     /// Whether to ask for a rescued message: they are handled one at a time.
     pub(crate) fn wants_rescued(&self) -> bool {
-        !self.rescued_in_hand.load(Ordering::Acquire) && !self.is_paused()
+        !self.holds_rescued() && !self.is_paused()
+    }
+
+    pub(crate) fn holds_rescued(&self) -> bool {
+        self.rescued_in_hand.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn holds_suspect(&self) -> bool {
+        self.suspect_in_hand.load(Ordering::Acquire)
     }
 
     pub(crate) fn in_hand(&self) -> usize {
@@ -98,6 +114,7 @@ impl LaneRoom {
         self.bytes.fetch_add(message.weight(), Ordering::AcqRel);
         if rescues > 0 {
             self.rescued_in_hand.store(true, Ordering::Release);
+            self.suspect_in_hand.store(is_suspect(rescues), Ordering::Release);
         }
     }
 
@@ -106,6 +123,7 @@ impl LaneRoom {
         self.in_hand.fetch_sub(1, Ordering::AcqRel);
         self.bytes.fetch_sub(weight, Ordering::AcqRel);
         if rescues > 0 {
+            self.suspect_in_hand.store(false, Ordering::Release);
             self.rescued_in_hand.store(false, Ordering::Release);
         }
     }

@@ -194,7 +194,9 @@ impl Relay {
         let stages = Stages::start(&self.shared);
         let claimer = Claimer::new(Arc::clone(&self.shared), stages.doors.clone());
         let (end_claiming, claiming_ends) = watch::channel(false);
-        let mut claimer = tokio::spawn(claimer.run(claiming_ends));
+        // In sets, which end what they hold when this future is dropped.
+        let mut claiming = JoinSet::new();
+        claiming.spawn(claimer.run(claiming_ends));
         let mut upkeep = JoinSet::new();
         upkeep.spawn(extender::run(Arc::clone(&self.shared)));
         upkeep.spawn(rescuer::run(Arc::clone(&self.shared)));
@@ -202,16 +204,14 @@ impl Relay {
         upkeep.spawn(monitor::run(Arc::clone(&self.shared)));
         let defect = tokio::select! {
             () = stop => None,
-            ended = &mut claimer => Some(("claimer", ended.err())),
+            ended = claiming.join_next() => Some(("claimer", ended.and_then(Result::err))),
             ended = upkeep.join_next() => Some(("upkeep", ended.and_then(Result::err))),
         };
         // It ends between two takes: one that is cut off would leave its messages claimed until
         // the claim expires.
         end_claiming.send_replace(true);
-        if !claimer.is_finished() {
-            let _ = tokio::time::timeout(self.shared.settings.stop_limit, &mut claimer).await;
-            claimer.abort();
-        }
+        let _ = tokio::time::timeout(self.shared.settings.stop_limit, claiming.join_next()).await;
+        claiming.shutdown().await;
         stages.stop().await?;
         upkeep.shutdown().await;
         match defect {
@@ -233,11 +233,12 @@ impl Relay {
         self.shared.board.database_answers();
         rescuer::rescue(&self.shared).await?;
         let stages = Stages::start(&self.shared);
-        let extender = tokio::spawn(extender::run(Arc::clone(&self.shared)));
+        let mut upkeep = JoinSet::new();
+        upkeep.spawn(extender::run(Arc::clone(&self.shared)));
         let claimer = Claimer::new(Arc::clone(&self.shared), stages.doors.clone());
         let outcome = claimer.once(limit).await;
         stages.stop().await?;
-        extender.abort();
+        upkeep.shutdown().await;
         outcome?;
         let after = self.shared.tally.read();
         Ok(Pass {

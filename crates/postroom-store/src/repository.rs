@@ -5,8 +5,8 @@
 
 use chrono::{DateTime, Utc};
 use postroom_core::{
-    Batch, Enqueued, Fate, Limits, Message, NewMessage, Quota, Settlement, Store, StoreError,
-    StoreErrorKind, StoreResult, Take, Verdict,
+    Batch, ContentFault, Enqueued, Fate, Limits, Message, NewMessage, Quota, Settlement, Store, StoreError,
+    StoreErrorKind, StoreResult, Take, Token, Verdict,
 };
 use std::time::Duration;
 use uuid::Uuid;
@@ -34,7 +34,8 @@ impl<'a> Repository<'a> {
     }
 
     /// Claims up to `limit` due messages of any integration for `worker`, by due time within
-    /// each. Rescued messages come one per integration, as everywhere.
+    /// each. Rescued messages come one per integration, as everywhere; what cannot be delivered
+    /// at all goes DEAD instead.
     ///
     /// # Errors
     /// When the database is away.
@@ -59,8 +60,16 @@ impl<'a> Repository<'a> {
         if batches.iter().map(|batch| batch.messages.len()).sum::<usize>() < limit {
             batches.extend(self.store.take_rescued(&take).await?);
         }
-        let taken = batches.into_iter().flat_map(|batch| batch.messages);
-        Ok(taken.map(|taken| taken.message).collect())
+        let mut claimed = Vec::new();
+        for batch in batches {
+            for taken in batch.messages {
+                match taken.fault {
+                    None => claimed.push(taken.message),
+                    Some(fault) => self.bury(batch.token, &taken.message, &fault).await?,
+                }
+            }
+        }
+        Ok(claimed)
     }
 
     /// Records that the message was acknowledged.
@@ -102,6 +111,14 @@ impl<'a> Repository<'a> {
     /// When `worker` does not hold it, or the database is away.
     pub async fn release(&self, worker: &str, id: Uuid) -> StoreResult<()> {
         self.settle(worker, id, Fate::Released).await
+    }
+
+    /// Content that cannot be delivered goes DEAD with its reason, as in a relay.
+    async fn bury(&self, token: Token, message: &Message, fault: &ContentFault) -> StoreResult<()> {
+        let fate = Fate::Dead { error: fault.to_string(), attempted: false, announcement: None };
+        let verdict = Verdict { seq: message.seq, id: message.id, fate };
+        let settlement = Settlement { token, verdicts: vec![verdict], finished: false };
+        self.store.settle(&[settlement]).await.map(|_| ())
     }
 
     async fn settle(&self, worker: &str, id: Uuid, fate: Fate) -> StoreResult<()> {

@@ -96,7 +96,8 @@ CREATE TABLE integration_outbox (
 CREATE UNIQUE INDEX outbox_fence ON integration_outbox
     (source_event_id, source_stream_id, integration_type, copy);
 -- For pruning. Grows at its end only, as messages are sent.
-CREATE INDEX outbox_sent ON integration_outbox (sent_at) WHERE status = 'SENT';
+CREATE INDEX outbox_sent ON integration_outbox (coalesce(sent_at, created_at))
+    WHERE status = 'SENT';
 
 -- One narrow row per message that is not SENT. Times are milliseconds since 1970.
 CREATE TABLE outbox_delivery (

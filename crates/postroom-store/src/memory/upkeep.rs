@@ -59,7 +59,7 @@ impl Upkeep for MemoryStore {
         let old: Vec<i64> = tables
             .messages
             .iter()
-            .filter(|(_, row)| row.status == "SENT" && row.sent_at.is_some_and(|at| at < before))
+            .filter(|(_, row)| row.status == "SENT" && row.sent_at.unwrap_or(row.message.created_at) < before)
             .map(|(seq, _)| *seq)
             .take(limit)
             .collect();

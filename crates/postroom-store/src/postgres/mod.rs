@@ -26,6 +26,9 @@ use tokio_postgres::{Config, NoTls};
 /// How long a caller waits for a connection before the database counts as away.
 const CONNECTION_WAIT: Duration = Duration::from_secs(5);
 
+/// How long the network may swallow packets before a connection counts as lost.
+const NETWORK_SILENCE: Duration = Duration::from_secs(30);
+
 /// The statements of the hot path, public so that benchmarks and plan tests measure exactly
 /// what the relay runs.
 pub mod statements {
@@ -97,8 +100,10 @@ fn config(url: &str) -> StoreResult<Config> {
     if config.get_connect_timeout().is_none() {
         config.connect_timeout(CONNECTION_WAIT);
     }
-    // A relay that vanishes must not keep its locks until TCP notices.
-    config.keepalives_idle(Duration::from_secs(30));
+    // A network that swallows packets must look like a database that is away, not like one that
+    // thinks for a quarter of an hour.
+    config.keepalives_idle(NETWORK_SILENCE);
+    config.tcp_user_timeout(NETWORK_SILENCE);
     Ok(config)
 }
 

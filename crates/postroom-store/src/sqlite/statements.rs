@@ -198,8 +198,9 @@ pub(super) const COUNT_LOST: &str = "
 pub(super) const PRUNE: &str = "
     DELETE FROM integration_outbox WHERE seq IN (
         SELECT seq FROM integration_outbox INDEXED BY outbox_sent
-        WHERE status = 'SENT' AND sent_at < ?1 AND julianday(sent_at) < julianday(?1)
-        ORDER BY sent_at LIMIT ?2
+        WHERE status = 'SENT' AND coalesce(sent_at, created_at) < ?1
+          AND julianday(coalesce(sent_at, created_at)) < julianday(?1)
+        ORDER BY coalesce(sent_at, created_at) LIMIT ?2
     )";
 
 /// `?1` now.

@@ -3,7 +3,7 @@
 use chrono::SubsecRound as _;
 use postroom_core::{NewMessage, Record, Store, StoreErrorKind};
 use postroom_store::Repository;
-use postroom_testkit::contract::Harness;
+use postroom_testkit::contract::{Harness, PlainRow};
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -80,6 +80,19 @@ async fn only_the_worker_that_claimed_is_heard(outbox: &impl Harness) {
     assert_eq!(find(&*store, id).await.status, "SENT");
 }
 
+async fn what_cannot_be_delivered_goes_dead_and_is_not_handed_out(outbox: &impl Harness) {
+    let store = outbox.store().await;
+    let repository = Repository::new(&*store, CLAIM_TIME);
+    let odd = PlainRow::new("a").with("headers", "[1]");
+    let odd = outbox.insert(&odd).await.expect("a row that makes no sense");
+    let good = repository.enqueue(&message("a")).await.expect("enqueue").id();
+    let claimed = repository.claim_due_batch("worker", 10).await.expect("claim");
+    assert_eq!(claimed.iter().map(|message| message.id).collect::<Vec<_>>(), [good]);
+    let odd = find(&*store, odd).await;
+    assert_eq!((odd.status.as_str(), odd.message.attempts), ("DEAD", 0));
+    assert!(odd.last_error.expect("a reason").contains("headers"));
+}
+
 macro_rules! on_every_store {
     ($($test:ident)*) => {
         on_every_store!(@store memory $($test)*);
@@ -102,4 +115,5 @@ on_every_store! {
     each_call_does_what_its_name_says
     a_batch_is_no_larger_than_asked
     only_the_worker_that_claimed_is_heard
+    what_cannot_be_delivered_goes_dead_and_is_not_handed_out
 }

@@ -223,3 +223,20 @@ with db:
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(take(&*outbox.store().await).await.expect("take"), 1);
 }
+
+#[tokio::test]
+async fn statistics_of_a_short_queue_are_thrown_away() {
+    let outbox = start().await;
+    outbox.insert(&PlainRow::new("noop")).await.expect("a row");
+    execute(&outbox, "CREATE TABLE orders AS SELECT 1 AS id").await;
+    execute(&outbox, "ANALYZE").await;
+    assert_eq!(take(&*outbox.store().await).await.expect("take"), 1);
+    let left: Vec<String> = sqlx::query_scalar("SELECT DISTINCT tbl FROM sqlite_stat1")
+        .fetch_all(&outbox.by_hand)
+        .await
+        .expect("a list");
+    // Those about the bookkeeping and the application's own tables stay.
+    assert!(left.contains(&"orders".to_owned()), "{left:?}");
+    let ours = ["integration_outbox", "outbox_delivery", "outbox_claim"];
+    assert!(!left.iter().any(|table| ours.contains(&table.as_str())), "{left:?}");
+}

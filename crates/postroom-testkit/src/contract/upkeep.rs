@@ -35,6 +35,16 @@ pub async fn pruning_keeps_what_is_open_or_young(outbox: &impl Harness) {
     }
 }
 
+/// Somebody who sets SENT by hand need not know of `sent_at`.
+pub async fn what_was_set_to_sent_by_hand_is_pruned_by_its_age(outbox: &impl Harness) {
+    let store = outbox.store().await;
+    let id = enqueue(&*store, &message("noop")).await;
+    outbox.set_status(id, "SENT").await.expect("set by hand");
+    assert_eq!(store.prune(HOUR, 10).await.expect("prune"), 0);
+    outbox.make_older(id, 3 * HOUR).await;
+    assert_eq!(store.prune(HOUR, 10).await.expect("prune"), 1);
+}
+
 /// Pruning goes in bounded steps.
 pub async fn pruning_stops_at_its_limit(outbox: &impl Harness) {
     let store = outbox.store().await;

@@ -4,7 +4,8 @@ WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM core_outbox.integration_outbox
     WHERE created_at < now() - make_interval(secs => $1)
       AND status = 'SENT'
-      AND sent_at < now() - make_interval(secs => $1)
+      -- A message that was set to SENT by hand may say no time.
+      AND coalesce(sent_at, created_at) < now() - make_interval(secs => $1)
     LIMIT $2
     FOR UPDATE SKIP LOCKED
 ))
