@@ -50,7 +50,7 @@ async fn hot_statements_go_by_their_index() {
             (statements::MARK_SENT, "INTEGER PRIMARY KEY (rowid=?)"),
             (statements::FREE_FAILED, "outbox_delivery"),
             (statements::FREE_RESCUED, "outbox_delivery_claimed (claim=?)"),
-            (statements::PRUNE, "outbox_sent (sent_at<?)"),
+            (statements::PRUNE, "outbox_sent (<expr><?)"),
             (statements::CLAIM_OF, "sqlite_autoindex_integration_outbox_1 (id=?)"),
         ] {
             let plan = plan(&mut connection, statement).await;
