@@ -213,7 +213,8 @@ pub trait Upkeep: Send + Sync {
     /// alone has an attempt counted. Returns how many were freed.
     async fn rescue(&self, limit: usize) -> StoreResult<u64>;
 
-    /// Deletes SENT messages older than `older_than`, at most `limit`. Returns how many.
+    /// Deletes SENT messages older than `older_than`, at most `limit`. Returns how many. Dead
+    /// deliveries whose message was deleted go too: no claim ever comes by to find them.
     async fn prune(&self, older_than: Duration, limit: usize) -> StoreResult<u64>;
 
     /// Counts what is waiting; its cost follows the backlog, never the history.
@@ -225,6 +226,12 @@ pub trait Upkeep: Send + Sync {
     /// Mends what triggers could not see, where the database needs it: open messages without a
     /// delivery get one. Returns how many.
     async fn reconcile(&self) -> StoreResult<u64>;
+
+    /// Whether a relay reconciles when it starts, because the database lets a producer override
+    /// what the triggers do.
+    fn reconciles_at_start(&self) -> bool {
+        false
+    }
 }
 
 /// Whether an enqueue wrote a row.

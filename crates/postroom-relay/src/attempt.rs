@@ -90,7 +90,10 @@ impl<'a> Call<'a> {
                     call.decided.push(AtomicBool::new(false));
                 }
                 Hindrance::Lost => call.keep(Completion::of(room, work, None)),
-                Hindrance::Fate(fate) => call.keep(Completion::of(room, work, Some(fate))),
+                Hindrance::Fate(fate) => {
+                    log(&work.message, &fate);
+                    call.keep(Completion::of(room, work, Some(fate)));
+                }
             }
         }
         call.pass_on();

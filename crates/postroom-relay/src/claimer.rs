@@ -91,8 +91,8 @@ impl Claimer {
             }
             let found = self.take(quotas, left).await?;
             left = left.saturating_sub(found.messages);
-            let more_rescued =
-                self.shared.rescued.load(Ordering::Acquire) && self.shared.in_hand() > 0;
+            let more_rescued = self.shared.rescued.load(Ordering::Acquire)
+                && self.shared.lanes.iter().any(|room| !room.is_paused());
             if found.no_room || (found.messages == 0 && more_rescued) {
                 self.wait_for_room().await;
             } else if found.messages == 0 {
@@ -213,12 +213,13 @@ impl Claimer {
         }
         let (handled, given_back) = sort_out(batches, in_hand);
         self.suspect_waits = in_hand && !given_back.is_empty();
+        // First, since what is handed over may end this process at once.
+        let given_back = self.give_back(&given_back).await;
         let found = handled.len();
         for batch in handled {
             self.hand_over(batch);
         }
-        self.give_back(&given_back).await?;
-        Ok(found)
+        given_back.map(|()| found)
     }
 
     async fn give_back(&self, batches: &[Batch]) -> Result<(), StoreError> {
@@ -277,8 +278,7 @@ impl Claimer {
             return;
         }
         let until = self.shared.due.next_before(Instant::now() + poll);
-        let for_room =
-            self.shared.any_lane_full() || self.shared.rescued.load(Ordering::Acquire);
+        let for_room = self.shared.any_lane_full() || self.shared.rescued.load(Ordering::Acquire);
         tokio::select! {
             () = woken(wake) => {}
             () = self.shared.room_freed.notified(), if for_room => {}
@@ -300,7 +300,8 @@ struct Found {
 /// Which rescued messages to handle now, and which to give back: a suspect alone, and none while
 /// others are `in_hand`.
 fn sort_out(mut batches: Vec<Batch>, in_hand: bool) -> (Vec<Batch>, Vec<Batch>) {
-    let holds_suspect = |batch: &Batch| batch.messages.iter().any(|taken| is_suspect(taken.rescues));
+    let holds_suspect =
+        |batch: &Batch| batch.messages.iter().any(|taken| is_suspect(taken.rescues));
     let Some(first) = batches.iter().position(holds_suspect) else { return (batches, Vec::new()) };
     if in_hand {
         return batches.into_iter().partition(|batch| !holds_suspect(batch));

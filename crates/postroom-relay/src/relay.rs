@@ -223,14 +223,13 @@ impl Relay {
         }
     }
 
-    /// One pass: rescues expired claims, then takes and settles up to `limit` due messages.
+    /// One pass: rescues expired claims, takes and settles up to `limit` due messages, and prunes.
     ///
     /// # Errors
     /// When the database cannot be used, or a stage panics.
     pub async fn tick(&self, limit: usize) -> Result<Pass, RelayError> {
         let before = self.shared.tally.read();
-        self.shared.store.ready().await?;
-        self.shared.board.database_answers();
+        self.begin().await?;
         rescuer::rescue(&self.shared).await?;
         let stages = Stages::start(&self.shared);
         let mut upkeep = JoinSet::new();
@@ -240,6 +239,7 @@ impl Relay {
         stages.stop().await?;
         upkeep.shutdown().await;
         outcome?;
+        pruner::prune(&self.shared).await?;
         let after = self.shared.tally.read();
         Ok(Pass {
             taken: after.taken - before.taken,
@@ -262,14 +262,24 @@ impl Relay {
         self.shared.metrics.text()
     }
 
+    /// Checks the schema, and mends what triggers may have missed.
+    async fn begin(&self) -> Result<(), StoreError> {
+        self.shared.store.ready().await?;
+        self.shared.board.database_answers();
+        if self.shared.store.reconciles_at_start() {
+            let mended = self.shared.store.reconcile().await?;
+            if mended > 0 {
+                tracing::warn!(mended, "messages and deliveries did not agree and were mended");
+            }
+        }
+        Ok(())
+    }
+
     async fn wait_until_ready(&self) -> Result<(), StoreError> {
         let mut backoff = Backoff::new();
         loop {
-            match self.shared.store.ready().await {
-                Ok(()) => {
-                    self.shared.board.database_answers();
-                    return Ok(());
-                }
+            match self.begin().await {
+                Ok(()) => return Ok(()),
                 Err(error) => match error.kind {
                     StoreErrorKind::Unavailable | StoreErrorKind::Conflict => {
                         self.shared.board.database_fails(&error);

@@ -14,13 +14,14 @@ pub struct OpenOptions {
     pub keep_sent: bool,
     /// Whether to listen for new messages, where the database can tell; otherwise only poll.
     pub notify: bool,
-    /// The most connections, besides the one that listens.
+    /// The most connections, besides the one that listens. A relay takes on two and records on
+    /// two; the others keep claims alive meanwhile.
     pub connections: usize,
 }
 
 impl Default for OpenOptions {
     fn default() -> Self {
-        Self { keep_sent: true, notify: true, connections: 4 }
+        Self { keep_sent: true, notify: true, connections: 6 }
     }
 }
 

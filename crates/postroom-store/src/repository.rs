@@ -5,8 +5,8 @@
 
 use chrono::{DateTime, Utc};
 use postroom_core::{
-    Batch, ContentFault, Enqueued, Fate, Limits, Message, NewMessage, Quota, Settlement, Store, StoreError,
-    StoreErrorKind, StoreResult, Take, Token, Verdict,
+    Batch, ContentFault, Enqueued, Fate, Limits, Message, NewMessage, Quota, Settlement, Store,
+    StoreError, StoreErrorKind, StoreResult, Take, Token, Verdict,
 };
 use std::time::Duration;
 use uuid::Uuid;

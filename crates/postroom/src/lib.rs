@@ -27,3 +27,17 @@ pub use driver::OutboxTransaction;
 pub use enqueue::{Outbox, enqueue, enqueue_all};
 pub use error::EnqueueError;
 pub use postroom_core::{Enqueued, Field, JsonFault, Limits, MessageError, NewMessage};
+
+/// The Rust of the documentation's pages, compiled as doctests.
+#[cfg(all(
+    doctest,
+    feature = "sqlx-postgres",
+    feature = "sqlx-sqlite",
+    feature = "tokio-postgres"
+))]
+mod documentation {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../docs/guide.md")]
+    struct Guide;
+}

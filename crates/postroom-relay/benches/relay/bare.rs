@@ -46,6 +46,7 @@ async fn take(client: Client, hand_over: mpsc::Sender<(Uuid, Vec<i64>)>) -> anyh
             client.query(
                 &statement,
                 &[
+                    &(256i32 << 10),
                     &token,
                     &"bare",
                     &30.0f64,
@@ -54,7 +55,6 @@ async fn take(client: Client, hand_over: mpsc::Sender<(Uuid, Vec<i64>)>) -> anyh
                     &vec![mark],
                     &i64::from(quota),
                     &(4i64 << 20),
-                    &(256i32 << 10),
                 ],
             ),
             client.batch_execute("COMMIT"),

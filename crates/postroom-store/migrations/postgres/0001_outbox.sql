@@ -80,6 +80,8 @@ CREATE INDEX delivery_ready ON core_outbox.delivery (integration, due_at, seq)
     WHERE claim IS NULL AND NOT dead AND rescues = 0;
 CREATE INDEX delivery_rescued ON core_outbox.delivery (integration, due_at, seq)
     WHERE claim IS NULL AND NOT dead AND rescues > 0;
+CREATE INDEX delivery_dead ON core_outbox.delivery (integration, seq)
+    WHERE dead;
 CREATE INDEX delivery_claimed ON core_outbox.delivery (claim)
     WHERE claim IS NOT NULL;
 

@@ -114,6 +114,8 @@ CREATE INDEX outbox_delivery_ready ON outbox_delivery (integration, due_at, seq)
     WHERE claim IS NULL AND NOT dead AND rescues = 0;
 CREATE INDEX outbox_delivery_rescued ON outbox_delivery (integration, due_at, seq)
     WHERE claim IS NULL AND NOT dead AND rescues > 0;
+CREATE INDEX outbox_delivery_dead ON outbox_delivery (seq)
+    WHERE dead;
 CREATE INDEX outbox_delivery_claimed ON outbox_delivery (claim)
     WHERE claim IS NOT NULL;
 

@@ -1,6 +1,7 @@
 //! Rescuing, pruning, counting and mending.
 
 use super::MemoryStore;
+use super::tables::Tables;
 use super::tables::is_open;
 use async_trait::async_trait;
 use chrono::TimeDelta;
@@ -59,13 +60,17 @@ impl Upkeep for MemoryStore {
         let old: Vec<i64> = tables
             .messages
             .iter()
-            .filter(|(_, row)| row.status == "SENT" && row.sent_at.unwrap_or(row.message.created_at) < before)
+            .filter(|(_, row)| {
+                row.status == "SENT" && row.sent_at.unwrap_or(row.message.created_at) < before
+            })
             .map(|(seq, _)| *seq)
             .take(limit)
             .collect();
         for seq in &old {
             tables.remove(*seq);
         }
+        let Tables { messages, deliveries, .. } = &mut *tables;
+        deliveries.retain(|seq, delivery| !delivery.dead || messages.contains_key(seq));
         Ok(old.len() as u64)
     }
 

@@ -15,9 +15,10 @@ use std::time::Duration;
 use tokio_postgres::Client;
 use uuid::Uuid;
 
-const TAKE_RESCUED: &str = include_str!("sql/take_rescued.sql");
+const TAKE_RESCUED: &str =
+    concat!(include_str!("sql/take_rescued.sql"), include_str!("sql/content.sql"));
 const EXTEND: &str = include_str!("sql/extend.sql");
-const FORGET_ORPHANS: &str = "DELETE FROM core_outbox.delivery WHERE seq = ANY ($1)";
+const FORGET_ORPHANS: &str = include_str!("sql/forget_orphans.sql");
 
 #[async_trait]
 impl Claims for PgStore {
@@ -45,7 +46,7 @@ impl Claims for PgStore {
             &client,
             BEGIN,
             &statement,
-            &[&integrations, &take.worker, &claim_seconds, &payload_limit],
+            &[&payload_limit, &integrations, &take.worker, &claim_seconds],
         )
         .await
         .map_err(|e| store_error(doing, e))?;
@@ -113,6 +114,7 @@ impl PgStore {
             BEGIN,
             &statement,
             &[
+                &clamp_i32(take.payload_limit),
                 &token.0,
                 &take.worker,
                 &take.claim_time.as_secs_f64(),
@@ -121,7 +123,6 @@ impl PgStore {
                 &began,
                 &clamp_i64(take.rows),
                 &clamp_i64(take.bytes),
-                &clamp_i32(take.payload_limit),
             ],
         )
         .await
@@ -162,11 +163,11 @@ async fn forget(client: &Client, orphans: &[i64]) -> StoreResult<()> {
     if orphans.is_empty() {
         return Ok(());
     }
-    client
+    let removed = client
         .execute(FORGET_ORPHANS, &[&orphans])
         .await
         .map_err(|e| store_error("removing deliveries whose message is gone", e))?;
-    tracing::info!(orphans = orphans.len(), "removed deliveries whose message was deleted");
+    tracing::info!(removed, "removed deliveries whose message was deleted or closed by hand");
     Ok(())
 }
 

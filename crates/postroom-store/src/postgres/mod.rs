@@ -33,7 +33,7 @@ const NETWORK_SILENCE: Duration = Duration::from_secs(30);
 /// what the relay runs.
 pub mod statements {
     /// Takes due deliveries and reads their messages.
-    pub const TAKE: &str = include_str!("sql/take.sql");
+    pub const TAKE: &str = concat!(include_str!("sql/take.sql"), include_str!("sql/content.sql"));
     /// Records SENT.
     pub const SETTLE_SENT: &str = include_str!("sql/settle_sent.sql");
     /// Opens the transaction both run in.

@@ -10,7 +10,7 @@ const LIMIT: i64 = 1_000;
 
 async fn outbox() -> (TestDatabase, Client) {
     let database = Postgres::shared().await.database().await;
-    crate::migrate(&database.url()).await.unwrap();
+    crate::migrate(database.url()).await.unwrap();
     let client = database.client().await;
     // Statistics are taken when the test says so, and dead rows stay.
     for table in ["delivery", "integration_outbox"] {
@@ -19,7 +19,7 @@ async fn outbox() -> (TestDatabase, Client) {
     }
     client
         .batch_execute(&format!(
-            "PREPARE take (uuid, text, float8, text[], int[], timestamptz[], bigint, bigint, int)
+            "PREPARE take (int, uuid, text, float8, text[], int[], timestamptz[], bigint, bigint)
              AS {TAKE}"
         ))
         .await
@@ -43,8 +43,8 @@ async fn enqueue(client: &Client, integration: &str, messages: u32) {
 /// Runs the prepared claim under the relay's planner settings and returns its plan.
 async fn explain_take(client: &Client) -> Value {
     let execute = format!(
-        "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE take (gen_random_uuid(), 'w', 30, \
-         ARRAY['noop'], ARRAY[{LIMIT}], ARRAY['epoch'::timestamptz], {LIMIT}, 4194304, 262144)"
+        "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE take (262144, gen_random_uuid(), 'w', 30, \
+         ARRAY['noop'], ARRAY[{LIMIT}], ARRAY['epoch'::timestamptz], {LIMIT}, 4194304)"
     );
     explain(client, &execute).await
 }

@@ -10,6 +10,7 @@ use tokio_postgres::{Error, Row};
 
 const RESCUE: &str = include_str!("sql/rescue.sql");
 const PRUNE: &str = include_str!("sql/prune.sql");
+const PRUNE_DEAD: &str = include_str!("sql/prune_dead.sql");
 const BACKLOG: &str = include_str!("sql/backlog.sql");
 const RECONCILE: &str = include_str!("sql/reconcile.sql");
 
@@ -30,6 +31,7 @@ impl Upkeep for PgStore {
     async fn prune(&self, older_than: Duration, limit: usize) -> StoreResult<u64> {
         let client = self.connection().await?;
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        client.execute(PRUNE_DEAD, &[&limit]).await.map_err(|e| store_error("pruning", e))?;
         client
             .execute(PRUNE, &[&older_than.as_secs_f64(), &limit])
             .await

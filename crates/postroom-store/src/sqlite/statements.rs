@@ -203,6 +203,15 @@ pub(super) const PRUNE: &str = "
         ORDER BY coalesce(sent_at, created_at) LIMIT ?2
     )";
 
+/// Dead deliveries whose message was deleted by hand. `?1` rows.
+pub(super) const PRUNE_DEAD: &str = "
+    DELETE FROM outbox_delivery WHERE seq IN (
+        SELECT d.seq FROM outbox_delivery AS d INDEXED BY outbox_delivery_dead
+        WHERE d.dead AND d.claim IS NULL
+          AND NOT EXISTS (SELECT 1 FROM integration_outbox AS m WHERE m.seq = d.seq)
+        LIMIT ?1
+    )";
+
 /// `?1` now.
 pub(super) const BACKLOG: &str = "
     SELECT integration,

@@ -38,9 +38,15 @@ impl Upkeep for SqliteStore {
     async fn prune(&self, older_than: Duration, limit: usize) -> StoreResult<u64> {
         let doing = "pruning";
         let mut tx = self.begin(doing).await?;
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        sqlx::query(statements::PRUNE_DEAD)
+            .bind(limit)
+            .execute(&mut *tx)
+            .await
+            .map_err(|e| store_error(doing, e))?;
         let pruned = sqlx::query(statements::PRUNE)
             .bind(text(earlier(now_ms(), older_than)))
-            .bind(i64::try_from(limit).unwrap_or(i64::MAX))
+            .bind(limit)
             .execute(&mut *tx)
             .await
             .map_err(|e| store_error(doing, e))?;
@@ -69,6 +75,11 @@ impl Upkeep for SqliteStore {
         let made = made.map_err(|e| store_error("reconciling", e))?;
         let gone = self.mend(statements::CLOSED, statements::FORGET_CLOSED).await;
         Ok(made + gone.map_err(|e| store_error("reconciling", e))?)
+    }
+
+    /// A producer's OR IGNORE or OR REPLACE overrides the conflict rule of the triggers.
+    fn reconciles_at_start(&self) -> bool {
+        true
     }
 }
 

@@ -45,6 +45,19 @@ pub async fn what_was_set_to_sent_by_hand_is_pruned_by_its_age(outbox: &impl Har
     assert_eq!(store.prune(HOUR, 10).await.expect("prune"), 1);
 }
 
+/// No claim ever comes by to find that a dead message was deleted.
+pub async fn the_delivery_of_a_dead_message_that_was_deleted_is_pruned(outbox: &impl Harness) {
+    let store = outbox.store().await;
+    enqueue(&*store, &message("noop")).await;
+    let gone = take_and_settle(&*store, "noop", dead()).await.message.id;
+    enqueue(&*store, &message("noop")).await;
+    let kept = take_and_settle(&*store, "noop", dead()).await.message.id;
+    outbox.delete(gone).await;
+    assert_eq!(store.prune(HOUR, 10).await.expect("prune"), 0);
+    assert_eq!(outbox.deliveries().await, 1);
+    assert_eq!(find(&*store, kept).await.status, "DEAD");
+}
+
 /// Pruning goes in bounded steps.
 pub async fn pruning_stops_at_its_limit(outbox: &impl Harness) {
     let store = outbox.store().await;

@@ -38,7 +38,7 @@ pub(crate) async fn every_driver() -> Vec<Outbox> {
 impl Outbox {
     async fn sqlx_postgres() -> Self {
         let database = Postgres::shared().await.database().await;
-        let pool = PgPool::connect(&database.url()).await.unwrap();
+        let pool = PgPool::connect(database.url()).await.unwrap();
         Self::on_postgres(database, Driver::SqlxPostgres(pool)).await
     }
 
@@ -48,9 +48,9 @@ impl Outbox {
     }
 
     async fn on_postgres(database: TestDatabase, driver: Driver) -> Self {
-        postroom_store::migrate(&database.url()).await.unwrap();
+        postroom_store::migrate(database.url()).await.unwrap();
         database.client().await.batch_execute(ORDERS).await.unwrap();
-        let store = postroom_store::open(&database.url(), &OpenOptions::default()).await.unwrap();
+        let store = postroom_store::open(database.url(), &OpenOptions::default()).await.unwrap();
         Self { driver, store, database: Some(database), _folder: None }
     }
 

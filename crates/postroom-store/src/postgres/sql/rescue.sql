@@ -1,21 +1,24 @@
--- Frees what expired claims hold. Lock order: claim, delivery, message.
+-- Frees what expired claims hold. Waits for nobody: a delivery that is locked is being settled,
+-- and is left for the next time, with its claim. Lock order: claim, delivery, message.
 -- $1 claims at most, $2 a fresh token for the attempts counted here. Runs under JOIN_BY_HASH of
 -- `transaction.rs`; the arrays beside the joins bound what is read.
 WITH expired AS (
-    DELETE FROM core_outbox.claim
-    WHERE ctid = ANY (ARRAY(
-        SELECT ctid FROM core_outbox.claim
-        WHERE until < now()
-        LIMIT $1
-        FOR UPDATE SKIP LOCKED
-    ))
-    RETURNING token, worker, alone
+    SELECT token, worker, alone
+    FROM core_outbox.claim
+    WHERE until < now()
+    LIMIT $1
+    FOR UPDATE SKIP LOCKED
 ),
 freed AS (
     UPDATE core_outbox.delivery d
     SET claim = NULL, rescues = d.rescues + 1, failed = d.failed OR e.alone
     FROM expired e
-    WHERE d.claim = e.token AND d.claim = ANY (ARRAY(SELECT token FROM expired))
+    WHERE d.claim = e.token
+      AND d.ctid = ANY (ARRAY(
+          SELECT held.ctid FROM core_outbox.delivery held
+          WHERE held.claim = ANY (ARRAY(SELECT token FROM expired))
+          FOR UPDATE SKIP LOCKED
+      ))
     RETURNING d.seq, d.message_id, e.alone, e.worker
 ),
 counted AS (
@@ -26,5 +29,13 @@ counted AS (
     FROM freed
     WHERE m.id = freed.message_id AND freed.alone
       AND m.id = ANY (ARRAY(SELECT message_id FROM freed WHERE alone))
+),
+ended AS (
+    DELETE FROM core_outbox.claim c
+    WHERE c.token = ANY (ARRAY(SELECT token FROM expired))
+      AND NOT EXISTS (
+          SELECT FROM core_outbox.delivery d
+          WHERE d.claim = c.token AND d.seq <> ALL (ARRAY(SELECT seq FROM freed))
+      )
 )
 SELECT count(*) FROM freed

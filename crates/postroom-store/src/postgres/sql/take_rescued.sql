@@ -1,12 +1,13 @@
 -- Takes at most one rescued delivery per lane, each under a token of its own: a message that
 -- kills its relay takes no neighbour along.
--- $1 integrations, $2 worker, $3 claim time in seconds, $4 payload limit.
+-- $1 payload limit (for `content.sql`, which follows), $2 integrations, $3 worker, $4 claim time
+-- in seconds.
 WITH taken AS (
     UPDATE core_outbox.delivery
     SET claim = gen_random_uuid()
     WHERE ctid = ANY (ARRAY(
         SELECT due.ctid
-        FROM unnest($1::text[]) AS lane (integration)
+        FROM unnest($2::text[]) AS lane (integration)
         CROSS JOIN LATERAL (
             SELECT d.ctid
             FROM core_outbox.delivery d
@@ -22,23 +23,5 @@ WITH taken AS (
 ),
 held AS (
     INSERT INTO core_outbox.claim (token, worker, since, until, alone)
-    SELECT claim, $2, now(), now() + make_interval(secs => $3), true FROM taken
+    SELECT claim, $3, now(), now() + make_interval(secs => $4), true FROM taken
 )
-SELECT t.seq, t.rescues, t.due_at AS delivery_due_at,
-       m.id, m.source_event_id, m.source_stream_id, m.integration_type, m.event_type,
-       CASE WHEN t.bytes <= $4 / 8 OR octet_length(m.payload::text) <= $4
-            THEN m.payload::text END AS payload,
-       m.headers::text AS headers,
-       m.tenant_id, m.user_id, m.correlation_id, m.causation_id, m.source, m.ordering_key,
-       m.schema_version, m.copy, m.occurred_at, m.due_at, m.attempts, m.max_attempts, m.created_at,
-       t.claim AS token
-FROM taken t
--- Lateral and not flattened: one look-up by key per message. As a plain join, statistics of an
--- emptied table made it a full scan per message.
-LEFT JOIN LATERAL (
-    SELECT * FROM core_outbox.integration_outbox o
-    WHERE o.id = t.message_id
-      -- A message that was closed by hand while it was claimed counts as gone.
-      AND o.status IN ('PENDING', 'FAILED')
-    OFFSET 0
-) AS m ON true

@@ -1,0 +1,42 @@
+//! README and `docs/` are true: what they show is run, and what exists is described.
+
+mod configurations;
+mod console;
+mod coverage;
+mod links;
+mod pages;
+mod sql;
+
+use pages::{Page, pages};
+
+/// The languages of fences, and who looks after each. Prose in a fence is `text`; `sh` is for
+/// commands that nobody runs here, `json` for data.
+const LANGUAGES: [&str; 7] = ["console", "json", "rust", "sh", "sql", "text", "toml"];
+
+#[test]
+fn every_fence_has_a_language_that_is_looked_after() {
+    for page in pages() {
+        for fence in page.fences() {
+            let place = page.place(&fence);
+            assert!(LANGUAGES.contains(&fence.language()), "{place}: unknown language");
+            if fence.language() == "json" {
+                let parsed = serde_json::from_str::<serde_json::Value>(&fence.text);
+                assert!(parsed.is_ok(), "{place}: {parsed:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_page_with_rust_is_compiled() {
+    let library = Page::read("crates/postroom/src/lib.rs").text;
+    for page in pages() {
+        let has_rust = page.fences().iter().any(|fence| fence.language() == "rust");
+        let include = format!("include_str!(\"../../../{}\")", page.path);
+        assert!(
+            !has_rust || library.contains(&include),
+            "{} is no doctest: add it to crates/postroom/src/lib.rs",
+            page.path
+        );
+    }
+}

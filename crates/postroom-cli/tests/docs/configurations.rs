@@ -1,0 +1,34 @@
+//! Every TOML fence is a configuration that a relay accepts.
+
+use super::pages::pages;
+use crate::command::Folder;
+
+#[test]
+fn configurations_are_accepted_by_a_relay() {
+    let mut seen = 0;
+    for page in pages() {
+        for fence in page.fences().iter().filter(|fence| fence.language() == "toml") {
+            let folder = Folder::new();
+            folder.write("page.toml", &fence.text);
+            // One pass over an empty outbox: everything is validated and built, and nothing is
+            // connected to.
+            let args = ["run", "--once", "--config", "page.toml", "--database", "sqlite://x.db"];
+            let mut command = folder.command(&args);
+            for name in variables(&fence.text) {
+                let value =
+                    if name == "DATABASE_URL" { "postgres://app@localhost/shop" } else { "x" };
+                command.env(name, value);
+            }
+            let output = command.output().unwrap();
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(0), "{}: {errors}", page.place(fence));
+            seen += 1;
+        }
+    }
+    assert!(seen > 3, "only {seen} configurations were found");
+}
+
+/// The names in `${NAME}`.
+fn variables(text: &str) -> impl Iterator<Item = &str> {
+    text.split("${").skip(1).filter_map(|rest| Some(rest.split_once('}')?.0))
+}
