@@ -1,10 +1,18 @@
 //! The `postroom` command as its users meet it: separate processes, real files and sockets.
 
-#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
 
 mod command;
 mod configuration;
 mod demo;
+mod docs;
+mod drain;
+mod faults_input;
+mod faults_killed;
+mod faults_outbox;
+mod faults_producer;
+mod faults_secrets;
+mod laws;
 mod relay;
 mod tools;
 mod usage;

@@ -3,7 +3,6 @@
 use crate::lane::{Work, is_suspect};
 use crate::pace::{Backoff, Heat};
 use crate::relay::Shared;
-use futures_util::future::join;
 use postroom_core::{Batch, Fate, Quota, Settlement, StoreError, Take, Taken, Verdict, Wake};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -42,9 +41,8 @@ impl Claimer {
         let mut wake = self.shared.store.wake().await;
         let mut heat = Heat::new();
         let mut backoff = Backoff::new();
-        let mut full = false;
         while !*stop.borrow() {
-            let found = match self.look(full).await {
+            let found = match self.look().await {
                 Ok(found) => found,
                 Err(error) => {
                     self.shared.board.database_fails(&error);
@@ -54,9 +52,11 @@ impl Claimer {
                 }
             };
             backoff.reset();
-            full = found.full;
+            if found.full {
+                self.shared.more_waits.notify_one();
+            }
             if found.messages > 0 {
-                if heat.found(full, Instant::now()) {
+                if heat.found(found.full, Instant::now()) {
                     busy(&mut wake, true).await;
                 }
             } else if !found.no_room && heat.found_nothing(Instant::now()) {
@@ -68,7 +68,7 @@ impl Claimer {
             let wait = async {
                 if found.no_room {
                     self.wait_for_room().await;
-                } else if !full {
+                } else if !found.full {
                     self.wait(&mut wake, heat.is_hot()).await;
                 }
             };
@@ -77,6 +77,13 @@ impl Claimer {
                 () = wait => {}
             }
         }
+    }
+
+    async fn look(&mut self) -> Result<Found, StoreError> {
+        let rescued = self.look_for_rescued(usize::MAX).await?;
+        let quotas = self.reserve(usize::MAX);
+        let found = self.take(quotas, usize::MAX).await?;
+        Ok(Found { messages: found.messages + rescued, ..found })
     }
 
     /// One pass for cron: takes up to `limit` due messages, and waits until all are settled.
@@ -105,25 +112,27 @@ impl Claimer {
         Ok(())
     }
 
-    /// Takes for every lane with room; twice at once when the last look was `full`, so that
-    /// reading one batch overlaps with claiming the next.
-    async fn look(&mut self, full: bool) -> Result<Found, StoreError> {
-        let rescued = self.look_for_rescued(usize::MAX).await?;
-        let first = self.reserve(usize::MAX);
-        let found = if full {
-            let second = self.reserve(usize::MAX);
-            let (first, second) =
-                join(self.take(first, usize::MAX), self.take(second, usize::MAX)).await;
-            let (first, second) = (first?, second?);
-            Found {
-                messages: first.messages + second.messages,
-                full: first.full || second.full,
-                no_room: first.no_room,
+    /// Takes beside the claimer while it finds more than it can take at once, so that reading one
+    /// batch overlaps with claiming the next. Ends between two takes when `stop` turns true.
+    pub(crate) async fn assist(mut self, mut stop: watch::Receiver<bool>) {
+        while !*stop.borrow() {
+            tokio::select! {
+                _ = stop.wait_for(|stop| *stop) => return,
+                () = self.shared.more_waits.notified() => {}
             }
-        } else {
-            self.take(first, usize::MAX).await?
-        };
-        Ok(Found { messages: found.messages + rescued, ..found })
+            loop {
+                let quotas = self.reserve(usize::MAX);
+                match self.take(quotas, usize::MAX).await {
+                    Ok(found) if found.full && !*stop.borrow() => {}
+                    Ok(_) => break,
+                    Err(error) => {
+                        // The claimer meets it too, and waits.
+                        self.shared.board.database_fails(&error);
+                        break;
+                    }
+                }
+            }
+        }
     }
 
     /// Reserves room in every lane that has some, the lanes taking turns at being first.

@@ -38,6 +38,8 @@ const PAUSE_CAP: Duration = Duration::from_secs(60);
 pub(crate) struct LaneRoom {
     pub(crate) lane: Lane,
     in_hand: AtomicUsize,
+    /// Room for messages that are being asked for.
+    reserved: AtomicUsize,
     bytes: AtomicUsize,
     in_hand_max: usize,
     rescued_in_hand: AtomicBool,
@@ -54,11 +56,13 @@ struct State {
 
 impl LaneRoom {
     pub(crate) fn new(lane: Lane, take_max: usize) -> Self {
-        // Enough that calls never wait for the database: what runs, and as much again.
-        let in_hand_max = (2 * lane.concurrency.max(1) * lane.call_max()).max(2 * take_max);
+        // Enough that calls never wait for the database: what runs, and as much again that is
+        // being taken, waits, or is being recorded.
+        let in_hand_max = (4 * lane.concurrency.max(1) * lane.call_max()).max(2 * take_max);
         Self {
             lane,
             in_hand: AtomicUsize::new(0),
+            reserved: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
             in_hand_max,
             rescued_in_hand: AtomicBool::new(false),
@@ -77,18 +81,26 @@ impl LaneRoom {
 
     /// Reserves room for up to `most` messages, and says for how many.
     pub(crate) fn reserve(&self, most: usize) -> usize {
-        let rows = if self.has_room() { self.free().min(most) } else { 0 };
-        self.in_hand.fetch_add(rows, Ordering::AcqRel);
+        if !self.has_room() {
+            return 0;
+        }
+        let mut rows = 0;
+        // In one step, since two may ask at the same time.
+        let _ = self.reserved.fetch_update(Ordering::AcqRel, Ordering::Acquire, |reserved| {
+            rows = self.in_hand_max.saturating_sub(self.in_hand() + reserved).min(most);
+            (rows > 0).then_some(reserved + rows)
+        });
         rows
     }
 
-    /// Gives back what was reserved and not needed.
+    /// Gives back what was reserved: what came of it is counted message by message.
     pub(crate) fn unreserve(&self, rows: usize) {
-        self.in_hand.fetch_sub(rows, Ordering::AcqRel);
+        self.reserved.fetch_sub(rows, Ordering::AcqRel);
     }
 
     fn free(&self) -> usize {
-        self.in_hand_max.saturating_sub(self.in_hand())
+        let reserved = self.reserved.load(Ordering::Acquire);
+        self.in_hand_max.saturating_sub(self.in_hand() + reserved)
     }
 
     /// Whether to ask for a rescued message: they are handled one at a time.

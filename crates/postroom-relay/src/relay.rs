@@ -68,6 +68,8 @@ pub(crate) struct Shared {
     pub(crate) board: Board,
     /// Some lane has room again.
     pub(crate) room_freed: Notify,
+    /// The claimer found more than it could take at once.
+    pub(crate) more_waits: Notify,
     /// There may be rescued messages to take.
     pub(crate) rescued: AtomicBool,
     pub(crate) due: DueTimes,
@@ -172,6 +174,7 @@ impl Relay {
             metrics: Metrics::new(),
             board: Board::new(),
             room_freed: Notify::new(),
+            more_waits: Notify::new(),
             rescued: AtomicBool::new(true),
             due: DueTimes::default(),
             tally: Tally::default(),
@@ -181,6 +184,9 @@ impl Relay {
 
     /// Delivers until `stop` resolves; then takes no more, finishes what is in flight within
     /// `stop_limit`, and gives the rest back. A database that is away is waited for.
+    ///
+    /// When this future is dropped instead, what it holds is free once its claims have expired;
+    /// then go on with a new relay, since this one still counts those messages as in hand.
     ///
     /// # Errors
     /// When the schema does not fit this program, or a stage panics.
@@ -196,7 +202,9 @@ impl Relay {
         let (end_claiming, claiming_ends) = watch::channel(false);
         // In sets, which end what they hold when this future is dropped.
         let mut claiming = JoinSet::new();
-        claiming.spawn(claimer.run(claiming_ends));
+        claiming.spawn(claimer.run(claiming_ends.clone()));
+        let assistant = Claimer::new(Arc::clone(&self.shared), stages.doors.clone());
+        claiming.spawn(assistant.assist(claiming_ends));
         let mut upkeep = JoinSet::new();
         upkeep.spawn(extender::run(Arc::clone(&self.shared)));
         upkeep.spawn(rescuer::run(Arc::clone(&self.shared)));
@@ -210,7 +218,8 @@ impl Relay {
         // It ends between two takes: one that is cut off would leave its messages claimed until
         // the claim expires.
         end_claiming.send_replace(true);
-        let _ = tokio::time::timeout(self.shared.settings.stop_limit, claiming.join_next()).await;
+        let both = async { while claiming.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(self.shared.settings.stop_limit, both).await;
         claiming.shutdown().await;
         stages.stop().await?;
         upkeep.shutdown().await;
@@ -224,6 +233,7 @@ impl Relay {
     }
 
     /// One pass: rescues expired claims, takes and settles up to `limit` due messages, and prunes.
+    /// What [`run`](Self::run) says of being dropped holds here too.
     ///
     /// # Errors
     /// When the database cannot be used, or a stage panics.

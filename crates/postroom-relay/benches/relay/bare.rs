@@ -5,7 +5,7 @@ use crate::BATCH;
 use crate::outbox::connect;
 use chrono::{DateTime, Utc};
 use futures_util::future::{join3, join4};
-use postroom_store::postgres::statements::{BEGIN, SETTLE_SENT, TAKE};
+use postroom_store::postgres::statements::{BEGIN, FORGET_CLAIM, SETTLE_SENT, TAKE};
 use std::time::Instant;
 use tokio::sync::mpsc;
 use tokio_postgres::Client;
@@ -78,13 +78,13 @@ async fn complete(
     mut batches: mpsc::Receiver<(Uuid, Vec<i64>)>,
 ) -> anyhow::Result<usize> {
     let sent = client.prepare(SETTLE_SENT).await?;
-    let forget = client.prepare("DELETE FROM core_outbox.claim WHERE token = $1").await?;
+    let forget = client.prepare(FORGET_CLAIM).await?;
     let mut done = 0;
     while let Some((token, seqs)) = batches.recv().await {
-        let (begun, forgotten, marked, committed) = join4(
+        let (begun, marked, forgotten, committed) = join4(
             client.batch_execute(BEGIN),
-            client.query(&forget, &[&token]),
             client.query(&sent, &[&token, &seqs]),
+            client.query(&forget, &[&token]),
             client.batch_execute("COMMIT"),
         )
         .await;

@@ -5,15 +5,16 @@ use crate::outbox::{connect, fill};
 use serde_json::json;
 use std::time::Instant;
 
-const ROUNDS: usize = 5;
-const SINGLES: usize = 2_000;
-const BULKS: usize = 40;
+const ROUNDS: usize = 15;
+const SINGLES: usize = 500;
+const BULKS: usize = 15;
 const BULK_ROWS: usize = 1_000;
+/// As a client sends rows of its own: ids, streams and payloads, in the seed's columns.
 const INSERT: &str = "
     INSERT INTO core_outbox.integration_outbox
         (source_stream_id, source_event_id, integration_type, event_type, payload)
-    SELECT 'order-' || n, core_outbox.uuid_v7()::text, 'noop', 'order.created.v1', $1::text::jsonb
-    FROM generate_series(1, $2::bigint) n";
+    SELECT stream, event, 'noop', 'order.created.v1', payload::jsonb
+    FROM unnest($1::text[], $2::text[], $3::text[]) AS row (stream, event, payload)";
 
 pub(crate) async fn run(url: &str) -> anyhow::Result<()> {
     for (name, transactions, rows) in
@@ -55,13 +56,21 @@ async fn insert(
         |verb: &str| format!("ALTER TABLE core_outbox.integration_outbox {verb} TRIGGER USER");
     client.batch_execute(&set(triggers)).await?;
     let statement = client.prepare(INSERT).await?;
-    let payload = json!({ "orderId": 1, "note": "x".repeat(265) }).to_string();
-    let rows = i64::try_from(rows)?;
+    let batches: Vec<[Vec<String>; 3]> = (0..transactions).map(|_| batch(rows)).collect();
     let started = Instant::now();
-    for _ in 0..transactions {
-        client.execute(&statement, &[&payload, &rows]).await?;
+    for [streams, events, payloads] in &batches {
+        client.execute(&statement, &[streams, events, payloads]).await?;
     }
     let seconds = started.elapsed().as_secs_f64();
     client.batch_execute(&set("ENABLE")).await?;
     Ok((transactions as f64) * (rows as f64) / seconds)
+}
+
+fn batch(rows: usize) -> [Vec<String>; 3] {
+    let payload = |n| json!({ "orderId": n, "note": "x".repeat(265) }).to_string();
+    [
+        (0..rows).map(|n| format!("order-{n}")).collect(),
+        (0..rows).map(|_| uuid::Uuid::now_v7().to_string()).collect(),
+        (0..rows).map(payload).collect(),
+    ]
 }

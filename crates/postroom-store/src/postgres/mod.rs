@@ -36,7 +36,11 @@ pub mod statements {
     pub const TAKE: &str = concat!(include_str!("sql/take.sql"), include_str!("sql/content.sql"));
     /// Records SENT.
     pub const SETTLE_SENT: &str = include_str!("sql/settle_sent.sql");
-    /// Opens the transaction both run in.
+    /// Removes a claim under which nothing is held. Something may be, whatever the relay thinks:
+    /// part of its batch may be recorded beside this, or could not be. Then the claim stays, and
+    /// its end brings back what is left.
+    pub const FORGET_CLAIM: &str = include_str!("sql/forget_claim.sql");
+    /// Opens the transaction they run in.
     pub const BEGIN: &str = super::transaction::BEGIN;
 }
 

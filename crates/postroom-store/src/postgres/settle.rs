@@ -4,7 +4,7 @@ use super::error::store_error;
 use super::statements;
 use super::transaction::{BEGIN, COMMIT, JOIN_BY_HASH, in_order};
 use deadpool_postgres::{Object, Transaction};
-use futures_util::FutureExt;
+use futures_util::{FutureExt, TryFutureExt};
 use postroom_core::{
     Fate, Settled, Settlement, StoreError, StoreErrorKind, StoreResult, clip_error,
 };
@@ -15,7 +15,6 @@ use uuid::Uuid;
 const SENT_DELETE: &str = include_str!("sql/settle_sent_delete.sql");
 const FAILED: &str = include_str!("sql/settle_failed.sql");
 const RELEASED: &str = include_str!("sql/settle_released.sql");
-const FORGET_CLAIM: &str = "DELETE FROM core_outbox.claim WHERE token = $1";
 const ALREADY: &str = include_str!("sql/already_settled.sql");
 
 const DOING: &str = "recording outcomes";
@@ -76,7 +75,7 @@ impl Statements {
             sent: client.prepare_cached(sent).await?,
             failed: client.prepare_cached(FAILED).await?,
             released: client.prepare_cached(RELEASED).await?,
-            forget_claim: client.prepare_cached(FORGET_CLAIM).await?,
+            forget_claim: client.prepare_cached(statements::FORGET_CLAIM).await?,
         })
     }
 }
@@ -111,12 +110,9 @@ async fn pipelined(
     columns: &[Columns],
 ) -> Result<HashSet<i64>, Error> {
     let nothing = |()| Vec::new();
+    let no_rows = |_: u64| Vec::new();
     let mut steps = vec![async { client.batch_execute(BEGIN).await.map(nothing) }.boxed()];
     for c in columns {
-        // The claim first: rescue locks in the same order.
-        if c.finished {
-            steps.push(async { client.query(&statements.forget_claim, &[&c.token]).await }.boxed());
-        }
         if !c.sent.is_empty() {
             steps
                 .push(async { client.query(&statements.sent, &[&c.token, &c.sent]).await }.boxed());
@@ -141,6 +137,10 @@ async fn pipelined(
                 .await
         };
         steps.push(fail.boxed());
+    }
+    for c in columns.iter().filter(|c| c.finished) {
+        let forget = async { client.execute(&statements.forget_claim, &[&c.token]).await };
+        steps.push(forget.map_ok(no_rows).boxed());
     }
     steps.push(async { client.batch_execute(COMMIT).await.map(nothing) }.boxed());
     let mut changed = HashSet::new();
@@ -180,9 +180,6 @@ async fn apply(
     let mut rows = Vec::new();
     tx.batch_execute(JOIN_BY_HASH).await?;
     for c in columns {
-        if c.finished {
-            tx.execute(&statements.forget_claim, &[&c.token]).await?;
-        }
         rows.extend(tx.query(&statements.sent, &[&c.token, &c.sent]).await?);
         rows.extend(
             tx.query(
@@ -192,6 +189,9 @@ async fn apply(
             .await?,
         );
         rows.extend(tx.query(&statements.released, &[&c.token, &c.released]).await?);
+        if c.finished {
+            tx.execute(&statements.forget_claim, &[&c.token]).await?;
+        }
     }
     rows.iter().map(|row| row.try_get(0)).collect()
 }

@@ -3,5 +3,6 @@
 mod memory;
 mod postgres;
 mod repository;
+mod restore;
 mod sqlite;
 mod sqlite_file;

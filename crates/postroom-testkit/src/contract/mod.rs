@@ -82,6 +82,7 @@ macro_rules! contract_tests {
                 dead_without_an_attempt_counts_none
                 released_is_untouched
                 a_batch_is_settled_in_parts
+                fault_05_a_claim_that_holds_something_is_not_removed
                 several_batches_are_settled_at_once
                 a_death_is_announced_with_it
                 a_refused_announcement_undoes_its_settlement

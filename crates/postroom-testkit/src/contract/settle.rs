@@ -138,6 +138,22 @@ pub async fn a_batch_is_settled_in_parts(outbox: &impl Harness) {
     assert_eq!(outbox.claims().await, 0);
 }
 
+/// A claim stays while something is held under it, whatever the relay believes: a database that
+/// crashed can have forgotten what was recorded.
+pub async fn fault_05_a_claim_that_holds_something_is_not_removed(outbox: &impl Harness) {
+    let store = outbox.store().await;
+    let all = enqueue_many(&*store, "noop", 2).await;
+    let batch = take(&*store, "worker", &["noop"], 10).await.expect("due");
+    let last = vec![verdict(&batch.messages[1], Fate::Sent)];
+    assert_eq!(settle(&*store, batch.token, last, true).await, Settled::default());
+    assert_eq!(outbox.claims().await, 1);
+    outbox.expire_claims().await;
+    assert_eq!(store.rescue(10).await.expect("rescue"), 1);
+    assert_eq!(find(&*store, all[0]).await.status, "PENDING");
+    assert_eq!(find(&*store, all[1]).await.status, "SENT");
+    assert_eq!(outbox.claims().await, 0);
+}
+
 /// One call settles several batches, each by its own token.
 pub async fn several_batches_are_settled_at_once(outbox: &impl Harness) {
     let store = outbox.store().await;

@@ -1,0 +1,262 @@
+//! An outbox on a real database, and relays on it in processes of their own.
+
+use crate::command::Folder;
+use postroom_core::{NewMessage, Record, Store};
+use postroom_store::OpenOptions;
+use postroom_testkit::{Postgres, Process, Receiver, TestDatabase, eventually};
+use sqlx::Connection as _;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
+use std::collections::HashMap;
+use std::io::{Read as _, Write as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio_postgres::Client;
+use uuid::Uuid;
+
+/// Long enough for a loaded machine; nothing waits this long when all is well.
+pub(crate) const SOON: Duration = Duration::from_secs(60);
+
+/// A claim time that a test can wait for, and how it is written.
+pub(crate) const CLAIM_TIME: Duration = Duration::from_secs(2);
+pub(crate) const SHORT_CLAIMS: &str = "claim_time = \"2s\"";
+
+/// A migrated, empty outbox.
+pub(crate) struct Outbox {
+    pub(crate) store: Arc<dyn Store>,
+    folder: Folder,
+    database: Database,
+    relays: AtomicUsize,
+}
+
+enum Database {
+    Postgres(TestDatabase),
+    Sqlite,
+}
+
+impl Outbox {
+    pub(crate) async fn postgres() -> Self {
+        let database = Postgres::shared().await.database().await;
+        // Another name than the relays', so that their connections can be told from this one.
+        let url = format!("{}?application_name=test", database.url());
+        Self::new(Folder::new(), Database::Postgres(database), &url).await
+    }
+
+    pub(crate) async fn sqlite() -> Self {
+        let folder = Folder::new();
+        let url = sqlite_url(&folder);
+        Self::new(folder, Database::Sqlite, &url).await
+    }
+
+    async fn new(folder: Folder, database: Database, url: &str) -> Self {
+        folder.run(&["migrate", "--database", url]).ok();
+        let store = postroom_store::open(url, &OpenOptions::default()).await.unwrap();
+        Self { store, folder, database, relays: AtomicUsize::new(0) }
+    }
+
+    pub(crate) fn folder(&self) -> &Folder {
+        &self.folder
+    }
+
+    pub(crate) fn url(&self) -> String {
+        match &self.database {
+            Database::Postgres(database) => database.url().to_owned(),
+            Database::Sqlite => sqlite_url(&self.folder),
+        }
+    }
+
+    /// Starts `postroom run` with these keys in `[relay]` and these integrations.
+    pub(crate) fn relay(&self, keys: &str, integrations: &str) -> Process {
+        let config = self.configure(keys, integrations);
+        let mut command = self.folder.command(&["run", "--config", &config]);
+        Process::spawn(command.env("RUST_LOG", "info,postroom_relay=debug"))
+    }
+
+    /// Writes a configuration and returns its name.
+    pub(crate) fn configure(&self, keys: &str, integrations: &str) -> String {
+        let name = format!("relay-{}.toml", self.relays.fetch_add(1, Ordering::AcqRel));
+        let text = format!(
+            "[database]\nurl = \"{}\"\n[relay]\n{keys}\n[server]\nlisten = \"127.0.0.1:0\"\n\
+             {integrations}\n",
+            self.url()
+        );
+        self.folder.write(&name, &text);
+        name
+    }
+
+    /// Enqueues `count` messages to `integration`, in one transaction where there is one.
+    pub(crate) async fn enqueue(&self, integration: &str, count: usize) -> Vec<Uuid> {
+        let messages =
+            (0..count).map(|n| NewMessage::new(integration, "order.created.v1").json(&n)).collect();
+        let enqueued = match &self.database {
+            Database::Postgres(database) => {
+                let mut client = database.client().await;
+                let mut tx = client.transaction().await.unwrap();
+                let enqueued = postroom::enqueue_all(&mut tx, messages).await.unwrap();
+                tx.commit().await.unwrap();
+                enqueued
+            }
+            Database::Sqlite => {
+                let mut connection = self.sqlite_connection().await;
+                let mut tx = connection.begin().await.unwrap();
+                let enqueued = postroom::enqueue_all(&mut tx, messages).await.unwrap();
+                tx.commit().await.unwrap();
+                enqueued
+            }
+        };
+        enqueued.into_iter().map(postroom::Enqueued::id).collect()
+    }
+
+    pub(crate) async fn record(&self, id: Uuid) -> Record {
+        self.store.find(id).await.unwrap().expect("the message is there")
+    }
+
+    pub(crate) async fn records(&self, ids: &[Uuid]) -> Vec<Record> {
+        let mut records = Vec::with_capacity(ids.len());
+        for id in ids {
+            records.push(self.record(*id).await);
+        }
+        records
+    }
+
+    pub(crate) async fn wait_for(&self, id: Uuid, status: &str) -> Record {
+        eventually(&format!("{id} to be {status}"), SOON, async || {
+            Some(self.record(id).await).filter(|record| record.status == status)
+        })
+        .await
+    }
+
+    pub(crate) async fn wait_for_all(&self, ids: &[Uuid], status: &str) {
+        for id in ids {
+            self.wait_for(*id, status).await;
+        }
+    }
+
+    /// Waits until relays hold so many messages.
+    pub(crate) async fn wait_for_claims(&self, count: u64) {
+        eventually(&format!("{count} claimed messages"), SOON, async || {
+            let backlog = self.store.backlog().await.unwrap();
+            (backlog.total(|lane| lane.claimed) == count).then_some(())
+        })
+        .await;
+    }
+
+    /// A connection of the test's own, on PostgreSQL.
+    pub(crate) async fn client(&self) -> Client {
+        match &self.database {
+            Database::Postgres(database) => database.client().await,
+            Database::Sqlite => panic!("this outbox is not on PostgreSQL"),
+        }
+    }
+
+    /// A connection as another program has it, on SQLite.
+    pub(crate) async fn sqlite_connection(&self) -> SqliteConnection {
+        let options = SqliteConnectOptions::new()
+            .filename(self.folder.path().join("outbox.db"))
+            .busy_timeout(SOON);
+        SqliteConnection::connect_with(&options).await.unwrap()
+    }
+
+    /// Keeps every relay from recording what became of a message, until the value is dropped.
+    pub(crate) async fn block_completion(&self, id: Uuid) -> Blocked {
+        match &self.database {
+            // A claim does not touch the message's row, a completion does.
+            Database::Postgres(database) => {
+                let client = database.client().await;
+                client.batch_execute("BEGIN").await.unwrap();
+                let lock = "SELECT FROM core_outbox.integration_outbox WHERE id = $1 FOR UPDATE";
+                client.query_one(lock, &[&id]).await.unwrap();
+                Blocked::Postgres(client)
+            }
+            // There is one writer at a time, and now it is this one.
+            Database::Sqlite => {
+                let mut connection = self.sqlite_connection().await;
+                sqlx::query("BEGIN IMMEDIATE").execute(&mut connection).await.unwrap();
+                Blocked::Sqlite(connection)
+            }
+        }
+    }
+
+    /// Kills a relay. What it had sent to the database and is not done yet never will be: a
+    /// statement that waits for a lock would otherwise still succeed after its sender's death.
+    pub(crate) async fn crash(&self, relay: &mut Process) {
+        relay.kill9();
+        if let Database::Postgres(database) = &self.database {
+            let client = database.client().await;
+            eventually("the killed relay's connections to end", SOON, async || {
+                let theirs = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
+                              WHERE datname = current_database() AND application_name = 'postroom'";
+                let left: i64 = client.query_one(theirs, &[]).await.unwrap().get(0);
+                (left == 0).then_some(())
+            })
+            .await;
+        }
+    }
+
+    /// Waits until a relay's statement waits for a lock of the test's.
+    pub(crate) async fn wait_until_blocked(&self) {
+        let client = self.client().await;
+        eventually("a statement that waits for a lock", SOON, async || {
+            let waiting = "SELECT count(*) FROM pg_stat_activity \
+                           WHERE datname = current_database() AND application_name = 'postroom' \
+                             AND wait_event_type = 'Lock'";
+            let waiting: i64 = client.query_one(waiting, &[]).await.unwrap().get(0);
+            (waiting > 0).then_some(())
+        })
+        .await;
+    }
+}
+
+/// A lock that a test holds; it ends with the value.
+pub(crate) enum Blocked {
+    Postgres(Client),
+    Sqlite(SqliteConnection),
+}
+
+impl Blocked {
+    pub(crate) async fn end(self) {
+        match self {
+            Self::Postgres(client) => client.batch_execute("ROLLBACK").await.unwrap(),
+            Self::Sqlite(mut connection) => {
+                sqlx::query("ROLLBACK").execute(&mut connection).await.unwrap();
+                connection.close().await.unwrap();
+            }
+        }
+    }
+}
+
+fn sqlite_url(folder: &Folder) -> String {
+    format!("sqlite://{}", folder.path().join("outbox.db").display())
+}
+
+/// The integration `webhook:a`, delivered to `receiver`. Nothing but an answer ends an attempt
+/// within a test, and what failed is tried again at once.
+pub(crate) fn webhook(receiver: &Receiver, keys: &str) -> String {
+    format!(
+        "[integrations.\"webhook:a\"]\nurl = \"{}\"\ntimeout = \"5m\"\n\
+         retry = {{ base = \"1ms\", cap = \"1ms\", jitter = \"0s\" }}\n{keys}\n",
+        receiver.url()
+    )
+}
+
+/// How often each event id has arrived.
+pub(crate) fn arrivals(receiver: &Receiver) -> HashMap<String, usize> {
+    let mut arrivals = HashMap::new();
+    for request in receiver.requests() {
+        let event = request.header("idempotency-key").expect("the event id").to_owned();
+        *arrivals.entry(event).or_default() += 1;
+    }
+    arrivals
+}
+
+/// The value of a metric without labels.
+pub(crate) async fn metric(relay: &Process, name: &str) -> Option<u64> {
+    let line = relay.wait_for_line("serving /healthz", SOON).await;
+    let address = line.rsplit("address=").next().unwrap().trim().to_owned();
+    let mut stream = std::net::TcpStream::connect(&address).ok()?;
+    let request = format!("GET /metrics HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut page = String::new();
+    stream.read_to_string(&mut page).ok()?;
+    page.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
+}

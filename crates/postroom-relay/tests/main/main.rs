@@ -1,0 +1,15 @@
+//! The relay as its users meet it: real stores, sinks that misbehave, databases that go away.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
+
+mod attempts;
+mod bounds;
+mod content;
+mod database;
+mod dead_letter;
+mod lanes;
+mod outbox;
+mod poison;
+mod script;
+mod stop;
+mod tick;
