@@ -17,8 +17,14 @@ pub fn announce_dead(
     attempts: u32,
     integration: &str,
 ) -> NewMessage {
+    // A row written by hand may hold empty texts, which no message may: its death is announced
+    // all the same.
+    let told = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+    let id = message.id.to_string();
+    let stream = if message.stream_id.is_empty() { &id } else { &message.stream_id };
+    let causation = if message.event_id.is_empty() { &id } else { &message.event_id };
     let mut announcement = NewMessage::new(integration, DEAD_EVENT_TYPE)
-        .stream(&message.stream_id)
+        .stream(stream)
         .json(&serde_json::json!({
             "outboxId": message.id,
             "sourceEventId": message.event_id,
@@ -28,9 +34,50 @@ pub fn announce_dead(
             "attempts": attempts,
             "error": clip_error(error),
         }))
-        .causation(&message.event_id);
-    announcement.tenant_id.clone_from(&message.tenant_id);
-    announcement.user_id.clone_from(&message.user_id);
-    announcement.correlation_id.clone_from(&message.correlation_id);
+        .causation(causation);
+    announcement.tenant_id = told(&message.tenant_id);
+    announcement.user_id = told(&message.user_id);
+    announcement.correlation_id = told(&message.correlation_id);
     announcement
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Limits, RawJson};
+
+    /// A row written by hand, with every text empty that may be.
+    fn odd() -> Message {
+        let now = chrono::DateTime::UNIX_EPOCH;
+        Message {
+            id: uuid::Uuid::nil(),
+            seq: 1,
+            event_id: String::new(),
+            stream_id: String::new(),
+            integration: String::new(),
+            event_type: String::new(),
+            payload: RawJson::trusted("null"),
+            headers: None,
+            tenant_id: Some(String::new()),
+            user_id: Some(String::new()),
+            correlation_id: Some(String::new()),
+            causation_id: None,
+            source: None,
+            ordering_key: None,
+            schema_version: 1,
+            copy: 0,
+            occurred_at: None,
+            due_at: now,
+            attempts: 0,
+            max_attempts: 1,
+            created_at: now,
+        }
+    }
+
+    #[test]
+    fn the_death_of_a_row_that_makes_no_sense_can_be_announced() {
+        let announcement = announce_dead(&odd(), "refused", 1, "noop");
+        assert_eq!(announcement.validate(&Limits::default()), Ok(()));
+        assert_eq!(announcement.stream_id(), odd().id.to_string());
+    }
 }

@@ -252,11 +252,17 @@ impl Claimer {
     }
 
     fn hand_over(&self, batch: Batch) {
-        let claim = self.shared.held.add(batch.token, batch.messages.len());
+        // A message that was sent elsewhere by hand just now may have no lane here. It is not held,
+        // so that its claim expires once the others are settled.
+        let is_routed = |taken: &&Taken| self.shared.lane(&taken.message.integration).is_some();
+        let routed = batch.messages.iter().filter(is_routed).count();
+        if routed == 0 {
+            return;
+        }
+        let claim = self.shared.held.add(batch.token, routed);
         self.shared.tally.taken.fetch_add(batch.messages.len() as u64, Ordering::Relaxed);
         let mut by_lane: HashMap<&str, Vec<Work>> = HashMap::new();
         for taken in batch.messages {
-            // Only lanes of this relay were asked for.
             let Some(room) = self.shared.lane(&taken.message.integration) else { continue };
             room.add(&taken.message, taken.rescues);
             by_lane.entry(&room.lane.integration).or_default().push(Work {

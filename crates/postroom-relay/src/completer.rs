@@ -6,7 +6,7 @@ use crate::lane::{LaneRoom, Work};
 use crate::metrics::Phase;
 use crate::pace::Backoff;
 use crate::relay::Shared;
-use postroom_core::{Fate, Settled, Settlement, StoreErrorKind, Token, Verdict};
+use postroom_core::{Fate, Settled, Settlement, StoreError, StoreErrorKind, Token, Verdict};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,8 +16,6 @@ use uuid::Uuid;
 
 /// The most fates recorded in one transaction.
 const SETTLE_MAX: usize = 5_000;
-/// How often a settlement that the database refuses is tried.
-const REFUSED_MAX: u32 = 5;
 
 /// A message whose fate is decided and not yet recorded.
 pub(crate) struct Completion {
@@ -51,12 +49,15 @@ pub(crate) type Inbox = Arc<Mutex<mpsc::UnboundedReceiver<Vec<Completion>>>>;
 /// Runs until every lane has ended and everything decided is recorded.
 pub(crate) async fn run(shared: Arc<Shared>, inbox: Inbox, stopping: watch::Receiver<bool>) {
     while let Some(completions) = next(&inbox).await {
-        let (settlements, tallies) = gather(completions);
-        if let Some(settled) = record(&shared, &settlements, &stopping).await {
-            count(&shared, &tallies, &settled);
+        let (claims, settlements, tallies) = gather(completions);
+        if let Some(recorded) = record(&shared, &settlements, &stopping).await {
+            count(&shared, &tallies, &recorded);
         }
-        for settlement in settlements.iter().filter(|settlement| settlement.finished) {
-            shared.held.remove(settlement.token);
+        for (claim, messages) in claims {
+            // Extended until then, since another part of the batch may still be being recorded.
+            if claim.settled(messages) {
+                shared.held.remove(claim.token);
+            }
         }
         for tally in tallies {
             tally.room.remove(tally.weight, tally.rescues);
@@ -87,7 +88,9 @@ struct Tally {
     due: Option<Instant>,
 }
 
-fn gather(completions: Vec<Completion>) -> (Vec<Settlement>, Vec<Tally>) {
+type Shares = Vec<(Arc<Claim>, usize)>;
+
+fn gather(completions: Vec<Completion>) -> (Shares, Vec<Settlement>, Vec<Tally>) {
     let mut by_token: HashMap<Token, (Arc<Claim>, usize, Vec<Verdict>)> = HashMap::new();
     let mut tallies = Vec::with_capacity(completions.len());
     let now = Instant::now();
@@ -115,51 +118,99 @@ fn gather(completions: Vec<Completion>) -> (Vec<Settlement>, Vec<Tally>) {
             verdicts.push(Verdict { seq: completion.seq, id: completion.id, fate });
         }
     }
-    let settlements = by_token
-        .into_iter()
-        .map(|(token, (claim, messages, verdicts))| Settlement {
-            token,
-            verdicts,
-            finished: claim.settle(messages),
-        })
-        .collect();
-    (settlements, tallies)
+    let mut shares = Vec::with_capacity(by_token.len());
+    let mut settlements = Vec::with_capacity(by_token.len());
+    for (token, (claim, messages, verdicts)) in by_token {
+        settlements.push(Settlement { token, verdicts, finished: claim.ends_with(messages) });
+        shares.push((claim, messages));
+    }
+    (shares, settlements, tallies)
 }
 
-/// Records settlements, however long the database is away. `None` when it refuses them, or the
-/// relay stops first: their claims expire, and the messages are delivered again.
+/// What became of a settlement.
+#[derive(Default)]
+struct Recorded {
+    late: HashSet<i64>,
+    /// The database refused these: their claim expires, and they are delivered again.
+    refused: HashSet<i64>,
+}
+
+/// Records settlements, however long the database is away. What it refuses is tried verdict by
+/// verdict, so that one bad row does not take others along. `None` when the relay stops first:
+/// the claims expire, and the messages are delivered again.
 async fn record(
     shared: &Shared,
     settlements: &[Settlement],
     stopping: &watch::Receiver<bool>,
-) -> Option<Settled> {
+) -> Option<Recorded> {
+    let mut recorded = Recorded::default();
+    match insist(shared, settlements, stopping).await? {
+        Ok(settled) => recorded.late.extend(settled.late),
+        Err(_) => {
+            for settlement in settlements {
+                for verdict in &settlement.verdicts {
+                    let alone = alone(settlement.token, Some(verdict));
+                    match insist(shared, &[alone], stopping).await? {
+                        Ok(settled) => recorded.late.extend(settled.late),
+                        Err(error) => {
+                            recorded.refused.insert(verdict.seq);
+                            tracing::error!(
+                                id = %verdict.id,
+                                error = describe(&error),
+                                "the database refuses this outcome; the message will be delivered again when its claim expires"
+                            );
+                        }
+                    }
+                }
+                if settlement.finished {
+                    insist(shared, &[alone(settlement.token, None)], stopping).await?.ok()?;
+                }
+            }
+        }
+    }
+    Some(recorded)
+}
+
+/// One verdict, or the end of the claim.
+fn alone(token: Token, verdict: Option<&Verdict>) -> Settlement {
+    Settlement {
+        token,
+        verdicts: verdict.cloned().into_iter().collect(),
+        finished: verdict.is_none(),
+    }
+}
+
+/// Settles until the database has an answer. `None` when the relay stops first.
+async fn insist(
+    shared: &Shared,
+    settlements: &[Settlement],
+    stopping: &watch::Receiver<bool>,
+) -> Option<Result<Settled, StoreError>> {
     let mut backoff = Backoff::new();
-    let mut refused = 0;
     let mut deadline = None;
     loop {
         let error = match shared.store.settle(settlements).await {
             Ok(settled) => {
                 shared.board.database_answers();
-                return Some(settled);
+                return Some(Ok(settled));
             }
             Err(error) => error,
         };
         let pause = match error.kind {
             StoreErrorKind::Conflict => Duration::from_millis(1),
-            StoreErrorKind::Unavailable => backoff.pause(),
-            StoreErrorKind::Schema | StoreErrorKind::Refused => {
-                refused += 1;
+            StoreErrorKind::Unavailable | StoreErrorKind::Schema => {
+                shared.board.database_fails(&error);
                 backoff.pause()
             }
+            StoreErrorKind::Refused => return Some(Err(error)),
         };
-        shared.board.database_fails(&error);
         if *stopping.borrow() && deadline.is_none() {
             deadline = Some(Instant::now() + shared.settings.stop_limit);
         }
-        if refused >= REFUSED_MAX || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             tracing::error!(
                 error = describe(&error),
-                "outcomes could not be recorded; their claims will expire and the messages will be delivered again"
+                "outcomes could not be recorded before the stop; the messages will be delivered again when their claims expire"
             );
             return None;
         }
@@ -167,8 +218,8 @@ async fn record(
     }
 }
 
-fn count(shared: &Shared, tallies: &[Tally], settled: &Settled) {
-    let late: HashSet<i64> = settled.late.iter().copied().collect();
+fn count(shared: &Shared, tallies: &[Tally], recorded: &Recorded) {
+    let Recorded { late, refused } = recorded;
     if !late.is_empty() {
         shared.metrics.late(late.len() as u64);
         tracing::warn!(
@@ -178,7 +229,8 @@ fn count(shared: &Shared, tallies: &[Tally], settled: &Settled) {
         );
     }
     let mut counts: HashMap<(&str, Phase), u64> = HashMap::new();
-    for tally in tallies.iter().filter(|tally| !late.contains(&tally.seq)) {
+    let changed = |tally: &&Tally| !late.contains(&tally.seq) && !refused.contains(&tally.seq);
+    for tally in tallies.iter().filter(changed) {
         if let Some(phase) = tally.phase {
             *counts.entry((tally.room.lane.integration.as_str(), phase)).or_default() += 1;
         }

@@ -19,8 +19,13 @@ impl Claim {
         self.lost.load(Ordering::Acquire)
     }
 
-    /// Counts messages that are about to be settled; whether they are the last of the batch.
-    pub(crate) fn settle(&self, messages: usize) -> bool {
+    /// Whether these messages are all that is left, so that the claim can go with them.
+    pub(crate) fn ends_with(&self, messages: usize) -> bool {
+        self.unsettled.load(Ordering::Acquire) == messages
+    }
+
+    /// Counts messages that are settled, or given up; whether they were the last of the batch.
+    pub(crate) fn settled(&self, messages: usize) -> bool {
         self.unsettled.fetch_sub(messages, Ordering::AcqRel) == messages
     }
 }

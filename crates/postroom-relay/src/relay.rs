@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tokio::sync::{Notify, mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
 /// How many settlements are recorded at once.
 const COMPLETERS: usize = 2;
@@ -197,7 +197,7 @@ impl Relay {
             () = &mut stop => return Ok(()),
         };
         ready?;
-        let stages = Stages::start(&self.shared);
+        let mut stages = Stages::start(&self.shared);
         let claimer = Claimer::new(Arc::clone(&self.shared), stages.doors.clone());
         let (end_claiming, claiming_ends) = watch::channel(false);
         // In sets, which end what they hold when this future is dropped.
@@ -213,6 +213,7 @@ impl Relay {
         let defect = tokio::select! {
             () = stop => None,
             ended = claiming.join_next() => Some(("claimer", ended.and_then(Result::err))),
+            (stage, ended) = stages.ended() => Some((stage, ended)),
             ended = upkeep.join_next() => Some(("upkeep", ended.and_then(Result::err))),
         };
         // It ends between two takes: one that is cut off would leave its messages claimed until
@@ -334,6 +335,14 @@ impl Stages {
             completers.spawn(completer::run(Arc::clone(shared), Arc::clone(&inbox), stop.clone()));
         }
         Self { doors, lanes, completers, stopping }
+    }
+
+    /// Waits for a stage to end before its time, as none should.
+    async fn ended(&mut self) -> (&'static str, Option<JoinError>) {
+        tokio::select! {
+            Some(ended) = self.lanes.join_next() => ("lane", ended.err()),
+            Some(ended) = self.completers.join_next() => ("completer", ended.err()),
+        }
     }
 
     async fn stop(mut self) -> Result<(), RelayError> {

@@ -43,7 +43,14 @@ CREATE TABLE core_outbox.integration_outbox (
     settled          uuid,
     CONSTRAINT attempts_not_negative CHECK (attempts >= 0),
     CONSTRAINT max_attempts_at_least_one CHECK (max_attempts >= 1),
-    CONSTRAINT due_at_finite CHECK (isfinite(due_at)),
+    -- Infinite times, and those beyond what clients can hold, would be unreadable for a relay.
+    CONSTRAINT due_at_finite CHECK (isfinite(due_at) AND due_at < '100000-01-01Z'),
+    CONSTRAINT times_finite CHECK (
+        isfinite(created_at) AND created_at < '100000-01-01Z'
+        AND isfinite(updated_at) AND updated_at < '100000-01-01Z'
+        AND (occurred_at IS NULL OR isfinite(occurred_at) AND occurred_at < '100000-01-01Z')
+        AND (sent_at IS NULL OR isfinite(sent_at) AND sent_at < '100000-01-01Z')
+    ),
     -- Claims live in the delivery. A dispatcher that writes CLAIMED here would deliver
     -- everything a second time, so it is stopped with an error.
     CONSTRAINT claims_live_in_delivery CHECK (status <> 'CLAIMED')
@@ -136,7 +143,7 @@ BEGIN
     -- delivery, like a SENT one.
     IF NEW.status IN ('PENDING', 'FAILED', 'DEAD') THEN
         UPDATE core_outbox.delivery
-        SET due_at = NEW.due_at, rescues = 0,
+        SET due_at = NEW.due_at, integration = NEW.integration_type, rescues = 0,
             failed = NEW.status = 'FAILED', dead = NEW.status = 'DEAD'
         WHERE seq = NEW.seq AND claim IS NULL;
         IF NOT FOUND THEN
@@ -177,9 +184,11 @@ CREATE TRIGGER outbox_feed AFTER INSERT ON core_outbox.integration_outbox
     REFERENCING NEW TABLE AS fresh
     FOR EACH STATEMENT EXECUTE FUNCTION core_outbox.feed_deliveries();
 
-CREATE TRIGGER outbox_follow AFTER UPDATE OF status, due_at ON core_outbox.integration_outbox
+CREATE TRIGGER outbox_follow
+    AFTER UPDATE OF status, due_at, integration_type ON core_outbox.integration_outbox
     FOR EACH ROW
-    WHEN ((OLD.status IS DISTINCT FROM NEW.status OR OLD.due_at IS DISTINCT FROM NEW.due_at)
+    WHEN ((OLD.status IS DISTINCT FROM NEW.status OR OLD.due_at IS DISTINCT FROM NEW.due_at
+           OR OLD.integration_type IS DISTINCT FROM NEW.integration_type)
           AND OLD.settled IS NOT DISTINCT FROM NEW.settled)
     EXECUTE FUNCTION core_outbox.follow_change();
 

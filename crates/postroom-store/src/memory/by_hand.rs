@@ -75,6 +75,11 @@ impl ByHand<'_> {
         self.update(id, |row| row.message.due_at = due_at);
     }
 
+    /// `UPDATE … SET integration_type = …`
+    pub fn set_integration(&self, id: Uuid, integration: &str) {
+        self.update(id, |row| row.message.integration = integration.to_owned());
+    }
+
     /// `UPDATE … SET created_at = …, sent_at = …`: the message becomes older.
     pub fn make_older(&self, id: Uuid, by: Duration) {
         let by = TimeDelta::from_std(by).unwrap_or(TimeDelta::MAX);
@@ -117,10 +122,12 @@ impl ByHand<'_> {
         let mut tables = self.0.lock();
         let Some(seq) = tables.seq_of(id) else { return };
         let Some(row) = tables.messages.get_mut(&seq) else { return };
-        let before = (row.status.clone(), row.message.due_at);
+        let watched =
+            |row: &Row| (row.status.clone(), row.message.due_at, row.message.integration.clone());
+        let before = watched(row);
         change(row);
         let row = row.clone();
-        if before != (row.status.clone(), row.message.due_at) {
+        if before != watched(&row) {
             tables.follow(&row);
         }
         drop(tables);

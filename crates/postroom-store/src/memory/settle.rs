@@ -2,6 +2,7 @@
 
 use super::MemoryStore;
 use super::claims::after;
+use super::tables::ATTEMPTS_MAX;
 use super::tables::Tables;
 use chrono::{DateTime, Utc};
 use postroom_core::{Fate, Limits, Settled, Settlement, StoreResult, Token, Verdict, clip_error};
@@ -69,7 +70,7 @@ impl Tables {
                 delivery.failed = true;
                 if let Some(row) = row {
                     row.status = "FAILED".to_owned();
-                    row.message.attempts += 1;
+                    row.message.attempts = row.message.attempts.saturating_add(1).min(ATTEMPTS_MAX);
                     row.message.due_at = delivery.due_at;
                     row.last_error = Some(clip_error(error));
                     row.updated_at = now;
@@ -82,7 +83,11 @@ impl Tables {
                 delivery.dead = true;
                 if let Some(row) = row {
                     row.status = "DEAD".to_owned();
-                    row.message.attempts += u32::from(*attempted);
+                    row.message.attempts = row
+                        .message
+                        .attempts
+                        .saturating_add(u32::from(*attempted))
+                        .min(ATTEMPTS_MAX);
                     row.last_error = Some(clip_error(error));
                     row.updated_at = now;
                     row.settled = Some(token);

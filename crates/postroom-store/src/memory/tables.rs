@@ -6,6 +6,9 @@ use postroom_core::{Enqueued, Limits, Message, NewMessage, RawJson, Record, Stor
 use std::collections::{BTreeMap, HashMap};
 use uuid::Uuid;
 
+/// The end of the column's type on a database: a count stays there.
+pub(super) const ATTEMPTS_MAX: u32 = i32::MAX as u32;
+
 /// One message with its recorded state.
 #[derive(Clone)]
 pub(super) struct Row {

@@ -1,8 +1,8 @@
 //! Rescuing, pruning, counting and mending.
 
 use super::MemoryStore;
-use super::tables::Tables;
 use super::tables::is_open;
+use super::tables::{ATTEMPTS_MAX, Tables};
 use async_trait::async_trait;
 use chrono::TimeDelta;
 use postroom_core::{Backlog, LaneBacklog, StoreResult, Token, Upkeep};
@@ -33,13 +33,16 @@ impl Upkeep for MemoryStore {
                 freed += 1;
                 delivery.claim = None;
                 delivery.rescues += 1;
+                if let Some(row) = tables.messages.get(seq) {
+                    delivery.integration.clone_from(&row.message.integration);
+                }
                 if !claim.alone {
                     continue;
                 }
                 delivery.failed = true;
                 if let Some(row) = tables.messages.get_mut(seq) {
                     row.status = "FAILED".to_owned();
-                    row.message.attempts += 1;
+                    row.message.attempts = row.message.attempts.saturating_add(1).min(ATTEMPTS_MAX);
                     row.last_error = Some(format!(
                         "lost with its relay: the claim of {} expired while it handled this \
                          message alone",

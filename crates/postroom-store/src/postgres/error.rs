@@ -34,8 +34,10 @@ pub(super) fn pool_error(error: deadpool_postgres::PoolError) -> StoreError {
 
 fn kind(error: &Error) -> StoreErrorKind {
     let Some(code) = error.code() else {
-        // No word from the server: the connection is gone, or an answer could not be read.
-        return if error.is_closed() || std::error::Error::source(error).is_some() {
+        // No word from the server: the connection is gone, or a value could not be read.
+        let is_network =
+            std::error::Error::source(error).is_some_and(|cause| cause.is::<std::io::Error>());
+        return if error.is_closed() || is_network {
             StoreErrorKind::Unavailable
         } else {
             StoreErrorKind::Refused

@@ -182,7 +182,10 @@ pub(super) const EXPIRED: &str =
 /// `?1` token, `?2` alone.
 pub(super) const FREE_RESCUED: &str = "
     UPDATE outbox_delivery INDEXED BY outbox_delivery_claimed
-    SET claim = NULL, rescues = rescues + 1, failed = max(failed, ?2)
+    SET claim = NULL, rescues = rescues + 1, failed = max(failed, ?2),
+        integration = coalesce(
+            (SELECT m.integration_type FROM integration_outbox AS m
+             WHERE m.seq = outbox_delivery.seq), integration)
     WHERE claim = ?1
     RETURNING seq";
 

@@ -39,6 +39,10 @@ impl Harness for Memory {
         self.0.by_hand().set_due_at(id, due_at);
     }
 
+    async fn set_integration(&self, id: Uuid, integration: &str) {
+        self.0.by_hand().set_integration(id, integration);
+    }
+
     async fn make_older(&self, id: Uuid, by: Duration) {
         self.0.by_hand().make_older(id, by);
     }

@@ -77,6 +77,12 @@ impl Harness for Database {
             .expect("updated");
     }
 
+    async fn set_integration(&self, id: Uuid, integration: &str) {
+        let sql =
+            format!("UPDATE {TABLE} SET integration_type = '{integration}' WHERE id = '{id}'");
+        self.execute(&sql).await.expect("updated");
+    }
+
     async fn make_older(&self, id: Uuid, by: Duration) {
         let by = format!("interval '{} seconds'", by.as_secs());
         self.execute(&format!(

@@ -83,6 +83,14 @@ impl Harness for Sqlite {
         .expect("updated");
     }
 
+    async fn set_integration(&self, id: Uuid, integration: &str) {
+        self.execute(format!(
+            "UPDATE integration_outbox SET integration_type = '{integration}' WHERE id = '{id}'"
+        ))
+        .await
+        .expect("updated");
+    }
+
     async fn make_older(&self, id: Uuid, by: Duration) {
         let by = by.as_secs();
         self.execute(format!(

@@ -26,6 +26,42 @@ pub async fn set_back_to_pending_it_is_delivered_again(outbox: &impl Harness) {
     }
 }
 
+/// A message sent elsewhere is delivered there, and no longer here; one that was claimed, once
+/// its claim is over.
+pub async fn sent_elsewhere_it_is_delivered_there(outbox: &impl Harness) {
+    let store = outbox.store().await;
+    let waiting = enqueue(&*store, &message("noop")).await;
+    outbox.set_integration(waiting, "other").await;
+    assert_nothing_due(&*store, "noop").await;
+    assert_eq!(take_and_settle(&*store, "other", Fate::Sent).await.message.id, waiting);
+
+    let claimed = enqueue(&*store, &message("noop")).await;
+    take_one(&*store, "worker", "noop").await;
+    outbox.set_integration(claimed, "other").await;
+    outbox.expire_claims().await;
+    assert_eq!(store.rescue(10).await.expect("rescue"), 1);
+    assert!(take_rescued(&*store, "worker", &["noop"]).await.is_empty());
+    assert_eq!(take_rescued(&*store, "worker", &["other"]).await.len(), 1);
+}
+
+/// A count at the end of its type stays there, and stops nobody.
+pub async fn attempts_set_to_the_end_of_their_type_stay_there(outbox: &impl Harness) {
+    let store = outbox.store().await;
+    let row = PlainRow::new("noop").with("attempts", "2147483647");
+    let id = outbox.insert(&row).await.expect("a row that makes no sense");
+    take_and_settle(&*store, "noop", failed(Duration::ZERO)).await;
+    assert_eq!(find(&*store, id).await.message.attempts, 2_147_483_647);
+    for _ in 0..2 {
+        outbox.expire_claims().await;
+        store.rescue(10).await.expect("rescue");
+        take(&*store, "worker", &["noop"], 10).await;
+        take_rescued(&*store, "worker", &["noop"]).await;
+    }
+    outbox.expire_claims().await;
+    assert_eq!(store.rescue(10).await.expect("rescue"), 1);
+    assert_eq!(find(&*store, id).await.message.attempts, 2_147_483_647);
+}
+
 /// A message marked SENT or DEAD is not delivered.
 pub async fn marked_sent_or_dead_it_is_not_delivered(outbox: &impl Harness) {
     let store = outbox.store().await;

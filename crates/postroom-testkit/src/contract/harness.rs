@@ -34,6 +34,9 @@ pub trait Harness: Send + Sync {
     /// Sets a message's due time.
     fn set_due_at(&self, id: Uuid, due_at: DateTime<Utc>) -> impl Future<Output = ()> + Send;
 
+    /// Sends a message elsewhere.
+    fn set_integration(&self, id: Uuid, integration: &str) -> impl Future<Output = ()> + Send;
+
     /// Moves the times at which a message was created and sent into the past.
     fn make_older(&self, id: Uuid, by: Duration) -> impl Future<Output = ()> + Send;
 

@@ -114,6 +114,8 @@ macro_rules! contract_tests {
             }
             by_hand {
                 set_back_to_pending_it_is_delivered_again
+                sent_elsewhere_it_is_delivered_there
+                attempts_set_to_the_end_of_their_type_stay_there
                 marked_sent_or_dead_it_is_not_delivered
                 given_an_unknown_status_it_is_left_alone
                 another_due_time_is_followed

@@ -11,7 +11,10 @@ WITH expired AS (
 ),
 freed AS (
     UPDATE core_outbox.delivery d
-    SET claim = NULL, rescues = d.rescues + 1, failed = d.failed OR e.alone
+    SET claim = NULL, rescues = d.rescues + 1, failed = d.failed OR e.alone,
+        -- Sent elsewhere by hand while it was claimed.
+        integration = coalesce((SELECT o.integration_type FROM core_outbox.integration_outbox o
+                                WHERE o.id = d.message_id), d.integration)
     FROM expired e
     WHERE d.claim = e.token
       AND d.ctid = ANY (ARRAY(
@@ -23,7 +26,7 @@ freed AS (
 ),
 counted AS (
     UPDATE core_outbox.integration_outbox m
-    SET attempts = m.attempts + 1, status = 'FAILED', updated_at = now(), settled = $2,
+    SET attempts = least(m.attempts::bigint + 1, 2147483647)::int, status = 'FAILED', updated_at = now(), settled = $2,
         last_error = 'lost with its relay: the claim of ' || freed.worker
                      || ' expired while it handled this message alone'
     FROM freed

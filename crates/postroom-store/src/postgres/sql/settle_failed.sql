@@ -16,7 +16,8 @@ freed AS (
 marked AS (
     UPDATE core_outbox.integration_outbox m
     SET status = CASE WHEN freed.dead THEN 'DEAD' ELSE 'FAILED' END,
-        attempts = m.attempts + freed.attempt,
+        -- A count set by hand to the end of its type must not stop everyone else's outcome.
+        attempts = least(m.attempts::bigint + freed.attempt, 2147483647)::int,
         due_at = freed.due_at,
         last_error = freed.error,
         updated_at = now(),
