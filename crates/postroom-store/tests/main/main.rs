@@ -6,3 +6,4 @@ mod repository;
 mod restore;
 mod sqlite;
 mod sqlite_file;
+mod times;
