@@ -2,7 +2,8 @@
 //!
 //! * [`NewMessage`] is what an application enqueues, [`Message`] what a relay has taken.
 //! * [`Sink`] delivers batches and reports an [`Outcome`] per message.
-//! * [`Store`] is the outbox on one database: [`Claims`], [`Upkeep`] and [`Admin`] joined.
+//! * [`Store`] is the outbox on one database: [`Claims`], [`Upkeep`], [`Admin`] and
+//!   [`Operate`] joined.
 //! * [`RetryPolicy`] says when a failed message is due again, and when it is dead.
 
 mod announcement;
@@ -28,7 +29,8 @@ pub use retry::{AttemptLimit, RetryPolicy};
 pub use sink::{OutcomeReceiver, ProbeError, Report, Sink};
 pub use status::Status;
 pub use store::{
-    Admin, Backlog, Batch, Claims, ContentFault, Enqueued, Fate, Filter, LaneBacklog, Quota,
-    Settled, Settlement, StatusCounts, Store, StoreError, StoreErrorKind, StoreResult, Take, Taken,
-    Token, Upkeep, Verdict, Wake,
+    ATTEMPTS_KEPT, Action, ActionId, Admin, Attempt, AttemptOutcome, Backlog, Batch, Claims,
+    ContentFault, Enqueued, Fate, Filter, Finding, Key, LaneBacklog, NewAction, Operate, Operation,
+    Quota, Reconciled, Settled, Settlement, StatusCounts, Store, StoreError, StoreErrorKind,
+    StoreResult, Take, Taken, Token, Tried, Upkeep, Verdict, Wake,
 };

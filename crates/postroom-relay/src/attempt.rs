@@ -28,7 +28,6 @@ pub(crate) async fn attempt(
         return;
     }
     let lane = &room.lane;
-    let started = Instant::now();
     let report = Report::new(&call);
     let mut delivery = AssertUnwindSafe(lane.sink.deliver(&call.messages, &report)).catch_unwind();
     // What the sink reports is passed on whenever it pauses: at once where it waits between
@@ -43,7 +42,7 @@ pub(crate) async fn attempt(
         Ok(Err(panic)) => format!("the sink panicked: {}", panic_text(&*panic)),
         Err(_) => format!("no answer within {:?}", lane.timeout),
     };
-    shared.metrics.delivery_took(&lane.integration, started.elapsed());
+    shared.metrics.delivery_took(&lane.integration, call.started.elapsed());
     for index in 0..call.messages.len() {
         call.decide(index, || Outcome::retry(missing.clone()));
     }
@@ -59,6 +58,7 @@ struct Call<'a> {
     claims: Vec<Arc<Claim>>,
     rescues: Vec<u32>,
     decided: Vec<AtomicBool>,
+    started: Instant,
     /// Decided, and not passed on to the completer yet.
     completed: Mutex<Vec<Completion>>,
 }
@@ -79,6 +79,7 @@ impl<'a> Call<'a> {
             claims: Vec::with_capacity(works.len()),
             rescues: Vec::with_capacity(works.len()),
             decided: Vec::with_capacity(works.len()),
+            started: Instant::now(),
             completed: Mutex::default(),
         };
         for work in works {
@@ -110,7 +111,7 @@ impl<'a> Call<'a> {
             return Hindrance::Fate(Fate::Released);
         }
         if let Some(fault) = &work.fault {
-            return Hindrance::Fate(dead(dead_letter, message, fault.to_string(), false));
+            return Hindrance::Fate(dead(dead_letter, message, fault.to_string(), None));
         }
         // Lost as a suspect, which leaves no doubt, and more often than it may fail.
         let limit = &self.room.lane.retry;
@@ -119,7 +120,7 @@ impl<'a> Call<'a> {
                 "lost with its relay {} times, last while handled alone: it seems to kill the process that delivers it",
                 work.rescues
             );
-            return Hindrance::Fate(dead(dead_letter, message, error, false));
+            return Hindrance::Fate(dead(dead_letter, message, error, None));
         }
         Hindrance::None
     }
@@ -138,7 +139,14 @@ impl<'a> Call<'a> {
             Outcome::Retry { error, .. } | Outcome::Reject { error } => self.room.failed(error),
         }
         let dead_letter = self.shared.settings.dead_letter.as_deref();
-        let fate = judge(&self.room.lane, dead_letter, message, outcome, &mut rand::rng());
+        let fate = judge(
+            &self.room.lane,
+            dead_letter,
+            message,
+            outcome,
+            self.started.elapsed(),
+            &mut rand::rng(),
+        );
         log(message, &fate);
         self.complete(index, fate);
     }

@@ -279,8 +279,8 @@ impl Relay {
         self.shared.board.database_answers();
         if self.shared.store.reconciles_at_start() {
             let mended = self.shared.store.reconcile().await?;
-            if mended > 0 {
-                tracing::warn!(mended, "messages and deliveries did not agree and were mended");
+            if mended.total() > 0 {
+                tracing::warn!(?mended, "messages and deliveries did not agree and were mended");
             }
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! From a sink's outcome to a message's fate.
 
 use crate::settings::Lane;
-use postroom_core::{Fate, Message, Outcome, announce_dead};
+use postroom_core::{AttemptOutcome, Fate, Message, Outcome, Tried, announce_dead};
 use rand::Rng;
 use std::time::Duration;
 
@@ -15,20 +15,25 @@ pub(crate) fn judge(
     dead_letter: Option<&str>,
     message: &Message,
     outcome: Outcome,
+    took: Duration,
     rng: &mut impl Rng,
 ) -> Fate {
     match outcome {
         Outcome::Delivered => Fate::Sent,
         Outcome::Refuse { .. } => Fate::Released,
-        Outcome::Reject { error } => dead(dead_letter, message, error, true),
+        Outcome::Reject { error } => {
+            let tried = Tried { outcome: AttemptOutcome::Reject, took };
+            dead(dead_letter, message, error, Some(tried))
+        }
         Outcome::Retry { error, after } => {
             let failed = message.attempts.saturating_add(1);
             if lane.retry.is_exhausted(failed, message.max_attempts) {
-                return dead(dead_letter, message, error, true);
+                let tried = Tried { outcome: AttemptOutcome::Retry, took };
+                return dead(dead_letter, message, error, Some(tried));
             }
             let own = lane.retry.delay(failed, rng);
             let delay = after.map_or(own, |asked| own.max(asked.min(RETRY_AFTER_MAX)));
-            Fate::Failed { delay, error }
+            Fate::Failed { delay, error, took }
         }
     }
 }
@@ -38,11 +43,11 @@ pub(crate) fn dead(
     dead_letter: Option<&str>,
     message: &Message,
     error: String,
-    attempted: bool,
+    tried: Option<Tried>,
 ) -> Fate {
-    let attempts = message.attempts.saturating_add(u32::from(attempted));
+    let attempts = message.attempts.saturating_add(u32::from(tried.is_some()));
     let announcement = dead_letter
         .filter(|integration| *integration != message.integration)
         .map(|integration| Box::new(announce_dead(message, &error, attempts, integration)));
-    Fate::Dead { error, attempted, announcement }
+    Fate::Dead { error, tried, announcement }
 }

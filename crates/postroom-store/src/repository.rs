@@ -5,8 +5,8 @@
 
 use chrono::{DateTime, Utc};
 use postroom_core::{
-    Batch, ContentFault, Enqueued, Fate, Limits, Message, NewMessage, Quota, Settlement, Store,
-    StoreError, StoreErrorKind, StoreResult, Take, Token, Verdict,
+    AttemptOutcome, Batch, ContentFault, Enqueued, Fate, Limits, Message, NewMessage, Quota,
+    Settlement, Store, StoreError, StoreErrorKind, StoreResult, Take, Token, Tried, Verdict,
 };
 use std::time::Duration;
 use uuid::Uuid;
@@ -93,7 +93,12 @@ impl<'a> Repository<'a> {
     ) -> StoreResult<()> {
         // By the database's clock, since that is what the due time is compared with.
         let delay = (next_due_at - self.store.now().await?).to_std().unwrap_or_default();
-        self.settle(worker, id, Fate::Failed { delay, error: error.to_owned() }).await
+        self.settle(
+            worker,
+            id,
+            Fate::Failed { delay, error: error.to_owned(), took: Duration::ZERO },
+        )
+        .await
     }
 
     /// Records that the message will not be tried again.
@@ -101,7 +106,8 @@ impl<'a> Repository<'a> {
     /// # Errors
     /// When `worker` does not hold it, or the database is away.
     pub async fn dead_letter(&self, worker: &str, id: Uuid, error: &str) -> StoreResult<()> {
-        let fate = Fate::Dead { error: error.to_owned(), attempted: true, announcement: None };
+        let tried = Tried { outcome: AttemptOutcome::Reject, took: Duration::ZERO };
+        let fate = Fate::Dead { error: error.to_owned(), tried: Some(tried), announcement: None };
         self.settle(worker, id, fate).await
     }
 
@@ -115,7 +121,7 @@ impl<'a> Repository<'a> {
 
     /// Content that cannot be delivered goes DEAD with its reason, as in a relay.
     async fn bury(&self, token: Token, message: &Message, fault: &ContentFault) -> StoreResult<()> {
-        let fate = Fate::Dead { error: fault.to_string(), attempted: false, announcement: None };
+        let fate = Fate::Dead { error: fault.to_string(), tried: None, announcement: None };
         let verdict = Verdict { seq: message.seq, id: message.id, fate };
         let settlement = Settlement { token, verdicts: vec![verdict], finished: false };
         self.store.settle(&[settlement]).await.map(|_| ())

@@ -23,6 +23,10 @@ impl Admin for MemoryStore {
         Ok(row.map(|row| tables.record(row)))
     }
 
+    async fn attempts(&self, _: Uuid) -> StoreResult<Vec<postroom_core::Attempt>> {
+        Ok(Vec::new())
+    }
+
     async fn list(&self, filter: &Filter) -> StoreResult<Vec<Record>> {
         let tables = self.lock();
         let newest_first = tables.messages.values().rev();

@@ -64,7 +64,7 @@ impl Tables {
                     row.settled = Some(token);
                 }
             }
-            Fate::Failed { delay, error } => {
+            Fate::Failed { delay, error, .. } => {
                 delivery.due_at = after(now, *delay);
                 delivery.rescues = 0;
                 delivery.failed = true;
@@ -77,7 +77,7 @@ impl Tables {
                     row.settled = Some(token);
                 }
             }
-            Fate::Dead { error, attempted, announcement } => {
+            Fate::Dead { error, tried, announcement } => {
                 delivery.rescues = 0;
                 delivery.failed = false;
                 delivery.dead = true;
@@ -86,7 +86,7 @@ impl Tables {
                     row.message.attempts = row
                         .message
                         .attempts
-                        .saturating_add(u32::from(*attempted))
+                        .saturating_add(u32::from(tried.is_some()))
                         .min(ATTEMPTS_MAX);
                     row.last_error = Some(clip_error(error));
                     row.updated_at = now;

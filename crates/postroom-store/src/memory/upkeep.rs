@@ -5,7 +5,7 @@ use super::tables::is_open;
 use super::tables::{ATTEMPTS_MAX, Tables};
 use async_trait::async_trait;
 use chrono::TimeDelta;
-use postroom_core::{Backlog, LaneBacklog, StoreResult, Token, Upkeep};
+use postroom_core::{Backlog, LaneBacklog, Reconciled, StoreResult, Token, Upkeep};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -109,7 +109,7 @@ impl Upkeep for MemoryStore {
         Ok(())
     }
 
-    async fn reconcile(&self) -> StoreResult<u64> {
+    async fn reconcile(&self) -> StoreResult<Reconciled> {
         let mut tables = self.lock();
         let rows: Vec<_> = tables.messages.values().cloned().collect();
         let made = rows.iter().filter(|row| tables.feed(row)).count();
@@ -119,7 +119,11 @@ impl Upkeep for MemoryStore {
         tables.deliveries.retain(|seq, delivery| {
             delivery.claim.is_some() || messages.get(seq).is_some_and(|row| is_open(&row.status))
         });
-        let gone = before - tables.deliveries.len();
-        Ok((made + gone) as u64)
+        let removed = before - tables.deliveries.len();
+        Ok(Reconciled { made: made as u64, removed: removed as u64, freed: 0 })
+    }
+
+    async fn diagnose(&self) -> StoreResult<Vec<postroom_core::Finding>> {
+        Ok(Vec::new())
     }
 }

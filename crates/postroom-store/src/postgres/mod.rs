@@ -5,6 +5,7 @@ mod claims;
 mod error;
 mod marks;
 mod migrate;
+mod operate;
 #[cfg(test)]
 mod plan_tests;
 mod row;

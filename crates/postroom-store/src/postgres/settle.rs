@@ -41,11 +41,11 @@ impl Columns {
             match &verdict.fate {
                 Fate::Sent => columns.sent.push(verdict.seq),
                 Fate::Released => columns.released.push(verdict.seq),
-                Fate::Failed { delay, error } => {
+                Fate::Failed { delay, error, .. } => {
                     columns.fail(verdict.seq, delay.as_secs_f64(), error, false, 1);
                 }
-                Fate::Dead { error, attempted, .. } => {
-                    columns.fail(verdict.seq, 0.0, error, true, i32::from(*attempted));
+                Fate::Dead { error, tried, .. } => {
+                    columns.fail(verdict.seq, 0.0, error, true, i32::from(tried.is_some()));
                 }
             }
         }

@@ -4,7 +4,7 @@ use super::PgStore;
 use super::error::store_error;
 use super::transaction::{BEGIN, JOIN_BY_HASH, transact};
 use async_trait::async_trait;
-use postroom_core::{Backlog, LaneBacklog, StoreResult, Token, Upkeep};
+use postroom_core::{Backlog, LaneBacklog, Reconciled, StoreResult, Token, Upkeep};
 use std::time::Duration;
 use tokio_postgres::{Error, Row};
 
@@ -51,11 +51,16 @@ impl Upkeep for PgStore {
         super::migrate::check_version(&client).await
     }
 
-    async fn reconcile(&self) -> StoreResult<u64> {
+    async fn reconcile(&self) -> StoreResult<Reconciled> {
+        let doing = "reconciling";
         let client = self.connection().await?;
-        let row =
-            client.query_one(RECONCILE, &[]).await.map_err(|e| store_error("reconciling", e))?;
-        count(&row, 0).map_err(|e| store_error("reconciling", e))
+        let row = client.query_one(RECONCILE, &[]).await.map_err(|e| store_error(doing, e))?;
+        let counted = |index| count(&row, index).map_err(|e| store_error(doing, e));
+        Ok(Reconciled { made: counted(0)?, removed: counted(1)?, freed: 0 })
+    }
+
+    async fn diagnose(&self) -> StoreResult<Vec<postroom_core::Finding>> {
+        Ok(Vec::new())
     }
 }
 

@@ -32,6 +32,10 @@ impl Admin for SqliteStore {
         row.map(|row| record(&row)).transpose().map_err(|e| store_error(doing, e))
     }
 
+    async fn attempts(&self, _: Uuid) -> StoreResult<Vec<postroom_core::Attempt>> {
+        Ok(Vec::new())
+    }
+
     async fn list(&self, filter: &Filter) -> StoreResult<Vec<Record>> {
         let doing = "listing messages";
         let statement = match filter.status {

@@ -10,6 +10,7 @@ mod claims;
 mod connect;
 mod error;
 mod migrate;
+mod operate;
 #[cfg(test)]
 mod plan_tests;
 mod row;

@@ -57,11 +57,11 @@ async fn apply(
     }
     for verdict in &settlement.verdicts {
         let is_changed = match &verdict.fate {
-            Fate::Failed { delay, error } => {
+            Fate::Failed { delay, error, .. } => {
                 mark_failed(tx, token, verdict.seq, *delay, error, now).await?
             }
-            Fate::Dead { error, attempted, .. } => {
-                mark_dead(tx, token, verdict.seq, *attempted, error, now).await?
+            Fate::Dead { error, tried, .. } => {
+                mark_dead(tx, token, verdict.seq, tried.is_some(), error, now).await?
             }
             Fate::Sent | Fate::Released => continue,
         };

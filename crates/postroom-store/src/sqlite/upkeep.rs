@@ -6,7 +6,7 @@ use super::row::text as text_column;
 use super::time::{earlier, now_ms, text};
 use super::{SqliteStore, forget_statistics, migrate, statements};
 use async_trait::async_trait;
-use postroom_core::{Backlog, LaneBacklog, StoreResult, Token, Upkeep};
+use postroom_core::{Backlog, LaneBacklog, Reconciled, StoreResult, Token, Upkeep};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Error, Row as _, SqliteConnection};
 use std::time::Duration;
@@ -70,11 +70,16 @@ impl Upkeep for SqliteStore {
         migrate::check_version(&self.readers).await
     }
 
-    async fn reconcile(&self) -> StoreResult<u64> {
+    async fn reconcile(&self) -> StoreResult<Reconciled> {
         let made = self.mend(statements::UNFED, statements::FEED).await;
         let made = made.map_err(|e| store_error("reconciling", e))?;
-        let gone = self.mend(statements::CLOSED, statements::FORGET_CLOSED).await;
-        Ok(made + gone.map_err(|e| store_error("reconciling", e))?)
+        let removed = self.mend(statements::CLOSED, statements::FORGET_CLOSED).await;
+        let removed = removed.map_err(|e| store_error("reconciling", e))?;
+        Ok(Reconciled { made, removed, freed: 0 })
+    }
+
+    async fn diagnose(&self) -> StoreResult<Vec<postroom_core::Finding>> {
+        Ok(Vec::new())
     }
 
     /// A producer's OR IGNORE or OR REPLACE overrides the conflict rule of the triggers.

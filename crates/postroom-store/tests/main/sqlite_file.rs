@@ -123,7 +123,7 @@ async fn an_idle_relay_needs_no_write_lock() {
     // A relay that wanted the lock would wait for seconds, and then fail.
     assert_eq!(take(&*store).await.expect("take"), 0);
     assert_eq!(store.rescue(10).await.expect("rescue"), 0);
-    assert_eq!(store.reconcile().await.expect("reconcile"), 0);
+    assert_eq!(store.reconcile().await.expect("reconcile").total(), 0);
     assert!(store.backlog().await.expect("backlog").lanes.is_empty());
     assert!(store.integrations().await.expect("integrations").is_empty());
     execute(&outbox, "ROLLBACK").await;

@@ -2,8 +2,8 @@
 
 use super::Harness;
 use super::steps::{
-    assert_same, dead, enqueue, enqueue_many, failed, find, message, settle, settle_one, take,
-    take_one, take_rescued, verdict,
+    assert_same, dead, enqueue, enqueue_many, failed, find, message, rejected, settle, settle_one,
+    take, take_one, take_rescued, verdict,
 };
 use postroom_core::{Fate, Settled, Token, announce_dead};
 use std::time::Duration;
@@ -59,7 +59,7 @@ pub async fn a_late_death_is_not_announced(outbox: &impl Harness) {
     store.rescue(10).await.expect("rescue");
     let fate = Fate::Dead {
         error: "400".to_owned(),
-        attempted: true,
+        tried: Some(rejected()),
         announcement: Some(Box::new(announce_dead(&taken.message, "400", 1, "kafka:dead"))),
     };
     assert_eq!(settle_one(&*store, token, &taken, fate).await.late, [taken.message.seq]);
@@ -86,7 +86,7 @@ pub async fn fault_06_a_repeated_settlement_happens_once(outbox: &impl Harness) 
     let [a, b, c] = &batch.messages[..] else { panic!("three messages") };
     let death = Fate::Dead {
         error: "400".to_owned(),
-        attempted: true,
+        tried: Some(rejected()),
         announcement: Some(Box::new(announce_dead(&c.message, "400", 1, "kafka:dead"))),
     };
     let verdicts = vec![

@@ -3,7 +3,7 @@
 use super::Harness;
 use super::steps::{
     assert_between, assert_nothing_due, assert_same, dead, enqueue, enqueue_many, failed, find,
-    message, now, settle, settle_one, take, take_and_settle, take_one, verdict,
+    message, now, rejected, settle, settle_one, take, take_and_settle, take_one, verdict,
 };
 use chrono::TimeDelta;
 use postroom_core::{
@@ -98,8 +98,7 @@ pub async fn dead_is_recorded(outbox: &impl Harness) {
 pub async fn dead_without_an_attempt_counts_none(outbox: &impl Harness) {
     let store = outbox.store().await;
     enqueue(&*store, &message("noop")).await;
-    let fate =
-        Fate::Dead { error: "over the limit".to_owned(), attempted: false, announcement: None };
+    let fate = Fate::Dead { error: "over the limit".to_owned(), tried: None, announcement: None };
     let record = take_and_settle(&*store, "noop", fate).await;
     assert_eq!((record.status.as_str(), record.message.attempts), ("DEAD", 0));
 }
@@ -186,7 +185,7 @@ pub async fn a_death_is_announced_with_it(outbox: &impl Harness) {
     let announcement = announce_dead(&taken.message, "400", 1, "kafka:dead");
     let fate = Fate::Dead {
         error: "400".to_owned(),
-        attempted: true,
+        tried: Some(rejected()),
         announcement: Some(Box::new(announcement)),
     };
     settle_one(&*store, token, &taken, fate).await;
@@ -204,7 +203,7 @@ pub async fn a_refused_announcement_undoes_its_settlement(outbox: &impl Harness)
     let batch = take(&*store, "worker", &["noop"], 10).await.expect("due");
     let fate = Fate::Dead {
         error: "400".to_owned(),
-        attempted: true,
+        tried: Some(rejected()),
         announcement: Some(Box::new(message(&"x".repeat(121)))),
     };
     let verdicts = vec![verdict(&batch.messages[0], Fate::Sent), verdict(&batch.messages[1], fate)];
@@ -221,8 +220,12 @@ pub async fn a_refused_announcement_undoes_its_settlement(outbox: &impl Harness)
 pub async fn an_error_text_is_clipped(outbox: &impl Harness) {
     let store = outbox.store().await;
     for fate in [
-        Fate::Failed { delay: Duration::ZERO, error: format!("\0{}", "é".repeat(6_000)) },
-        Fate::Dead { error: "é".repeat(6_000), attempted: true, announcement: None },
+        Fate::Failed {
+            delay: Duration::ZERO,
+            error: format!("\0{}", "é".repeat(6_000)),
+            took: Duration::from_millis(12),
+        },
+        Fate::Dead { error: "é".repeat(6_000), tried: Some(rejected()), announcement: None },
     ] {
         enqueue(&*store, &message("noop")).await;
         let record = take_and_settle(&*store, "noop", fate).await;

@@ -2,8 +2,8 @@
 
 use chrono::{DateTime, SubsecRound as _, Utc};
 use postroom_core::{
-    Batch, Enqueued, Fate, NewMessage, Quota, RawJson, Record, Settled, Settlement, Store, Take,
-    Taken, Token, Verdict,
+    AttemptOutcome, Batch, Enqueued, Fate, NewMessage, Quota, RawJson, Record, Settled, Settlement,
+    Store, Take, Taken, Token, Tried, Verdict,
 };
 use serde_json::json;
 use std::time::Duration;
@@ -107,12 +107,25 @@ pub(super) fn verdict(taken: &Taken, fate: Fate) -> Verdict {
 
 /// A failure that is due again after `delay`.
 pub(super) fn failed(delay: Duration) -> Fate {
-    Fate::Failed { delay, error: "503 from the receiver".to_owned() }
+    Fate::Failed {
+        delay,
+        error: "503 from the receiver".to_owned(),
+        took: Duration::from_millis(12),
+    }
+}
+
+/// An attempt that the receiver rejected.
+pub(super) fn rejected() -> Tried {
+    Tried { outcome: AttemptOutcome::Reject, took: Duration::from_millis(34) }
 }
 
 /// A death after a failed attempt, without an announcement.
 pub(super) fn dead() -> Fate {
-    Fate::Dead { error: "400 from the receiver".to_owned(), attempted: true, announcement: None }
+    Fate::Dead {
+        error: "400 from the receiver".to_owned(),
+        tried: Some(rejected()),
+        announcement: None,
+    }
 }
 
 /// Settles one message that is all there is in its batch.

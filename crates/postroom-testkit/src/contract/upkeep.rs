@@ -168,8 +168,8 @@ pub async fn messages_without_a_delivery_get_one(outbox: &impl Harness) {
     outbox.delete_deliveries().await;
     assert!(take(&*store, "worker", &["noop"], 10).await.is_none());
 
-    assert_eq!(store.reconcile().await.expect("reconcile"), 4);
-    assert_eq!(store.reconcile().await.expect("reconcile"), 0);
+    assert_eq!(store.reconcile().await.expect("reconcile").made, 4);
+    assert_eq!(store.reconcile().await.expect("reconcile").total(), 0);
     let batch = take(&*store, "worker", &["noop"], 10).await.expect("due");
     assert_eq!(ids(&batch), [waiting, retried]);
     assert_eq!(find(&*store, later).await.status, "PENDING");
@@ -184,7 +184,7 @@ pub async fn deliveries_without_a_message_go(outbox: &impl Harness) {
     take(&*store, "worker", &["noop"], 1).await.expect("due");
     outbox.delete(all[0]).await;
     outbox.delete(all[1]).await;
-    assert_eq!(store.reconcile().await.expect("reconcile"), 1);
+    assert_eq!(store.reconcile().await.expect("reconcile").removed, 1);
     assert_eq!(outbox.deliveries().await, 2);
     let batch = take(&*store, "worker", &["noop"], 10).await.expect("due");
     assert_eq!(ids(&batch), [all[2]]);

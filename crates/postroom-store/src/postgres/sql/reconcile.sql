@@ -18,4 +18,4 @@ gone AS (
                       WHERE m.id = d.message_id AND m.status <> 'SENT')
     RETURNING 1
 )
-SELECT (SELECT count(*) FROM made) + (SELECT count(*) FROM gone)
+SELECT (SELECT count(*) FROM made), (SELECT count(*) FROM gone)

@@ -1,0 +1,148 @@
+//! Looking and enqueueing.
+
+use super::{StoreResult, Token};
+use crate::{NewMessage, Record, Status};
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use uuid::Uuid;
+
+/// Whether an enqueue wrote a row.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Enqueued {
+    /// A new message with this id.
+    New(Uuid),
+    /// The same event for the same integration was there; this is the first one's id, and its
+    /// content stays as it was.
+    Duplicate(Uuid),
+}
+
+impl Enqueued {
+    /// The message's id, new or not.
+    #[must_use]
+    pub fn id(self) -> Uuid {
+        match self {
+            Self::New(id) | Self::Duplicate(id) => id,
+        }
+    }
+
+    /// Whether a row was written.
+    #[must_use]
+    pub fn is_new(self) -> bool {
+        matches!(self, Self::New(_))
+    }
+}
+
+/// Which messages. What is not set matches everything.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Filter {
+    /// By status.
+    pub status: Option<Status>,
+    /// By integration.
+    pub integration: Option<String>,
+    /// By tenant.
+    pub tenant: Option<String>,
+    /// By event type.
+    pub event_type: Option<String>,
+    /// By correlation id.
+    pub correlation: Option<String>,
+    /// By event id.
+    pub event_id: Option<String>,
+    /// Only messages created at this moment or later.
+    pub since: Option<DateTime<Utc>>,
+    /// Only messages created before this moment.
+    pub until: Option<DateTime<Utc>>,
+    /// Only messages with a `seq` below this one: the last of the page before.
+    pub before: Option<i64>,
+    /// The most rows.
+    pub limit: usize,
+}
+
+/// How many failed attempts are kept for one message; older ones go.
+pub const ATTEMPTS_KEPT: usize = 100;
+
+/// One failed attempt.
+#[derive(Clone, Debug, Eq, PartialEq, serde::Serialize)]
+pub struct Attempt {
+    /// When it ended, by the database's clock.
+    pub at: DateTime<Utc>,
+    /// How long it took, in milliseconds.
+    pub took_ms: u64,
+    /// How it ended.
+    pub outcome: AttemptOutcome,
+    /// Why it failed.
+    pub error: String,
+}
+
+/// How a failed attempt ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AttemptOutcome {
+    /// It might work later.
+    Retry,
+    /// The message will never be accepted.
+    Reject,
+    /// Its relay died with this message alone in hand.
+    Lost,
+}
+
+impl AttemptOutcome {
+    /// The word it is stored and shown as.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Retry => "retry",
+            Self::Reject => "reject",
+            Self::Lost => "lost",
+        }
+    }
+
+    /// The outcome that is stored as `word`.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        [Self::Retry, Self::Reject, Self::Lost].into_iter().find(|one| one.as_str() == word)
+    }
+}
+
+/// Messages by recorded status, over the whole table.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct StatusCounts {
+    /// By name, ordered by name; statuses nobody knows included.
+    pub counts: Vec<(String, u64)>,
+}
+
+impl StatusCounts {
+    /// The count of one status.
+    #[must_use]
+    pub fn of(&self, status: Status) -> u64 {
+        self.counts.iter().find(|(name, _)| name == status.as_str()).map_or(0, |(_, n)| *n)
+    }
+}
+
+/// Looking and enqueueing, for tools and tests. Applications enqueue in their own transaction
+/// through the `postroom` crate instead.
+#[async_trait]
+pub trait Admin: Send + Sync {
+    /// Enqueues one message in a transaction of its own.
+    async fn enqueue(&self, message: &NewMessage) -> StoreResult<Enqueued>;
+
+    /// One message with its state.
+    async fn find(&self, id: Uuid) -> StoreResult<Option<Record>>;
+
+    /// The failed attempts of one message, oldest first. The latest [`ATTEMPTS_KEPT`] are kept.
+    async fn attempts(&self, id: Uuid) -> StoreResult<Vec<Attempt>>;
+
+    /// Messages with their state, newest first.
+    async fn list(&self, filter: &Filter) -> StoreResult<Vec<Record>>;
+
+    /// Counts by status; its cost follows the history.
+    async fn status_counts(&self) -> StoreResult<StatusCounts>;
+
+    /// The integrations that have open messages.
+    async fn integrations(&self) -> StoreResult<Vec<String>>;
+
+    /// The token under which `worker` holds the message, with its `seq`.
+    async fn claim_of(&self, worker: &str, id: Uuid) -> StoreResult<Option<(Token, i64)>>;
+
+    /// The database's clock.
+    async fn now(&self) -> StoreResult<DateTime<Utc>>;
+}

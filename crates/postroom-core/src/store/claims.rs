@@ -1,0 +1,179 @@
+//! Taking and settling.
+
+use super::{AttemptOutcome, StoreResult};
+use crate::{Message, NewMessage};
+use async_trait::async_trait;
+use std::time::Duration;
+use uuid::Uuid;
+
+/// The random mark of one claim. Random, since a crashed database can reissue a counter.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Token(pub Uuid);
+
+impl Token {
+    /// A fresh token.
+    #[must_use]
+    pub fn random() -> Self {
+        Self(Uuid::new_v4())
+    }
+}
+
+/// How many messages may be taken for one integration.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Quota {
+    /// The integration.
+    pub integration: String,
+    /// The most rows.
+    pub rows: usize,
+}
+
+/// A wish for due messages.
+#[derive(Clone, Debug)]
+pub struct Take<'a> {
+    /// Who takes them.
+    pub worker: &'a str,
+    /// From which integrations, and how many of each.
+    pub quotas: &'a [Quota],
+    /// The most rows over all of them.
+    pub rows: usize,
+    /// The most bytes of content; a single message may exceed it.
+    pub bytes: usize,
+    /// Content larger than this is not read: such messages come with a [`ContentFault`].
+    pub payload_limit: usize,
+    /// How long the claim lasts unless extended.
+    pub claim_time: Duration,
+}
+
+/// Messages taken under one token.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    /// The token that fences them.
+    pub token: Token,
+    /// What was taken, by due time.
+    pub messages: Vec<Taken>,
+}
+
+/// One taken message.
+#[derive(Clone, Debug)]
+pub struct Taken {
+    /// The message.
+    pub message: Message,
+    /// How often it was rescued since its last known attempt.
+    pub rescues: u32,
+    /// Why its content cannot be delivered, if so.
+    pub fault: Option<ContentFault>,
+}
+
+/// Why a row's content cannot be delivered.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum ContentFault {
+    /// The payload is over the relay's limit.
+    #[error(
+        "the payload is over the limit of {limit} bytes: raise relay.payload_limit, or enqueue a reference instead"
+    )]
+    TooLarge {
+        /// The limit.
+        limit: usize,
+    },
+    /// The headers are JSON but no object.
+    #[error("the headers are no JSON object: correct the row and set it back to PENDING")]
+    HeadersNoObject,
+}
+
+/// What becomes of a taken message.
+#[derive(Clone, Debug)]
+pub enum Fate {
+    /// Acknowledged: SENT.
+    Sent,
+    /// FAILED, due again after the delay by the database's clock.
+    Failed {
+        /// From now until it is due.
+        delay: Duration,
+        /// Why it failed.
+        error: String,
+        /// How long the attempt took.
+        took: Duration,
+    },
+    /// DEAD, announced in the same transaction if there is an announcement.
+    Dead {
+        /// Why it died.
+        error: String,
+        /// The failed attempt that led here; `None` when nothing was tried.
+        tried: Option<Tried>,
+        /// The message that tells of it.
+        announcement: Option<Box<NewMessage>>,
+    },
+    /// Back to its queue, untouched.
+    Released,
+}
+
+/// The attempt that killed a message.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Tried {
+    /// How it ended.
+    pub outcome: AttemptOutcome,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// A fate for one message of a batch.
+#[derive(Clone, Debug)]
+pub struct Verdict {
+    /// The message's `seq`.
+    pub seq: i64,
+    /// The message's id.
+    pub id: Uuid,
+    /// What becomes of it.
+    pub fate: Fate,
+}
+
+/// Verdicts on messages of one batch.
+#[derive(Clone, Debug)]
+pub struct Settlement {
+    /// The batch's token.
+    pub token: Token,
+    /// At most one per message.
+    pub verdicts: Vec<Verdict>,
+    /// Whether nothing of the batch is left after this, so that the claim can go too.
+    pub finished: bool,
+}
+
+/// What a settlement changed.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Settled {
+    /// The `seq` of verdicts that came too late: the claim was lost, and nothing was changed.
+    pub late: Vec<i64>,
+}
+
+/// Taking and settling.
+#[async_trait]
+pub trait Claims: Send + Sync {
+    /// Takes due messages under one fresh token, by due time within each integration. Never
+    /// takes one that another claim holds, and none that was rescued (see
+    /// [`take_rescued`](Self::take_rescued)). `None` when nothing is due.
+    async fn take(&self, take: &Take<'_>) -> StoreResult<Option<Batch>>;
+
+    /// Takes at most one rescued message per integration, each under a token of its own, so that
+    /// a message that kills its relay takes no neighbour along.
+    async fn take_rescued(&self, take: &Take<'_>) -> StoreResult<Vec<Batch>>;
+
+    /// Settles verdicts. Each settlement is applied whole or not at all, and only to deliveries
+    /// that still carry its token. Safe to repeat when the outcome of a call is unknown.
+    async fn settle(&self, settlements: &[Settlement]) -> StoreResult<Settled>;
+
+    /// Extends claims by `claim_time` from now. Returns the tokens that are lost.
+    async fn extend(&self, tokens: &[Token], claim_time: Duration) -> StoreResult<Vec<Token>>;
+
+    /// A signal for new messages, where the database has one.
+    async fn wake(&self) -> Option<Box<dyn Wake>>;
+}
+
+/// Tells an idle relay of new messages.
+#[async_trait]
+pub trait Wake: Send {
+    /// Waits for a signal. May miss one: polling is the floor. Cancel safe.
+    async fn woken(&mut self);
+
+    /// While busy, signals are not wanted and producers need not send them.
+    async fn busy(&mut self, busy: bool);
+}

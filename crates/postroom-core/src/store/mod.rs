@@ -1,0 +1,23 @@
+//! The seam to the outbox on a database, split by capability.
+//!
+//! One contract suite (`postroom-testkit`) runs over every implementation.
+
+mod admin;
+mod claims;
+mod error;
+mod operate;
+mod upkeep;
+
+pub use admin::{ATTEMPTS_KEPT, Admin, Attempt, AttemptOutcome, Enqueued, Filter, StatusCounts};
+pub use claims::{
+    Batch, Claims, ContentFault, Fate, Quota, Settled, Settlement, Take, Taken, Token, Tried,
+    Verdict, Wake,
+};
+pub use error::{StoreError, StoreErrorKind, StoreResult};
+pub use operate::{Action, ActionId, Key, NewAction, Operate, Operation};
+pub use upkeep::{Backlog, Finding, LaneBacklog, Reconciled, Upkeep};
+
+/// The whole outbox on one database.
+pub trait Store: Claims + Upkeep + Admin + Operate {}
+
+impl<T: Claims + Upkeep + Admin + Operate> Store for T {}

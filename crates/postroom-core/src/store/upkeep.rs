@@ -1,0 +1,103 @@
+//! Keeping the outbox right.
+
+use super::StoreResult;
+use async_trait::async_trait;
+use std::time::Duration;
+
+/// How much is waiting, for one integration.
+#[derive(Clone, Debug, Eq, PartialEq, serde::Serialize)]
+pub struct LaneBacklog {
+    /// The integration.
+    pub integration: String,
+    /// Never tried, not claimed.
+    pub pending: u64,
+    /// Claimed by some relay.
+    pub claimed: u64,
+    /// Tried, to be tried again.
+    pub failed: u64,
+    /// Dead.
+    pub dead: u64,
+    /// How long the oldest due message has been due, in milliseconds.
+    pub lag_ms: u64,
+}
+
+/// How much is waiting, over all integrations.
+#[derive(Clone, Debug, Default, Eq, PartialEq, serde::Serialize)]
+pub struct Backlog {
+    /// By integration, ordered by name.
+    pub lanes: Vec<LaneBacklog>,
+}
+
+impl Backlog {
+    /// The sum of one count over all lanes.
+    pub fn total(&self, count: impl Fn(&LaneBacklog) -> u64) -> u64 {
+        self.lanes.iter().map(count).sum()
+    }
+
+    /// The longest lag.
+    #[must_use]
+    pub fn lag(&self) -> Duration {
+        Duration::from_millis(self.lanes.iter().map(|lane| lane.lag_ms).max().unwrap_or(0))
+    }
+}
+
+/// What a reconciliation mended.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, serde::Serialize)]
+pub struct Reconciled {
+    /// Open messages that got their delivery.
+    pub made: u64,
+    /// Deliveries without an open message that were removed.
+    pub removed: u64,
+    /// Deliveries that were freed from a claim that does not exist.
+    pub freed: u64,
+}
+
+impl Reconciled {
+    /// How many changes that were.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.made + self.removed + self.freed
+    }
+}
+
+/// Something that is wrong with an outbox.
+#[derive(Clone, Debug, Eq, PartialEq, serde::Serialize)]
+pub struct Finding {
+    /// What is wrong.
+    pub problem: String,
+    /// What the operator should do.
+    pub remedy: String,
+}
+
+/// Keeping the outbox right while relays come and go.
+#[async_trait]
+pub trait Upkeep: Send + Sync {
+    /// Frees messages whose claim has expired, at most `limit` claims. A message that was lost
+    /// alone has an attempt counted. Returns how many were freed.
+    async fn rescue(&self, limit: usize) -> StoreResult<u64>;
+
+    /// Deletes SENT messages older than `older_than`, at most `limit`. Returns how many. Dead
+    /// deliveries whose message was deleted go too: no claim ever comes by to find them.
+    async fn prune(&self, older_than: Duration, limit: usize) -> StoreResult<u64>;
+
+    /// Counts what is waiting; its cost follows the backlog, never the history.
+    async fn backlog(&self) -> StoreResult<Backlog>;
+
+    /// Whether the database answers and has the schema this program needs.
+    async fn ready(&self) -> StoreResult<()>;
+
+    /// Mends what triggers could not see (a restore or replication with triggers off, a table
+    /// restored alone): open messages without a delivery get one, deliveries without an open
+    /// message go, deliveries under a claim that does not exist are freed.
+    async fn reconcile(&self) -> StoreResult<Reconciled>;
+
+    /// Looks for what is wrong with the outbox and does not mend itself, for `postroom check`.
+    /// Its cost may follow the history.
+    async fn diagnose(&self) -> StoreResult<Vec<Finding>>;
+
+    /// Whether a relay reconciles when it starts, because the database lets a producer override
+    /// what the triggers do.
+    fn reconciles_at_start(&self) -> bool {
+        false
+    }
+}
