@@ -24,6 +24,7 @@ async fn list(args: &List, origin: &Origin<'_>) -> Result<(), Failure> {
         integration: args.integration.clone(),
         before: args.before,
         limit: usize::try_from(args.limit).unwrap_or(usize::MAX),
+        ..Filter::default()
     };
     let records = store.list(&filter).await?;
     if args.json {
