@@ -3,7 +3,7 @@
 -- $1 claims at most, $2 a fresh token for the attempts counted here. Runs under JOIN_BY_HASH of
 -- `transaction.rs`; the arrays beside the joins bound what is read.
 WITH expired AS (
-    SELECT token, worker, alone
+    SELECT token, worker, alone, seqs
     FROM core_outbox.claim
     WHERE until < now()
     LIMIT $1
@@ -19,10 +19,11 @@ freed AS (
     WHERE d.claim = e.token
       AND d.ctid = ANY (ARRAY(
           SELECT held.ctid FROM core_outbox.delivery held
-          WHERE held.claim = ANY (ARRAY(SELECT token FROM expired))
+          WHERE held.seq = ANY (ARRAY(SELECT unnest(seqs) FROM expired))
+            AND held.claim = ANY (ARRAY(SELECT token FROM expired))
           FOR UPDATE SKIP LOCKED
       ))
-    RETURNING d.seq, d.message_id, e.alone, e.worker
+    RETURNING d.message_id, e.token, e.alone, e.worker
 ),
 counted AS (
     UPDATE core_outbox.integration_outbox m
@@ -34,11 +35,22 @@ counted AS (
       AND m.id = ANY (ARRAY(SELECT message_id FROM freed WHERE alone))
 ),
 ended AS (
-    DELETE FROM core_outbox.claim c
-    WHERE c.token = ANY (ARRAY(SELECT token FROM expired))
-      AND NOT EXISTS (
-          SELECT FROM core_outbox.delivery d
-          WHERE d.claim = c.token AND d.seq <> ALL (ARRAY(SELECT seq FROM freed))
-      )
+    -- Of a claim that holds more than could be freed, the rest is left for the next time.
+    DELETE FROM core_outbox.claim
+    WHERE token = ANY (ARRAY(
+        SELECT e.token
+        FROM expired e
+        LEFT JOIN (
+            SELECT claim, count(*) AS deliveries
+            FROM core_outbox.delivery
+            WHERE seq = ANY (ARRAY(SELECT unnest(seqs) FROM expired))
+              AND claim = ANY (ARRAY(SELECT token FROM expired))
+            GROUP BY claim
+        ) AS held ON held.claim = e.token
+        LEFT JOIN (
+            SELECT token, count(*) AS deliveries FROM freed GROUP BY token
+        ) AS done ON done.token = e.token
+        WHERE coalesce(held.deliveries, 0) = coalesce(done.deliveries, 0)
+    ))
 )
 SELECT count(*) FROM freed
