@@ -11,5 +11,6 @@ mod lanes;
 mod outbox;
 mod poison;
 mod script;
+mod simulation;
 mod stop;
 mod tick;
