@@ -1,8 +1,8 @@
 //! Taking and extending.
 
+use super::MemoryStore;
 use super::settle;
 use super::tables::{Claim, Row, Tables};
-use super::MemoryStore;
 use async_trait::async_trait;
 use chrono::{DateTime, TimeDelta, Utc};
 use postroom_core::{

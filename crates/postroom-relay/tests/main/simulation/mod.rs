@@ -87,8 +87,23 @@ fn the_seeds_reach_what_they_are_for() {
         journal.append(simulate(seed).journal);
     }
     for wanted in [
-        "crash", "stop", "pause", "outage", "sent", "failed", "dead", "released", "late",
-        "rescued", "lost alone", "told lost", "panics", "refuses", "stalls", "repeats", "announced",
+        "crash",
+        "stop",
+        "pause",
+        "outage",
+        "sent",
+        "failed",
+        "dead",
+        "released",
+        "late",
+        "rescued",
+        "lost alone",
+        "told lost",
+        "panics",
+        "refuses",
+        "stalls",
+        "repeats",
+        "announced",
         "duplicate",
     ] {
         assert!(journal.counts().contains_key(wanted), "no {wanted}: {:?}", journal.counts());

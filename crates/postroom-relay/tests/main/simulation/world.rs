@@ -273,12 +273,13 @@ impl Simulation {
         }
     }
 
-    /// Four times what a lane delivers at once, or twice what is taken at once.
+    /// Four times what a lane delivers at once, or twice what is taken at once; and one rescued
+    /// message beside them.
     fn in_hand_max(&self, process: &Process, integration: &str) -> usize {
         let lanes = self.plan.lanes.iter().enumerate();
         let lane = lanes.into_iter().find(|(n, _)| lane_name(*n) == integration);
         let at_once = lane.map_or(16 * 100, |(_, lane)| lane.concurrency * lane.batch_size);
-        (4 * at_once).max(2 * self.plan.relays[process.slot].batch_size)
+        (4 * at_once).max(2 * self.plan.relays[process.slot].batch_size) + 1
     }
 
     async fn close(&self) {

@@ -42,7 +42,12 @@ impl Books {
     }
 
     /// The store extended claims.
-    pub(in super::super) fn extended(&self, tokens: &[Token], lost: &[Token], until: DateTime<Utc>) {
+    pub(in super::super) fn extended(
+        &self,
+        tokens: &[Token],
+        lost: &[Token],
+        until: DateTime<Utc>,
+    ) {
         let state = &mut *self.state();
         for token in tokens {
             let Some(claim) = state.claims.get_mut(token) else { continue };
@@ -107,9 +112,13 @@ impl Books {
         records: &[Record],
     ) {
         let state = &mut *self.state();
+        let verdicts = || settlements.iter().flat_map(|settlement| &settlement.verdicts);
         for settlement in settlements {
             for verdict in &settlement.verdicts {
-                let is_late = settled.late.contains(&verdict.seq);
+                // The answer names messages, not claims: where a relay lost a message and took it
+                // again, and settles both at once, it does not say which word was late.
+                let is_clear = verdicts().filter(|other| other.seq == verdict.seq).count() == 1;
+                let is_late = is_clear.then(|| settled.late.contains(&verdict.seq));
                 state.apply(relay, settlement.token, verdict, is_late);
             }
             let is_held =
@@ -129,17 +138,21 @@ impl Books {
 
 impl State {
     /// Only the holder's word counts, and only once.
-    fn apply(&mut self, relay: usize, token: Token, verdict: &Verdict, is_late: bool) {
+    fn apply(&mut self, relay: usize, token: Token, verdict: &Verdict, is_late: Option<bool>) {
         let seq = verdict.seq;
-        let (Some(known), Some(claim)) =
-            (self.messages.get_mut(&seq), self.claims.get_mut(&token))
+        let (Some(known), Some(claim)) = (self.messages.get_mut(&seq), self.claims.get_mut(&token))
         else {
             return self.violation(format!("a verdict on message {seq} under an unknown claim"));
         };
         if known.holder != Some(token) {
             let repeats = claim.applied.contains(&seq);
-            self.note(if repeats { "repeats" } else { "late" }, Some(relay), Some(token), Some(seq));
-            if !is_late && !repeats {
+            self.note(
+                if repeats { "repeats" } else { "late" },
+                Some(relay),
+                Some(token),
+                Some(seq),
+            );
+            if is_late == Some(false) && !repeats {
                 self.violation(format!(
                     "relay {relay} had lost message {seq}, and its word was taken all the same"
                 ));
@@ -158,7 +171,7 @@ impl State {
         if let Err(why) = why {
             self.violation(format!("relay {relay} settled message {seq} as {what}: {why}"));
         }
-        if is_late {
+        if is_late == Some(true) {
             self.violation(format!("relay {relay} held message {seq}, and its word was refused"));
         }
     }
@@ -168,8 +181,7 @@ impl Known {
     /// Follows a verdict, and says what is wrong with it.
     fn judge(&mut self, token: Token, fate: &Fate) -> Result<(), String> {
         self.holder = None;
-        let said =
-            self.tries.iter().rev().find(|one| one.token == token).map(|one| one.said);
+        let said = self.tries.iter().rev().find(|one| one.token == token).map(|one| one.said);
         let exhausted = |attempts: u32| attempts >= self.max_attempts;
         let attempts = self.attempts;
         let (status, tried, is_right) = match fate {

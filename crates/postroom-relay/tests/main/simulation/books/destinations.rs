@@ -19,9 +19,10 @@ impl Books {
             wrong = Some("knows that its claim on it is lost");
         }
         for one in &known.tries {
-            // A claim that was rescued may be used by a relay that does not know it yet: that
-            // explains both a second try and one at the same time.
-            let explained = state.claims.get(&one.token).is_some_and(|claim| claim.rescued);
+            // A relay may not know yet that its claim was rescued: that explains both a second
+            // try and one at the same time, whichever of the two it is.
+            let theirs = state.claims.get(&one.token).is_some_and(|claim| claim.rescued);
+            let explained = theirs || claim.rescued;
             wrong = match one.said {
                 _ if one.token == token => Some("has tried it under this claim already"),
                 None if !explained => Some("is not the only one that delivers it"),

@@ -7,8 +7,7 @@ impl Books {
     /// Whether every message is SENT or DEAD, and nobody holds anything.
     pub(in super::super) fn are_closed(&self) -> bool {
         let state = self.state();
-        let closed =
-            |status: Status| matches!(status, Status::Sent | Status::Dead);
+        let closed = |status: Status| matches!(status, Status::Sent | Status::Dead);
         state.messages.values().all(|known| closed(known.status) && known.holder.is_none())
             && state.claims.values().all(|claim| !claim.present)
     }
