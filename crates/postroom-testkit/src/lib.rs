@@ -5,6 +5,8 @@
 //! * [`Process`] runs a program that can be signalled and killed.
 //! * [`eventually`] waits for a condition; [`skip`] records a test that cannot run here.
 
+#[cfg(feature = "chaos")]
+pub mod chaos;
 pub mod contract;
 mod eventually;
 mod postgres;

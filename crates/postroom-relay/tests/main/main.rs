@@ -12,5 +12,6 @@ mod outbox;
 mod poison;
 mod refusal;
 mod script;
+mod simulation;
 mod stop;
 mod tick;

@@ -13,7 +13,7 @@ use uuid::Uuid;
 impl Admin for MemoryStore {
     async fn enqueue(&self, message: &NewMessage) -> StoreResult<Enqueued> {
         let enqueued = self.lock().enqueue(message, self.clock.now())?;
-        self.written.send_replace(());
+        self.written.signal();
         Ok(enqueued)
     }
 

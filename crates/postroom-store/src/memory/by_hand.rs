@@ -54,7 +54,7 @@ impl ByHand<'_> {
             return Err(refused(format!("there is no column {unknown}")));
         }
         let enqueued = self.0.lock().insert(message, status);
-        self.0.written.send_replace(());
+        self.0.written.signal();
         if enqueued.is_new() { Ok(enqueued.id()) } else { Err(refused("the fence knows it")) }
     }
 
@@ -131,7 +131,7 @@ impl ByHand<'_> {
             tables.follow(&row);
         }
         drop(tables);
-        self.0.written.send_replace(());
+        self.0.written.signal();
     }
 }
 

@@ -27,7 +27,7 @@ pub(super) fn settle(store: &MemoryStore, settlements: &[Settlement]) -> StoreRe
             tables.claims.remove(&token);
         }
     }
-    store.written.send_replace(());
+    store.written.signal();
     Ok(settled)
 }
 

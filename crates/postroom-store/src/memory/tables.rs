@@ -3,8 +3,10 @@
 use super::refused;
 use chrono::{DateTime, Utc};
 use postroom_core::{Enqueued, Limits, Message, NewMessage, RawJson, Record, StoreResult, Token};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 use std::collections::{BTreeMap, HashMap};
-use uuid::Uuid;
+use uuid::{Builder, Uuid};
 
 /// The end of the column's type on a database: a count stays there.
 pub(super) const ATTEMPTS_MAX: u32 = i32::MAX as u32;
@@ -49,17 +51,39 @@ pub(super) struct Claim {
 type Fence = (String, String, String, i32);
 
 /// Messages and deliveries by `seq`, claims by token.
-#[derive(Default)]
 pub(super) struct Tables {
+    tokens: StdRng,
     last_seq: i64,
     pub(super) messages: BTreeMap<i64, Row>,
     pub(super) deliveries: BTreeMap<i64, Delivery>,
-    pub(super) claims: HashMap<Token, Claim>,
+    pub(super) claims: BTreeMap<Token, Claim>,
     seq_by_id: HashMap<Uuid, i64>,
     id_by_fence: HashMap<Fence, Uuid>,
 }
 
+impl Default for Tables {
+    fn default() -> Self {
+        Self {
+            tokens: StdRng::seed_from_u64(rand::random()),
+            last_seq: 0,
+            messages: BTreeMap::new(),
+            deliveries: BTreeMap::new(),
+            claims: BTreeMap::new(),
+            seq_by_id: HashMap::new(),
+            id_by_fence: HashMap::new(),
+        }
+    }
+}
+
 impl Tables {
+    pub(super) fn seed_tokens(&mut self, seed: u64) {
+        self.tokens = StdRng::seed_from_u64(seed);
+    }
+
+    pub(super) fn fresh_token(&mut self) -> Token {
+        Token(Builder::from_random_bytes(self.tokens.random()).into_uuid())
+    }
+
     pub(super) fn enqueue(
         &mut self,
         new: &NewMessage,

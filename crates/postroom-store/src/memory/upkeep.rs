@@ -25,7 +25,7 @@ impl Upkeep for MemoryStore {
         let mut freed = 0;
         for token in expired {
             let Some(claim) = tables.claims.remove(&token) else { continue };
-            let fresh = Token::random();
+            let fresh = tables.fresh_token();
             for (seq, delivery) in &mut tables.deliveries {
                 if delivery.claim != Some(token) {
                     continue;
