@@ -12,7 +12,7 @@ mod settle;
 mod tables;
 mod upkeep;
 
-pub use by_hand::ByHand;
+pub use by_hand::{ByHand, Counts};
 
 use async_trait::async_trait;
 use postroom_core::{Clock, StoreError, StoreErrorKind, Wake};

@@ -95,8 +95,7 @@ async fn apply(client: &mut Client, migration: &Migration) -> StoreResult<bool> 
     let tx = client.transaction().await.map_err(|e| store_error(&doing, e))?;
     tx.batch_execute(BOOKS).await.map_err(|e| store_error(&doing, e))?;
     let number = number(migration.number);
-    let known =
-        tx.query_opt(IS_KNOWN, &[&number]).await.map_err(|e| store_error(&doing, e))?;
+    let known = tx.query_opt(IS_KNOWN, &[&number]).await.map_err(|e| store_error(&doing, e))?;
     if known.is_some() {
         return Ok(false);
     }

@@ -4,10 +4,10 @@ use super::PgStore;
 use super::error::store_error;
 use super::transaction::{BEGIN_DURABLE, JOIN_BY_HASH, transact};
 use super::upkeep::count;
+use crate::prunable::by_status;
 use async_trait::async_trait;
 use postroom_core::{
-    Action, ActionId, Key, NewAction, Operate, REPLAY_HEADER, Status, StoreError, StoreErrorKind,
-    StoreResult, Token,
+    Action, ActionId, Key, NewAction, Operate, REPLAY_HEADER, Status, StoreResult, Token,
 };
 use std::time::Duration;
 use tokio_postgres::types::ToSql;
@@ -155,15 +155,4 @@ fn action(row: &Row) -> Result<Action, Error> {
         target: row.try_get(4)?,
         messages: count(row, 5)?,
     })
-}
-
-fn by_status(status: Status, sent: &'static str, dead: &'static str) -> StoreResult<&'static str> {
-    match status {
-        Status::Sent => Ok(sent),
-        Status::Dead => Ok(dead),
-        Status::Pending | Status::Claimed | Status::Failed => Err(StoreError::plain(
-            StoreErrorKind::Refused,
-            format!("{status} messages are not pruned: only SENT or DEAD ones are"),
-        )),
-    }
 }
