@@ -9,6 +9,7 @@ pub mod memory;
 mod migrations;
 mod open;
 pub mod postgres;
+mod prunable;
 mod repository;
 pub mod sqlite;
 

@@ -11,7 +11,10 @@ pub struct Migration {
     pub number: u32,
     /// What it brings.
     pub name: &'static str,
-    /// The SQL.
+    /// Statements that come before it, each outside of a transaction and safe to repeat: indexes
+    /// that are built while producers go on.
+    pub before: &'static [&'static str],
+    /// The SQL, in one transaction.
     pub sql: &'static str,
 }
 

@@ -13,7 +13,7 @@ mod tables;
 mod upkeep;
 mod wake;
 
-pub use by_hand::ByHand;
+pub use by_hand::{ByHand, Counts};
 
 use postroom_core::{Clock, StoreError, StoreErrorKind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

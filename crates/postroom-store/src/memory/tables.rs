@@ -2,7 +2,10 @@
 
 use super::refused;
 use chrono::{DateTime, Utc};
-use postroom_core::{Enqueued, Limits, Message, NewMessage, RawJson, Record, StoreResult, Token};
+use postroom_core::{
+    ATTEMPTS_KEPT, Action, Attempt, Enqueued, Limits, Message, NewMessage, RawJson, Record,
+    StoreResult, Token, Tried, clip_error,
+};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::{BTreeMap, HashMap};
@@ -34,6 +37,16 @@ pub(super) struct Delivery {
 }
 
 impl Delivery {
+    /// Says what its message says, where that is open.
+    pub(super) fn follow(&mut self, row: &Row) {
+        if is_open(&row.status) {
+            self.integration.clone_from(&row.message.integration);
+            self.due_at = row.message.due_at;
+            self.failed = row.status == "FAILED";
+            self.dead = row.status == "DEAD";
+        }
+    }
+
     pub(super) fn is_due(&self, now: DateTime<Utc>) -> bool {
         self.claim.is_none() && !self.dead && self.due_at <= now
     }
@@ -57,6 +70,9 @@ pub(super) struct Tables {
     pub(super) messages: BTreeMap<i64, Row>,
     pub(super) deliveries: BTreeMap<i64, Delivery>,
     pub(super) claims: BTreeMap<Token, Claim>,
+    /// The failed attempts of each message, oldest first.
+    pub(super) attempts: BTreeMap<i64, Vec<Attempt>>,
+    pub(super) actions: Vec<Action>,
     seq_by_id: HashMap<Uuid, i64>,
     id_by_fence: HashMap<Fence, Uuid>,
 }
@@ -69,6 +85,8 @@ impl Default for Tables {
             messages: BTreeMap::new(),
             deliveries: BTreeMap::new(),
             claims: BTreeMap::new(),
+            attempts: BTreeMap::new(),
+            actions: Vec::new(),
             seq_by_id: HashMap::new(),
             id_by_fence: HashMap::new(),
         }
@@ -123,8 +141,11 @@ impl Tables {
         if let Some(first) = self.id_by_fence.get(&fence) {
             return Enqueued::Duplicate(*first);
         }
-        self.last_seq += 1;
-        message.seq = self.last_seq;
+        // A number may be given by hand.
+        if message.seq == 0 {
+            message.seq = self.last_seq + 1;
+        }
+        self.last_seq = self.last_seq.max(message.seq);
         let id = message.id;
         self.id_by_fence.insert(fence, id);
         self.seq_by_id.insert(id, message.seq);
@@ -141,8 +162,9 @@ impl Tables {
         Enqueued::New(id)
     }
 
-    /// Removes a message and leaves its delivery, as a plain DELETE does.
+    /// Removes a message with its attempts and leaves its delivery, as a plain DELETE does.
     pub(super) fn remove(&mut self, seq: i64) {
+        self.attempts.remove(&seq);
         if let Some(row) = self.messages.remove(&seq) {
             self.seq_by_id.remove(&row.message.id);
             self.id_by_fence.remove(&fence(&row.message));
@@ -178,6 +200,22 @@ impl Tables {
                 self.feed(row);
             }
         }
+    }
+
+    /// Keeps a failed attempt, and forgets the oldest.
+    pub(super) fn note(&mut self, seq: i64, tried: Tried, error: &str, now: DateTime<Utc>) {
+        if !self.messages.contains_key(&seq) {
+            return;
+        }
+        let attempts = self.attempts.entry(seq).or_default();
+        attempts.push(Attempt {
+            at: now,
+            took_ms: u64::try_from(tried.took.as_millis()).unwrap_or(u64::MAX),
+            outcome: tried.outcome,
+            error: clip_error(error),
+        });
+        let surplus = attempts.len().saturating_sub(ATTEMPTS_KEPT);
+        attempts.drain(..surplus);
     }
 
     pub(super) fn seq_of(&self, id: Uuid) -> Option<i64> {

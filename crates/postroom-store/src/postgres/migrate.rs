@@ -4,17 +4,35 @@ use super::error::store_error;
 use super::{config, connect};
 use crate::migrations::Migration;
 use postroom_core::{StoreError, StoreErrorKind, StoreResult};
+use std::time::Duration;
 use tokio_postgres::Client;
 
 /// Every migration, in order.
-pub const MIGRATIONS: &[Migration] = &[Migration {
-    number: 1,
-    name: "outbox",
-    sql: include_str!("../../migrations/postgres/0001_outbox.sql"),
-}];
+pub const MIGRATIONS: &[Migration] = &[
+    Migration {
+        number: 1,
+        name: "outbox",
+        before: &[],
+        sql: include_str!("../../migrations/postgres/0001_outbox.sql"),
+    },
+    Migration {
+        number: 2,
+        name: "administration",
+        // Lists go by it in pages, and it refuses a number that is taken: that message would have
+        // no delivery. One that was left half-built is begun again.
+        before: &[
+            "DROP INDEX CONCURRENTLY IF EXISTS core_outbox.outbox_seq",
+            "CREATE UNIQUE INDEX CONCURRENTLY outbox_seq ON core_outbox.integration_outbox (seq)",
+        ],
+        sql: include_str!("../../migrations/postgres/0002_administration.sql"),
+    },
+];
 
-/// Two processes that migrate at once take turns by this lock.
-const LOCK: &str = "SELECT pg_advisory_xact_lock(7305804401)";
+/// Two processes that migrate at once take turns by this lock. It is tried again and again: who
+/// waited in the database for it would be waited for by an index that is built concurrently.
+const LOCK: &str = "SELECT pg_try_advisory_lock(7305804401)";
+const LOCK_PAUSE: Duration = Duration::from_millis(50);
+const IS_KNOWN: &str = "SELECT 1 FROM core_outbox.schema_migration WHERE number = $1";
 const BOOKS: &str = "
     CREATE SCHEMA IF NOT EXISTS core_outbox;
     CREATE TABLE IF NOT EXISTS core_outbox.schema_migration (
@@ -27,7 +45,8 @@ const FOREIGN_TABLE: &str = "
        AND NOT EXISTS (SELECT FROM core_outbox.schema_migration)";
 
 /// Applies what is missing and returns its numbers. Safe to run twice, and from several
-/// processes at once: each migration is one transaction under one lock.
+/// processes at once: all of them under one lock, each in one transaction but for what it does
+/// before.
 ///
 /// # Errors
 /// When the database cannot be reached, refuses, or holds a table of that name that Postroom did
@@ -35,6 +54,7 @@ const FOREIGN_TABLE: &str = "
 pub async fn migrate(url: &str) -> StoreResult<Vec<u32>> {
     let (mut client, connection) = connect(&config(url)?).await?;
     let driver = tokio::spawn(connection);
+    take_turn(&client).await?;
     let mut applied = Vec::new();
     for migration in MIGRATIONS {
         if apply(&mut client, migration).await? {
@@ -46,16 +66,36 @@ pub async fn migrate(url: &str) -> StoreResult<Vec<u32>> {
     Ok(applied)
 }
 
+/// Waits until no other process migrates; the lock goes with the connection.
+async fn take_turn(client: &Client) -> StoreResult<()> {
+    let doing = "waiting for another migration";
+    loop {
+        let row = client.query_one(LOCK, &[]).await.map_err(|e| store_error(doing, e))?;
+        if row.try_get(0).map_err(|e| store_error(doing, e))? {
+            return Ok(());
+        }
+        tokio::time::sleep(LOCK_PAUSE).await;
+    }
+}
+
 async fn apply(client: &mut Client, migration: &Migration) -> StoreResult<bool> {
     let doing = format!("migration {:04}_{}", migration.number, migration.name);
+    if !migration.before.is_empty() {
+        let known = client
+            .query_opt(IS_KNOWN, &[&number(migration.number)])
+            .await
+            .map_err(|e| store_error(&doing, e))?;
+        if known.is_some() {
+            return Ok(false);
+        }
+        for statement in migration.before {
+            client.batch_execute(statement).await.map_err(|e| store_error(&doing, e))?;
+        }
+    }
     let tx = client.transaction().await.map_err(|e| store_error(&doing, e))?;
-    tx.batch_execute(LOCK).await.map_err(|e| store_error(&doing, e))?;
     tx.batch_execute(BOOKS).await.map_err(|e| store_error(&doing, e))?;
     let number = number(migration.number);
-    let known = tx
-        .query_opt("SELECT 1 FROM core_outbox.schema_migration WHERE number = $1", &[&number])
-        .await
-        .map_err(|e| store_error(&doing, e))?;
+    let known = tx.query_opt(IS_KNOWN, &[&number]).await.map_err(|e| store_error(&doing, e))?;
     if known.is_some() {
         return Ok(false);
     }

@@ -1,8 +1,10 @@
 //! The outbox on PostgreSQL.
 
 mod admin;
+mod attempts;
 mod claims;
 mod error;
+mod list;
 mod marks;
 mod migrate;
 mod operate;
@@ -17,6 +19,7 @@ mod wake;
 pub use migrate::{MIGRATIONS, migrate, set_notify};
 
 use crate::OpenOptions;
+use attempts::Swept;
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
 use error::{pool_error, store_error};
 use marks::Marks;
@@ -53,6 +56,7 @@ pub struct PgStore {
     keep_sent: bool,
     notify: bool,
     marks: Marks,
+    swept: Swept,
 }
 
 impl PgStore {
@@ -82,6 +86,7 @@ impl PgStore {
             keep_sent: options.keep_sent,
             notify: options.notify,
             marks: Marks::default(),
+            swept: Swept::default(),
         })
     }
 

@@ -2,6 +2,7 @@
 
 use super::PgStore;
 use super::error::store_error;
+use super::settle::attempts_kept;
 use super::transaction::{BEGIN, JOIN_BY_HASH, transact};
 use async_trait::async_trait;
 use postroom_core::{Backlog, LaneBacklog, Reconciled, StoreResult, Token, Upkeep};
@@ -9,9 +10,13 @@ use std::time::Duration;
 use tokio_postgres::{Error, Row};
 
 const ANY_EXPIRED: &str = "SELECT EXISTS (SELECT FROM core_outbox.claim WHERE until < now())";
-const RESCUE: &str = include_str!("sql/rescue.sql");
-const PRUNE: &str = include_str!("sql/prune.sql");
-const PRUNE_DEAD: &str = include_str!("sql/prune_dead.sql");
+const RESCUE: &str = concat!(
+    include_str!("sql/rescue.sql"),
+    include_str!("sql/note_attempts.sql"),
+    "SELECT count(*) FROM freed"
+);
+const PRUNE: &str = concat!(include_str!("sql/prune.sql"), "SELECT count(*) FROM changed");
+const PRUNE_ORPHANS: &str = include_str!("sql/prune_orphans.sql");
 const BACKLOG: &str = include_str!("sql/backlog.sql");
 const RECONCILE: &str = include_str!("sql/reconcile.sql");
 
@@ -28,20 +33,24 @@ impl Upkeep for PgStore {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let statement = client.prepare_cached(RESCUE).await.map_err(|e| store_error(doing, e))?;
         let begin = format!("{BEGIN}; {JOIN_BY_HASH}");
-        let rows = transact(&client, &begin, &statement, &[&limit, &Token::random().0])
-            .await
-            .map_err(|e| store_error(doing, e))?;
+        let rows =
+            transact(&client, &begin, &statement, &[&attempts_kept(), &limit, &Token::random().0])
+                .await
+                .map_err(|e| store_error(doing, e))?;
         rows.first().map_or(Ok(0), |row| count(row, 0)).map_err(|e| store_error(doing, e))
     }
 
     async fn prune(&self, older_than: Duration, limit: usize) -> StoreResult<u64> {
-        let client = self.connection().await?;
+        let doing = "pruning";
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        client.execute(PRUNE_DEAD, &[&limit]).await.map_err(|e| store_error("pruning", e))?;
-        client
-            .execute(PRUNE, &[&older_than.as_secs_f64(), &limit])
+        super::attempts::sweep(self, limit).await?;
+        let client = self.connection().await?;
+        client.execute(PRUNE_ORPHANS, &[&limit]).await.map_err(|e| store_error(doing, e))?;
+        let row = client
+            .query_one(PRUNE, &[&older_than.as_secs_f64(), &limit])
             .await
-            .map_err(|e| store_error("pruning", e))
+            .map_err(|e| store_error(doing, e))?;
+        count(&row, 0).map_err(|e| store_error(doing, e))
     }
 
     async fn backlog(&self) -> StoreResult<Backlog> {
@@ -81,6 +90,6 @@ fn lane(row: &Row) -> Result<LaneBacklog, Error> {
     })
 }
 
-fn count(row: &Row, index: usize) -> Result<u64, Error> {
+pub(super) fn count(row: &Row, index: usize) -> Result<u64, Error> {
     Ok(u64::try_from(row.try_get::<_, i64>(index)?).unwrap_or(0))
 }

@@ -86,7 +86,8 @@ impl Harness for Database {
     async fn make_older(&self, id: Uuid, by: Duration) {
         let by = format!("interval '{} seconds'", by.as_secs());
         self.execute(&format!(
-            "UPDATE {TABLE} SET created_at = created_at - {by}, sent_at = sent_at - {by} \
+            "UPDATE {TABLE} SET created_at = created_at - {by}, sent_at = sent_at - {by}, \
+             updated_at = updated_at - {by} \
              WHERE id = '{id}'"
         ))
         .await
@@ -113,6 +114,10 @@ impl Harness for Database {
 
     async fn claims(&self) -> u64 {
         self.count("claim").await
+    }
+
+    async fn attempts(&self) -> u64 {
+        self.count("attempt").await
     }
 
     async fn enqueue_uncommitted(&self, message: &NewMessage) -> Result<Commit, &'static str> {

@@ -212,6 +212,10 @@ impl Operate for Link {
     ) -> StoreResult<u64> {
         self.world.store.prune_on_record(action, status, older_than, limit).await
     }
+
+    async fn prunable(&self, status: Status, older_than: Duration) -> StoreResult<u64> {
+        self.world.store.prunable(status, older_than).await
+    }
 }
 
 fn after(now: DateTime<Utc>, wait: Duration) -> DateTime<Utc> {
