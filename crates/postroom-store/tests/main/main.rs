@@ -1,6 +1,8 @@
 //! The stores against the contract that they share, and what each has of its own.
 
+mod bulk;
 mod memory;
+mod migrations;
 mod postgres;
 mod repository;
 mod restore;
