@@ -15,13 +15,20 @@ pub(super) async fn run(args: &Migrate, origin: &Origin<'_>) -> Result<(), Failu
         if args.json {
             let known: Vec<_> = known
                 .iter()
-                .map(|step| json!({"number": step.number, "name": step.name, "sql": step.sql}))
+                .map(|step| {
+                    let (number, name, sql) = (step.number, step.name, step.sql);
+                    json!({ "number": number, "name": name, "before": step.before, "sql": sql })
+                })
                 .collect();
             return Ok(output::print_json(&json!({ "migrations": known }))?);
         }
         let mut text = String::new();
         for step in known {
-            let _ = writeln!(text, "-- {:04} {}\n{}\n", step.number, step.name, step.sql.trim());
+            let _ = writeln!(text, "-- {:04} {}", step.number, step.name);
+            for statement in step.before {
+                let _ = writeln!(text, "{statement};");
+            }
+            let _ = writeln!(text, "{}\n", step.sql.trim());
         }
         return Ok(output::print(&text)?);
     }

@@ -11,7 +11,7 @@ mod reader;
 mod sections;
 #[cfg(test)]
 mod tests;
-mod units;
+pub(crate) mod units;
 
 pub(crate) use fault::Faults;
 pub(crate) use model::{Config, Database, Integration, Listen};

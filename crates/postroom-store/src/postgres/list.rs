@@ -81,7 +81,7 @@ const ANY: &str = concat!(
 
 /// Only here the planner may choose between the index on `seq` and the one on the time: it alone
 /// can guess which of the two reads less.
-const BEGIN_BY_TIME: &str = "BEGIN; SET LOCAL enable_seqscan = off";
+const BEGIN_BY_TIME: &str = "BEGIN; SET LOCAL jit = off; SET LOCAL enable_seqscan = off";
 
 /// How to begin, and the statement.
 pub(super) fn statement(filter: &Filter) -> (&'static str, String) {

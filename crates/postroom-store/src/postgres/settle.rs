@@ -16,7 +16,7 @@ use tokio_postgres::{Error, Statement};
 use uuid::Uuid;
 
 const SENT_DELETE: &str = include_str!("sql/settle_sent_delete.sql");
-const FAILED: &str = concat!(
+pub(super) const FAILED: &str = concat!(
     include_str!("sql/settle_failed.sql"),
     include_str!("sql/note_attempts.sql"),
     "SELECT seq FROM freed"
