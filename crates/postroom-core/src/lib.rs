@@ -31,6 +31,6 @@ pub use status::Status;
 pub use store::{
     ATTEMPTS_KEPT, Action, ActionId, Admin, Attempt, AttemptOutcome, Backlog, Batch, Claims,
     ContentFault, Enqueued, Fate, Filter, Finding, Key, LaneBacklog, NewAction, Operate, Operation,
-    Quota, Reconciled, Settled, Settlement, StatusCounts, Store, StoreError, StoreErrorKind,
-    StoreResult, Take, Taken, Token, Tried, Upkeep, Verdict, Wake,
+    Quota, Reconciled, Settled, Settlement, Severity, StatusCounts, Store, StoreError,
+    StoreErrorKind, StoreResult, Take, Taken, Token, Tried, Upkeep, Verdict, Wake,
 };

@@ -12,6 +12,9 @@ pub mod postgres;
 mod repository;
 pub mod sqlite;
 
-pub use migrations::{Migration, migrate, migrations, set_notify};
+pub use migrations::{
+    MigrateOptions, Migrated, Migration, Planned, check_url, migrate, migrate_with, migrations,
+    plan, set_notify,
+};
 pub use open::{OpenOptions, open};
 pub use repository::Repository;

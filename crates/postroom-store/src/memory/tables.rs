@@ -2,7 +2,9 @@
 
 use super::refused;
 use chrono::{DateTime, Utc};
-use postroom_core::{Enqueued, Limits, Message, NewMessage, RawJson, Record, StoreResult, Token};
+use postroom_core::{
+    Enqueued, Finding, Limits, Message, NewMessage, RawJson, Record, StoreResult, Token,
+};
 use std::collections::{BTreeMap, HashMap};
 use uuid::Uuid;
 
@@ -154,6 +156,36 @@ impl Tables {
                 self.feed(row);
             }
         }
+    }
+
+    /// Deliveries under a claim that does not exist.
+    fn stray(&self) -> Vec<i64> {
+        let is_stray = |token: Token| !self.claims.contains_key(&token);
+        let stray = self.deliveries.iter().filter(|(_, one)| one.claim.is_some_and(is_stray));
+        stray.map(|(seq, _)| *seq).collect()
+    }
+
+    /// Frees them, and follows those that were sent elsewhere by hand meanwhile.
+    pub(super) fn free_stray(&mut self) -> u64 {
+        let stray = self.stray();
+        for seq in &stray {
+            let Some(delivery) = self.deliveries.get_mut(seq) else { continue };
+            delivery.claim = None;
+            if let Some(row) = self.messages.get(seq) {
+                delivery.integration.clone_from(&row.message.integration);
+            }
+        }
+        stray.len() as u64
+    }
+
+    /// What reconciliation would mend.
+    pub(super) fn disagreements(&self) -> Vec<Finding> {
+        let open = |seq: &i64| self.messages.get(seq).is_some_and(|row| is_open(&row.status));
+        let unfed = self.messages.keys().filter(|seq| open(seq));
+        let unfed = unfed.filter(|seq| !self.deliveries.contains_key(seq)).count();
+        let closed = self.deliveries.iter().filter(|(_, one)| one.claim.is_none());
+        let closed = closed.filter(|(seq, _)| !open(seq)).count();
+        Finding::disagreements(unfed as u64, closed as u64, self.stray().len() as u64)
     }
 
     pub(super) fn seq_of(&self, id: Uuid) -> Option<i64> {

@@ -5,7 +5,7 @@ use super::tables::is_open;
 use super::tables::{ATTEMPTS_MAX, Tables};
 use async_trait::async_trait;
 use chrono::TimeDelta;
-use postroom_core::{Backlog, LaneBacklog, Reconciled, StoreResult, Token, Upkeep};
+use postroom_core::{Backlog, Finding, LaneBacklog, Reconciled, StoreResult, Token, Upkeep};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -111,6 +111,7 @@ impl Upkeep for MemoryStore {
 
     async fn reconcile(&self) -> StoreResult<Reconciled> {
         let mut tables = self.lock();
+        let freed = tables.free_stray();
         let rows: Vec<_> = tables.messages.values().cloned().collect();
         let made = rows.iter().filter(|row| tables.feed(row)).count();
         let before = tables.deliveries.len();
@@ -120,10 +121,10 @@ impl Upkeep for MemoryStore {
             delivery.claim.is_some() || messages.get(seq).is_some_and(|row| is_open(&row.status))
         });
         let removed = before - tables.deliveries.len();
-        Ok(Reconciled { made: made as u64, removed: removed as u64, freed: 0 })
+        Ok(Reconciled { made: made as u64, removed: removed as u64, freed })
     }
 
-    async fn diagnose(&self) -> StoreResult<Vec<postroom_core::Finding>> {
-        Ok(Vec::new())
+    async fn diagnose(&self) -> StoreResult<Vec<Finding>> {
+        Ok(self.lock().disagreements())
     }
 }

@@ -1,15 +1,16 @@
 //! Recording what became of a batch.
 
+use super::connection::{Connection, Prepared};
 use super::error::store_error;
 use super::statements;
 use super::transaction::{BEGIN, COMMIT, JOIN_BY_HASH, in_order};
-use deadpool_postgres::{Object, Transaction};
-use futures_util::{FutureExt, TryFutureExt};
+use deadpool_postgres::Transaction;
+use futures_util::FutureExt;
 use postroom_core::{
     Fate, Settled, Settlement, StoreError, StoreErrorKind, StoreResult, clip_error,
 };
 use std::collections::HashSet;
-use tokio_postgres::{Error, Statement};
+use tokio_postgres::Error;
 use uuid::Uuid;
 
 const SENT_DELETE: &str = include_str!("sql/settle_sent_delete.sql");
@@ -62,14 +63,14 @@ impl Columns {
 }
 
 struct Statements {
-    sent: Statement,
-    failed: Statement,
-    released: Statement,
-    forget_claim: Statement,
+    sent: Prepared,
+    failed: Prepared,
+    released: Prepared,
+    forget_claim: Prepared,
 }
 
 impl Statements {
-    async fn prepare(client: &Object, keep_sent: bool) -> Result<Self, Error> {
+    async fn prepare(client: &Connection, keep_sent: bool) -> Result<Self, Error> {
         let sent = if keep_sent { statements::SETTLE_SENT } else { SENT_DELETE };
         Ok(Self {
             sent: client.prepare_cached(sent).await?,
@@ -81,7 +82,7 @@ impl Statements {
 }
 
 pub(super) async fn settle(
-    client: &mut Object,
+    client: &mut Connection,
     settlements: &[Settlement],
     keep_sent: bool,
 ) -> StoreResult<Settled> {
@@ -105,22 +106,19 @@ fn announces(settlements: &[Settlement]) -> bool {
 
 /// All statements in one transaction and one round trip.
 async fn pipelined(
-    client: &Object,
+    client: &Connection,
     statements: &Statements,
     columns: &[Columns],
 ) -> Result<HashSet<i64>, Error> {
     let nothing = |()| Vec::new();
-    let no_rows = |_: u64| Vec::new();
     let mut steps = vec![async { client.batch_execute(BEGIN).await.map(nothing) }.boxed()];
     for c in columns {
         if !c.sent.is_empty() {
-            steps
-                .push(async { client.query(&statements.sent, &[&c.token, &c.sent]).await }.boxed());
+            steps.push(async { client.run(&statements.sent, &[&c.token, &c.sent]).await }.boxed());
         }
         if !c.released.is_empty() {
             steps.push(
-                async { client.query(&statements.released, &[&c.token, &c.released]).await }
-                    .boxed(),
+                async { client.run(&statements.released, &[&c.token, &c.released]).await }.boxed(),
             );
         }
     }
@@ -130,7 +128,7 @@ async fn pipelined(
     for c in columns.iter().filter(|c| !c.failed.is_empty()) {
         let fail = async {
             client
-                .query(
+                .run(
                     &statements.failed,
                     &[&c.token, &c.failed, &c.delays, &c.errors, &c.dead, &c.attempts],
                 )
@@ -139,8 +137,7 @@ async fn pipelined(
         steps.push(fail.boxed());
     }
     for c in columns.iter().filter(|c| c.finished) {
-        let forget = async { client.execute(&statements.forget_claim, &[&c.token]).await };
-        steps.push(forget.map_ok(no_rows).boxed());
+        steps.push(async { client.run(&statements.forget_claim, &[&c.token]).await }.boxed());
     }
     steps.push(async { client.batch_execute(COMMIT).await.map(nothing) }.boxed());
     let mut changed = HashSet::new();
@@ -154,7 +151,7 @@ async fn pipelined(
 
 /// The same, statement by statement: what died is known before its announcement is written.
 async fn announcing(
-    client: &mut Object,
+    client: &mut Connection,
     statements: &Statements,
     settlements: &[Settlement],
     columns: &[Columns],
@@ -180,17 +177,16 @@ async fn apply(
     let mut rows = Vec::new();
     tx.batch_execute(JOIN_BY_HASH).await?;
     for c in columns {
-        rows.extend(tx.query(&statements.sent, &[&c.token, &c.sent]).await?);
+        rows.extend(statements.sent.run_in(tx, &[&c.token, &c.sent]).await?);
         rows.extend(
-            tx.query(
-                &statements.failed,
-                &[&c.token, &c.failed, &c.delays, &c.errors, &c.dead, &c.attempts],
-            )
-            .await?,
+            statements
+                .failed
+                .run_in(tx, &[&c.token, &c.failed, &c.delays, &c.errors, &c.dead, &c.attempts])
+                .await?,
         );
-        rows.extend(tx.query(&statements.released, &[&c.token, &c.released]).await?);
+        rows.extend(statements.released.run_in(tx, &[&c.token, &c.released]).await?);
         if c.finished {
-            tx.execute(&statements.forget_claim, &[&c.token]).await?;
+            statements.forget_claim.run_in(tx, &[&c.token]).await?;
         }
     }
     rows.iter().map(|row| row.try_get(0)).collect()
@@ -199,7 +195,7 @@ async fn apply(
 /// Verdicts that changed nothing are late, unless the same settlement was applied before: then
 /// its commit had an unknown outcome, and this was the repetition.
 async fn late(
-    client: &Object,
+    client: &Connection,
     settlements: &[Settlement],
     changed: &HashSet<i64>,
 ) -> StoreResult<Settled> {

@@ -1,6 +1,9 @@
 //! The stores against the contract that they share, and what each has of its own.
 
+mod adopt;
 mod memory;
+mod migrate;
+mod old_table;
 mod postgres;
 mod repository;
 mod restore;

@@ -101,6 +101,10 @@ impl Harness for Database {
         self.execute("DELETE FROM core_outbox.delivery").await.expect("deleted");
     }
 
+    async fn delete_claims(&self) {
+        self.execute("DELETE FROM core_outbox.claim").await.expect("deleted");
+    }
+
     async fn expire_claims(&self) {
         self.execute("UPDATE core_outbox.claim SET until = since - interval '1 second'")
             .await
