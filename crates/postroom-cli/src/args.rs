@@ -1,10 +1,12 @@
 //! The command line. Parsing has no side effects.
 
+use crate::config::units;
 use chrono::{DateTime, Utc};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use postroom_core::Status;
 use std::path::PathBuf;
+use std::time::Duration;
 use uuid::Uuid;
 
 /// Postroom delivers what your application has committed.
@@ -60,6 +62,8 @@ pub(crate) enum Command {
     Stats(Show),
     /// Check the configuration, then probe every database and sink
     Check(Show),
+    /// Make messages and deliveries agree, after a restore or a load with triggers off
+    Reconcile(Show),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -100,9 +104,22 @@ pub(crate) struct Run {
 
 #[derive(Args, Debug)]
 pub(crate) struct Migrate {
-    /// Print the SQL and connect to nothing
+    /// Print what would be run, and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
+
+    /// Print the statements for a producer's and a relay's role (PostgreSQL); connects to nothing
+    #[arg(long, conflicts_with_all = ["dry_run", "notify", "replace_fence", "claimed_grace"])]
+    pub(crate) print_grants: bool,
+
+    /// Drop the unique index on stream and event that an adopted table came with (PostgreSQL);
+    /// producers that name it in ON CONFLICT fail from then on
+    #[arg(long)]
+    pub(crate) replace_fence: bool,
+
+    /// When what an older dispatcher had claimed is due, e.g. 10m (PostgreSQL) [default: 5m]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) claimed_grace: Option<Duration>,
 
     /// Whether new messages signal an idle relay (PostgreSQL); off allows PREPARE TRANSACTION
     #[arg(long, value_name = "WHETHER", conflicts_with = "dry_run")]
@@ -226,6 +243,10 @@ fn status(name: &str) -> Result<Status, String> {
         let names: Vec<&str> = Status::ALL.iter().map(|status| status.as_str()).collect();
         format!("expected one of {}", names.join(", "))
     })
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    units::duration(text).ok_or_else(|| format!("expected {}", units::DURATION_FORM))
 }
 
 fn time(text: &str) -> Result<DateTime<Utc>, String> {

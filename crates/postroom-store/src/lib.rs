@@ -13,8 +13,8 @@ mod repository;
 pub mod sqlite;
 
 pub use migrations::{
-    MigrateOptions, Migrated, Migration, Planned, check_url, migrate, migrate_with, migrations,
-    plan, set_notify,
+    MigrateOptions, Migrated, Migration, Planned, grants, migrate, migrate_with, migrations, plan,
+    set_notify,
 };
 pub use open::{OpenOptions, open};
 pub use repository::Repository;

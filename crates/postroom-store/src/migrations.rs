@@ -61,17 +61,6 @@ pub struct Planned {
     pub sql: String,
 }
 
-/// Whether `url` names a database Postroom knows; nothing is connected to.
-///
-/// # Errors
-/// When it does not, or is malformed.
-pub fn check_url(url: &str) -> StoreResult<()> {
-    match locate(url)? {
-        Location::Postgres => postgres::check_url(url),
-        Location::Sqlite(_) | Location::Memory => Ok(()),
-    }
-}
-
 /// The migrations for the kind of database at `url`; nothing is connected to.
 ///
 /// # Errors
@@ -130,6 +119,20 @@ pub async fn set_notify(url: &str, on: bool) -> StoreResult<()> {
         Location::Sqlite(_) | Location::Memory => Err(StoreError::plain(
             StoreErrorKind::Refused,
             "only PostgreSQL has a signal for new messages; here the relay polls",
+        )),
+    }
+}
+
+/// The statements that give producers and relays the rights they need, and no more.
+///
+/// # Errors
+/// When the database at `url` knows no rights.
+pub fn grants(url: &str) -> StoreResult<String> {
+    match locate(url)? {
+        Location::Postgres => Ok(postgres::grants()),
+        Location::Sqlite(_) | Location::Memory => Err(StoreError::plain(
+            StoreErrorKind::Refused,
+            "there are no rights to grant here: whoever may open the file may do everything",
         )),
     }
 }

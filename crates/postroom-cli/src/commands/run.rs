@@ -60,8 +60,7 @@ async fn open(config: &Config) -> Result<Arc<dyn Store>, Failure> {
     outbox::migrate_embedded(&config.database).await?;
     let options = OpenOptions {
         keep_sent: !config.relay.keep_sent.is_zero(),
-        notify: config.database.notify,
-        ..OpenOptions::default()
+        ..config.database.options()
     };
     Ok(postroom_store::open(&config.database.url, &options).await?)
 }

@@ -149,14 +149,6 @@ impl Mode {
     }
 }
 
-/// Whether the database at a URL says who the relay talks to: reads nothing, connects to nothing.
-///
-/// # Errors
-/// When the URL is malformed, or its `sslrootcert` cannot be used.
-pub(crate) fn check_url(url: &str) -> StoreResult<()> {
-    Target::parse(url).map(drop)
-}
-
 /// Asks one question that is answered by one value.
 pub(super) async fn ask<T>(client: &Client, doing: &str, query: &str) -> StoreResult<T>
 where

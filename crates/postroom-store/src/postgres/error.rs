@@ -46,7 +46,8 @@ pub(super) fn connect_error(error: Error) -> StoreError {
 
 fn refusal(certificate: &CertificateError) -> String {
     match certificate {
-        CertificateError::UnknownIssuer => "its certificate comes from an authority that is not \
+        // The second: an authority of the same name, with another key.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => "its certificate comes from an authority that is not \
              trusted: name the file of the right one with sslrootcert= in the database URL"
             .to_owned(),
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {

@@ -6,6 +6,7 @@ mod connect;
 mod connection;
 mod diagnose;
 mod error;
+mod grants;
 mod marks;
 mod migrate;
 mod operate;
@@ -20,7 +21,7 @@ mod transaction;
 mod upkeep;
 mod wake;
 
-pub(crate) use connect::check_url;
+pub(crate) use grants::grants;
 pub use migrate::{MIGRATIONS, migrate, plan, set_notify};
 
 use crate::OpenOptions;
