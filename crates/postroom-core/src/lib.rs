@@ -31,6 +31,7 @@ pub use status::Status;
 pub use store::{
     ATTEMPTS_KEPT, Action, ActionId, Admin, Attempt, AttemptOutcome, Backlog, Batch, CANCELLED,
     Claims, ContentFault, Enqueued, Fate, Filter, Finding, Key, LaneBacklog, NewAction, Operate,
-    Operation, Quota, REPLAY_HEADER, Reconciled, Settled, Settlement, StatusCounts, Store,
-    StoreError, StoreErrorKind, StoreResult, Take, Taken, Token, Tried, Upkeep, Verdict, Wake,
+    Operation, Quota, REPLAY_HEADER, Reconciled, Settled, Settlement, Severity, StatusCounts,
+    Store, StoreError, StoreErrorKind, StoreResult, Take, Taken, Token, Tried, Upkeep, Verdict,
+    Wake,
 };

@@ -14,6 +14,9 @@ mod prunable;
 mod repository;
 pub mod sqlite;
 
-pub use migrations::{Migration, migrate, migrations, set_notify};
+pub use migrations::{
+    MigrateOptions, Migrated, Migration, Planned, grants, migrate, migrate_with, migrations, plan,
+    set_notify,
+};
 pub use open::{OpenOptions, open};
 pub use repository::Repository;

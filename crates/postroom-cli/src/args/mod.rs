@@ -6,10 +6,12 @@ pub(crate) use messages::{
     Actions, Actor, Change, List, Messages, Prune, ShowMessage, Watch, When, Which,
 };
 
+use crate::config::units;
 use chrono::{DateTime, Utc};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Postroom delivers what your application has committed.
 #[derive(Debug, Parser)]
@@ -64,6 +66,8 @@ pub(crate) enum Command {
     Stats(Show),
     /// Check the configuration, then probe every database and sink
     Check(Show),
+    /// Make messages and deliveries agree, after a restore or a load with triggers off
+    Reconcile(Show),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -104,9 +108,22 @@ pub(crate) struct Run {
 
 #[derive(Args, Debug)]
 pub(crate) struct Migrate {
-    /// Print the SQL and connect to nothing
+    /// Print what would be run, and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
+
+    /// Print the statements for a producer's and a relay's role (PostgreSQL); connects to nothing
+    #[arg(long, conflicts_with_all = ["dry_run", "notify", "replace_fence", "claimed_grace"])]
+    pub(crate) print_grants: bool,
+
+    /// Drop the unique index on stream and event that an adopted table came with (PostgreSQL);
+    /// producers that name it in ON CONFLICT fail from then on
+    #[arg(long)]
+    pub(crate) replace_fence: bool,
+
+    /// When what an older dispatcher had claimed is due, e.g. 10m (PostgreSQL) [default: 5m]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) claimed_grace: Option<Duration>,
 
     /// Whether new messages signal an idle relay (PostgreSQL); off allows PREPARE TRANSACTION
     #[arg(long, value_name = "WHETHER", conflicts_with = "dry_run")]
@@ -184,6 +201,10 @@ pub(crate) struct Show {
     /// Print it as JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    units::duration(text).ok_or_else(|| format!("expected {}", units::DURATION_FORM))
 }
 
 fn time(text: &str) -> Result<DateTime<Utc>, String> {

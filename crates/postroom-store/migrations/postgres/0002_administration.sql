@@ -4,7 +4,7 @@
 
 -- One row per failed attempt, written with the failure. Numbered within its message, so that the
 -- key finds a message's attempts in order. They go with their message.
-CREATE TABLE core_outbox.attempt (
+CREATE TABLE IF NOT EXISTS core_outbox.attempt (
     message_id uuid        NOT NULL,
     number     int         NOT NULL,
     at         timestamptz NOT NULL,
@@ -16,7 +16,7 @@ CREATE TABLE core_outbox.attempt (
 );
 
 -- One row per operation. `messages` grows with what it changes, in the same transactions.
-CREATE TABLE core_outbox.action (
+CREATE TABLE IF NOT EXISTS core_outbox.action (
     id        bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at        timestamptz NOT NULL DEFAULT now(),
     actor     text        NOT NULL,
@@ -24,3 +24,8 @@ CREATE TABLE core_outbox.action (
     target    text        NOT NULL,
     messages  bigint      NOT NULL DEFAULT 0
 );
+
+-- Lists go by it in pages, and it refuses a number that is taken: that message would have no
+-- delivery.
+-- postroom: outside a transaction
+CREATE UNIQUE INDEX CONCURRENTLY outbox_seq ON core_outbox.integration_outbox (seq);

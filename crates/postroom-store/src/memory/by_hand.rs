@@ -119,6 +119,11 @@ impl ByHand<'_> {
         self.0.lock().deliveries.clear();
     }
 
+    /// `DELETE FROM claim`.
+    pub fn delete_claims(&self) {
+        self.0.lock().claims.clear();
+    }
+
     /// Moves the end of every claim into the past, as if their time had gone by.
     pub fn expire_claims(&self) {
         let now = self.0.clock.now();

@@ -3,8 +3,8 @@
 use super::refused;
 use chrono::{DateTime, Utc};
 use postroom_core::{
-    ATTEMPTS_KEPT, Action, Attempt, Enqueued, Limits, Message, NewMessage, RawJson, Record,
-    StoreResult, Token, Tried, clip_error,
+    ATTEMPTS_KEPT, Action, Attempt, Enqueued, Finding, Limits, Message, NewMessage, RawJson,
+    Record, StoreResult, Token, Tried, clip_error,
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -216,6 +216,36 @@ impl Tables {
         });
         let surplus = attempts.len().saturating_sub(ATTEMPTS_KEPT);
         attempts.drain(..surplus);
+    }
+
+    /// Deliveries under a claim that does not exist.
+    fn stray(&self) -> Vec<i64> {
+        let is_stray = |token: Token| !self.claims.contains_key(&token);
+        let stray = self.deliveries.iter().filter(|(_, one)| one.claim.is_some_and(is_stray));
+        stray.map(|(seq, _)| *seq).collect()
+    }
+
+    /// Frees them, and follows those that were sent elsewhere by hand meanwhile.
+    pub(super) fn free_stray(&mut self) -> u64 {
+        let stray = self.stray();
+        for seq in &stray {
+            let Some(delivery) = self.deliveries.get_mut(seq) else { continue };
+            delivery.claim = None;
+            if let Some(row) = self.messages.get(seq) {
+                delivery.integration.clone_from(&row.message.integration);
+            }
+        }
+        stray.len() as u64
+    }
+
+    /// What reconciliation would mend.
+    pub(super) fn disagreements(&self) -> Vec<Finding> {
+        let open = |seq: &i64| self.messages.get(seq).is_some_and(|row| is_open(&row.status));
+        let unfed = self.messages.keys().filter(|seq| open(seq));
+        let unfed = unfed.filter(|seq| !self.deliveries.contains_key(seq)).count();
+        let closed = self.deliveries.iter().filter(|(_, one)| one.claim.is_none());
+        let closed = closed.filter(|(seq, _)| !open(seq)).count();
+        Finding::disagreements(unfed as u64, closed as u64, self.stray().len() as u64)
     }
 
     pub(super) fn seq_of(&self, id: Uuid) -> Option<i64> {

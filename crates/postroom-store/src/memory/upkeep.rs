@@ -5,7 +5,8 @@ use super::tables::{ATTEMPTS_MAX, Claim, Tables, is_open};
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use postroom_core::{
-    AttemptOutcome, Backlog, LaneBacklog, Reconciled, Status, StoreResult, Token, Tried, Upkeep,
+    AttemptOutcome, Backlog, Finding, LaneBacklog, Reconciled, Status, StoreResult, Token, Tried,
+    Upkeep,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -81,6 +82,7 @@ impl Upkeep for MemoryStore {
 
     async fn reconcile(&self) -> StoreResult<Reconciled> {
         let mut tables = self.lock();
+        let freed = tables.free_stray();
         let rows: Vec<_> = tables.messages.values().cloned().collect();
         let made = rows.iter().filter(|row| tables.feed(row)).count();
         let before = tables.deliveries.len();
@@ -90,11 +92,11 @@ impl Upkeep for MemoryStore {
             delivery.claim.is_some() || messages.get(seq).is_some_and(|row| is_open(&row.status))
         });
         let removed = before - tables.deliveries.len();
-        Ok(Reconciled { made: made as u64, removed: removed as u64, freed: 0 })
+        Ok(Reconciled { made: made as u64, removed: removed as u64, freed })
     }
 
-    async fn diagnose(&self) -> StoreResult<Vec<postroom_core::Finding>> {
-        Ok(Vec::new())
+    async fn diagnose(&self) -> StoreResult<Vec<Finding>> {
+        Ok(self.lock().disagreements())
     }
 }
 

@@ -1,6 +1,7 @@
 //! Enqueueing and looking, for tools and tests.
 
 use super::PgStore;
+use super::connect::ask;
 use super::error::store_error;
 use super::row::{RECORD_COLUMNS, record};
 use super::settle::enqueue_error;
@@ -78,10 +79,6 @@ impl Admin for PgStore {
     async fn now(&self) -> StoreResult<DateTime<Utc>> {
         let doing = "reading the clock";
         let client = self.connection().await?;
-        let row = client
-            .query_one("SELECT clock_timestamp()", &[])
-            .await
-            .map_err(|e| store_error(doing, e))?;
-        row.try_get(0).map_err(|e| store_error(doing, e))
+        ask(&client, doing, "SELECT clock_timestamp()").await
     }
 }

@@ -106,7 +106,7 @@ pub(super) async fn list(store: &PgStore, filter: &Filter) -> StoreResult<Vec<Re
     let doing = "listing messages";
     let client = store.connection().await?;
     let (begin, sql) = statement(filter);
-    let statement = client.prepare(&sql).await.map_err(|e| store_error(doing, e))?;
+    let statement = client.prepare_cached(&sql).await.map_err(|e| store_error(doing, e))?;
     let rows = transact(
         &client,
         begin,

@@ -1,18 +1,19 @@
 //! Recording what became of a batch.
 
+use super::connection::{Connection, Prepared};
 use super::error::store_error;
 use super::statements;
 use super::transaction::{BEGIN, COMMIT, JOIN_BY_HASH, in_order};
-use deadpool_postgres::{Object, Transaction};
-use futures_util::{FutureExt, TryFutureExt};
+use deadpool_postgres::Transaction;
+use futures_util::FutureExt;
 use postroom_core::{
     ATTEMPTS_KEPT, AttemptOutcome, Fate, Settled, Settlement, StoreError, StoreErrorKind,
     StoreResult, Tried, clip_error,
 };
 use std::collections::HashSet;
 use std::time::Duration;
+use tokio_postgres::Error;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Error, Statement};
 use uuid::Uuid;
 
 const SENT_DELETE: &str = include_str!("sql/settle_sent_delete.sql");
@@ -93,14 +94,14 @@ pub(super) fn attempts_kept() -> i32 {
 }
 
 struct Statements {
-    sent: Statement,
-    failed: Statement,
-    released: Statement,
-    forget_claim: Statement,
+    sent: Prepared,
+    failed: Prepared,
+    released: Prepared,
+    forget_claim: Prepared,
 }
 
 impl Statements {
-    async fn prepare(client: &Object, keep_sent: bool) -> Result<Self, Error> {
+    async fn prepare(client: &Connection, keep_sent: bool) -> Result<Self, Error> {
         let sent = if keep_sent { statements::SETTLE_SENT } else { SENT_DELETE };
         Ok(Self {
             sent: client.prepare_cached(sent).await?,
@@ -112,7 +113,7 @@ impl Statements {
 }
 
 pub(super) async fn settle(
-    client: &mut Object,
+    client: &mut Connection,
     settlements: &[Settlement],
     keep_sent: bool,
 ) -> StoreResult<Settled> {
@@ -136,33 +137,30 @@ fn announces(settlements: &[Settlement]) -> bool {
 
 /// All statements in one transaction and one round trip.
 async fn pipelined(
-    client: &Object,
+    client: &Connection,
     statements: &Statements,
     columns: &[Columns],
 ) -> Result<HashSet<i64>, Error> {
     let kept = attempts_kept();
     let nothing = |()| Vec::new();
-    let no_rows = |_: u64| Vec::new();
     let mut steps = vec![async { client.batch_execute(BEGIN).await.map(nothing) }.boxed()];
     for c in columns {
         if !c.sent.is_empty() {
-            steps
-                .push(async { client.query(&statements.sent, &[&c.token, &c.sent]).await }.boxed());
+            steps.push(async { client.run(&statements.sent, &[&c.token, &c.sent]).await }.boxed());
         }
     }
     if columns.iter().any(|c| !c.failed.is_empty() || !c.released.is_empty()) {
         steps.push(async { client.batch_execute(JOIN_BY_HASH).await.map(nothing) }.boxed());
     }
     for c in columns.iter().filter(|c| !c.released.is_empty()) {
-        let release = async { client.query(&statements.released, &[&c.token, &c.released]).await };
+        let release = async { client.run(&statements.released, &[&c.token, &c.released]).await };
         steps.push(release.boxed());
     }
     for c in columns.iter().filter(|c| !c.failed.is_empty()) {
-        steps.push(async { client.query(&statements.failed, &c.failure(&kept)).await }.boxed());
+        steps.push(async { client.run(&statements.failed, &c.failure(&kept)).await }.boxed());
     }
     for c in columns.iter().filter(|c| c.finished) {
-        let forget = async { client.execute(&statements.forget_claim, &[&c.token]).await };
-        steps.push(forget.map_ok(no_rows).boxed());
+        steps.push(async { client.run(&statements.forget_claim, &[&c.token]).await }.boxed());
     }
     steps.push(async { client.batch_execute(COMMIT).await.map(nothing) }.boxed());
     let mut changed = HashSet::new();
@@ -176,7 +174,7 @@ async fn pipelined(
 
 /// The same, statement by statement: what died is known before its announcement is written.
 async fn announcing(
-    client: &mut Object,
+    client: &mut Connection,
     statements: &Statements,
     settlements: &[Settlement],
     columns: &[Columns],
@@ -202,11 +200,11 @@ async fn apply(
     let mut rows = Vec::new();
     tx.batch_execute(JOIN_BY_HASH).await?;
     for c in columns {
-        rows.extend(tx.query(&statements.sent, &[&c.token, &c.sent]).await?);
-        rows.extend(tx.query(&statements.failed, &c.failure(&attempts_kept())).await?);
-        rows.extend(tx.query(&statements.released, &[&c.token, &c.released]).await?);
+        rows.extend(statements.sent.run_in(tx, &[&c.token, &c.sent]).await?);
+        rows.extend(statements.failed.run_in(tx, &c.failure(&attempts_kept())).await?);
+        rows.extend(statements.released.run_in(tx, &[&c.token, &c.released]).await?);
         if c.finished {
-            tx.execute(&statements.forget_claim, &[&c.token]).await?;
+            statements.forget_claim.run_in(tx, &[&c.token]).await?;
         }
     }
     rows.iter().map(|row| row.try_get(0)).collect()
@@ -215,7 +213,7 @@ async fn apply(
 /// Verdicts that changed nothing are late, unless the same settlement was applied before: then
 /// its commit had an unknown outcome, and this was the repetition.
 async fn late(
-    client: &Object,
+    client: &Connection,
     settlements: &[Settlement],
     changed: &HashSet<i64>,
 ) -> StoreResult<Settled> {

@@ -1,12 +1,13 @@
 //! Transactions of the relay's own, sent in one round trip.
 
+use super::connection::{Connection, Prepared};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, MaybeDone, maybe_done};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Error, Row, Statement};
+use tokio_postgres::{Error, Row};
 
 /// The planner walks the indexes made for a statement, whatever the statistics say: a queue's
 /// statistics are taken when it is empty as often as when it is full. Where a plan has no other
@@ -57,15 +58,15 @@ pub(super) async fn in_order<'a, T>(steps: Vec<BoxFuture<'a, T>>) -> Vec<T> {
 /// Runs one statement in a transaction of its own, in one round trip. `begin` is [`BEGIN`] or
 /// [`BEGIN_DURABLE`], with more settings where the statement needs them.
 pub(super) async fn transact(
-    client: &Client,
+    client: &Connection,
     begin: &str,
-    statement: &Statement,
+    statement: &Prepared,
     params: &[&(dyn ToSql + Sync)],
 ) -> Result<Vec<Row>, Error> {
     let nothing = |()| Vec::new();
     let mut answers = in_order(vec![
         async { client.batch_execute(begin).await.map(nothing) }.boxed(),
-        async { client.query(statement, params).await }.boxed(),
+        async { client.run(statement, params).await }.boxed(),
         async { client.batch_execute(COMMIT).await.map(nothing) }.boxed(),
     ])
     .await

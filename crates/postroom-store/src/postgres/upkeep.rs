@@ -1,11 +1,11 @@
 //! Rescue, pruning, counting, reconciling.
 
-use super::PgStore;
 use super::error::store_error;
 use super::settle::attempts_kept;
 use super::transaction::{BEGIN, JOIN_BY_HASH, transact};
+use super::{PgStore, diagnose, migrate, reconcile};
 use async_trait::async_trait;
-use postroom_core::{Backlog, LaneBacklog, Reconciled, StoreResult, Token, Upkeep};
+use postroom_core::{Backlog, Finding, LaneBacklog, Reconciled, StoreResult, Token, Upkeep};
 use std::time::Duration;
 use tokio_postgres::{Error, Row};
 
@@ -18,7 +18,6 @@ const RESCUE: &str = concat!(
 const PRUNE: &str = concat!(include_str!("sql/prune.sql"), "SELECT count(*) FROM changed");
 const PRUNE_ORPHANS: &str = include_str!("sql/prune_orphans.sql");
 const BACKLOG: &str = include_str!("sql/backlog.sql");
-const RECONCILE: &str = include_str!("sql/reconcile.sql");
 
 #[async_trait]
 impl Upkeep for PgStore {
@@ -62,20 +61,16 @@ impl Upkeep for PgStore {
     }
 
     async fn ready(&self) -> StoreResult<()> {
-        let client = self.connection().await?;
-        super::migrate::check_version(&client).await
+        self.refuse_unknown_pooler().await?;
+        migrate::check_version(&*self.connection().await?).await
     }
 
     async fn reconcile(&self) -> StoreResult<Reconciled> {
-        let doing = "reconciling";
-        let client = self.connection().await?;
-        let row = client.query_one(RECONCILE, &[]).await.map_err(|e| store_error(doing, e))?;
-        let counted = |index| count(&row, index).map_err(|e| store_error(doing, e));
-        Ok(Reconciled { made: counted(0)?, removed: counted(1)?, freed: 0 })
+        reconcile::reconcile(&self.connection().await?).await
     }
 
-    async fn diagnose(&self) -> StoreResult<Vec<postroom_core::Finding>> {
-        Ok(Vec::new())
+    async fn diagnose(&self) -> StoreResult<Vec<Finding>> {
+        diagnose::diagnose(&*self.connection().await?).await
     }
 }
 

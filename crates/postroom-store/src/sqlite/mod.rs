@@ -25,7 +25,7 @@ mod time;
 mod upkeep;
 mod wake;
 
-pub use migrate::{MIGRATIONS, migrate};
+pub use migrate::{MIGRATIONS, migrate, plan};
 
 use crate::OpenOptions;
 use attempts::Swept;

@@ -256,6 +256,39 @@ pub(super) const CLOSED: &str = "
       )
     ORDER BY d.seq LIMIT ?2";
 
+/// Deliveries under a claim that does not exist, from a number on. `?1` after, `?2` rows.
+pub(super) const STRAY: &str = "
+    SELECT d.seq FROM outbox_delivery AS d
+    WHERE d.seq > ?1 AND d.claim IS NOT NULL
+      AND NOT EXISTS (SELECT 1 FROM outbox_claim AS c WHERE c.token = d.claim)
+    ORDER BY d.seq LIMIT ?2";
+
+/// Frees them, and follows those that were sent elsewhere by hand meanwhile. `?1` numbers.
+pub(super) const FREE_STRAY: &str = "
+    UPDATE outbox_delivery
+    SET claim = NULL,
+        integration = coalesce((SELECT m.integration_type FROM integration_outbox AS m
+                                WHERE m.seq = outbox_delivery.seq), integration)
+    WHERE seq IN (SELECT value FROM json_each(?1)) AND claim IS NOT NULL
+      AND NOT EXISTS (SELECT 1 FROM outbox_claim AS c WHERE c.token = outbox_delivery.claim)";
+
+/// What reconciliation would mend: open messages without a delivery, deliveries without an open
+/// message, deliveries under a claim that does not exist.
+pub(super) const DISAGREEMENTS: &str = "
+    SELECT
+        (SELECT count(*) FROM integration_outbox AS m
+         WHERE m.status IN ('PENDING', 'FAILED', 'DEAD')
+           AND NOT EXISTS (SELECT 1 FROM outbox_delivery AS d WHERE d.seq = m.seq)),
+        (SELECT count(*) FROM outbox_delivery AS d
+         WHERE d.claim IS NULL
+           AND NOT EXISTS (
+               SELECT 1 FROM integration_outbox AS m
+               WHERE m.seq = d.seq AND m.status IN ('PENDING', 'FAILED', 'DEAD')
+           )),
+        (SELECT count(*) FROM outbox_delivery AS d
+         WHERE d.claim IS NOT NULL
+           AND NOT EXISTS (SELECT 1 FROM outbox_claim AS c WHERE c.token = d.claim))";
+
 /// `?1` id.
 pub(super) const FIND: &str =
     concat!("SELECT ", record_columns!(), " FROM outbox_messages AS m WHERE m.id = ?1");

@@ -8,7 +8,7 @@ use super::time::{earlier, now_ms, text};
 use super::{SqliteStore, attempts, forget_statistics, migrate, statements};
 use async_trait::async_trait;
 use postroom_core::{
-    AttemptOutcome, Backlog, LaneBacklog, Reconciled, StoreResult, Token, Tried, Upkeep,
+    AttemptOutcome, Backlog, Finding, LaneBacklog, Reconciled, StoreResult, Token, Tried, Upkeep,
 };
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Error, Row as _, SqliteConnection};
@@ -72,15 +72,22 @@ impl Upkeep for SqliteStore {
     }
 
     async fn reconcile(&self) -> StoreResult<Reconciled> {
-        let made = self.mend(statements::UNFED, statements::FEED).await;
-        let made = made.map_err(|e| store_error("reconciling", e))?;
-        let removed = self.mend(statements::CLOSED, statements::FORGET_CLOSED).await;
-        let removed = removed.map_err(|e| store_error("reconciling", e))?;
-        Ok(Reconciled { made, removed, freed: 0 })
+        let mend = async |find, mend| {
+            self.mend(find, mend).await.map_err(|e| store_error("reconciling", e))
+        };
+        // Freed first: what turns out to have no message goes with the others.
+        let freed = mend(statements::STRAY, statements::FREE_STRAY).await?;
+        let made = mend(statements::UNFED, statements::FEED).await?;
+        let removed = mend(statements::CLOSED, statements::FORGET_CLOSED).await?;
+        Ok(Reconciled { made, removed, freed })
     }
 
-    async fn diagnose(&self) -> StoreResult<Vec<postroom_core::Finding>> {
-        Ok(Vec::new())
+    async fn diagnose(&self) -> StoreResult<Vec<Finding>> {
+        let failed = |error| store_error("looking for what is wrong", error);
+        let row = sqlx::query(statements::DISAGREEMENTS).fetch_one(&self.readers).await;
+        let row = row.map_err(failed)?;
+        let counted = |index| count(&row, index).map_err(failed);
+        Ok(Finding::disagreements(counted(0)?, counted(1)?, counted(2)?))
     }
 
     /// A producer's OR IGNORE or OR REPLACE overrides the conflict rule of the triggers.

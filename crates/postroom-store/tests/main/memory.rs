@@ -55,6 +55,10 @@ impl Harness for Memory {
         self.0.by_hand().delete_deliveries();
     }
 
+    async fn delete_claims(&self) {
+        self.0.by_hand().delete_claims();
+    }
+
     async fn expire_claims(&self) {
         self.0.by_hand().expire_claims();
     }

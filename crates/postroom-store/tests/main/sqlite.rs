@@ -112,6 +112,10 @@ impl Harness for Sqlite {
         self.execute("DELETE FROM outbox_delivery".to_owned()).await.expect("deleted");
     }
 
+    async fn delete_claims(&self) {
+        self.execute("DELETE FROM outbox_claim".to_owned()).await.expect("deleted");
+    }
+
     async fn expire_claims(&self) {
         self.execute("UPDATE outbox_claim SET until = since - 1000".to_owned())
             .await

@@ -46,6 +46,9 @@ pub trait Harness: Send + Sync {
     /// Deletes every delivery: what a restore with triggers turned off leaves.
     fn delete_deliveries(&self) -> impl Future<Output = ()> + Send;
 
+    /// Deletes every claim and leaves what was held: what a restore of some tables leaves.
+    fn delete_claims(&self) -> impl Future<Output = ()> + Send;
+
     /// Moves the end of every claim into the past, as if its time had gone by.
     fn expire_claims(&self) -> impl Future<Output = ()> + Send;
 

@@ -148,6 +148,8 @@ macro_rules! contract_tests {
                 the_backlog_follows_changes_by_hand
                 messages_without_a_delivery_get_one
                 deliveries_without_a_message_go
+                deliveries_under_a_claim_that_is_gone_are_freed
+                what_does_not_agree_is_reported
                 a_migrated_outbox_is_ready
             }
             admin {
