@@ -252,7 +252,7 @@ impl Prune<'_> {
         stop: impl Future<Output = ()>,
         mut progress: impl FnMut(u64),
     ) -> StoreResult<Finished> {
-        let target = format!("{}, older than {} s", self.status, self.older_than.as_secs());
+        let target = format!("{}, older than {:?}", self.status, self.older_than);
         let action = NewAction { actor: self.actor, operation: Operation::Prune, target: &target };
         let action = store.begin_action(&action).await?;
         let mut stop = pin!(stop);
