@@ -22,6 +22,7 @@ mod pace;
 mod pruner;
 mod relay;
 mod rescuer;
+mod schema;
 mod settings;
 mod verdict;
 

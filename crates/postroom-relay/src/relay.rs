@@ -1,13 +1,13 @@
 //! The relay: builds the stages, runs them, stops them.
 
 use crate::claimer::{Claimer, Doors};
-use crate::health::{Board, Health};
+use crate::health::{Board, Health, describe};
 use crate::held::Held;
 use crate::lane::{self, LaneRoom};
 use crate::metrics::Metrics;
 use crate::pace::Backoff;
 use crate::settings::{Lane, Settings};
-use crate::{completer, extender, monitor, pruner, rescuer};
+use crate::{completer, extender, monitor, pruner, rescuer, schema};
 use postroom_core::{Store, StoreError, StoreErrorKind};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -189,7 +189,8 @@ impl Relay {
     /// then go on with a new relay, since this one still counts those messages as in hand.
     ///
     /// # Errors
-    /// When the schema does not fit this program, or a stage panics.
+    /// When the schema does not fit this program, or a stage panics. A schema that is changed
+    /// under it stops the relay in the same way: what is in flight is finished.
     pub async fn run(&self, stop: impl Future<Output = ()> + Send) -> Result<(), RelayError> {
         let mut stop = std::pin::pin!(stop);
         let ready = tokio::select! {
@@ -210,11 +211,20 @@ impl Relay {
         upkeep.spawn(rescuer::run(Arc::clone(&self.shared)));
         upkeep.spawn(pruner::run(Arc::clone(&self.shared)));
         upkeep.spawn(monitor::run(Arc::clone(&self.shared)));
-        let defect = tokio::select! {
-            () = stop => None,
-            ended = claiming.join_next() => Some(("claimer", ended.and_then(Result::err))),
-            (stage, ended) = stages.ended() => Some((stage, ended)),
-            ended = upkeep.join_next() => Some(("upkeep", ended.and_then(Result::err))),
+        let defect = |stage, error: Option<JoinError>| {
+            let cause = error.map_or_else(|| "it returned".to_owned(), |error| error.to_string());
+            Err(RelayError::Defect { stage, cause })
+        };
+        let outcome = tokio::select! {
+            () = stop => Ok(()),
+            ended = claiming.join_next() => defect("claimer", ended.and_then(Result::err)),
+            (stage, ended) = stages.ended() => defect(stage, ended),
+            ended = upkeep.join_next() => defect("upkeep", ended.and_then(Result::err)),
+            error = schema::changed(Arc::clone(&self.shared)) => {
+                let text = describe(&error);
+                tracing::error!(error = text, "the schema has changed: stopping");
+                Err(RelayError::Store(error))
+            }
         };
         // It ends between two takes: one that is cut off would leave its messages claimed until
         // the claim expires.
@@ -224,13 +234,7 @@ impl Relay {
         claiming.shutdown().await;
         stages.stop().await?;
         upkeep.shutdown().await;
-        match defect {
-            None => Ok(()),
-            Some((stage, error)) => Err(RelayError::Defect {
-                stage,
-                cause: error.map_or_else(|| "it returned".to_owned(), |error| error.to_string()),
-            }),
-        }
+        outcome
     }
 
     /// One pass: rescues expired claims, takes and settles up to `limit` due messages, and prunes.

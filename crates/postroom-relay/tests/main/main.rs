@@ -10,6 +10,7 @@ mod dead_letter;
 mod lanes;
 mod outbox;
 mod poison;
+mod schema;
 mod script;
 mod stop;
 mod tick;

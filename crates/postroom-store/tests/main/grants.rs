@@ -7,7 +7,8 @@ use tokio_postgres::Client;
 
 /// Everything that the contract asks of a store, as a relay's role.
 mod relay {
-    postroom_testkit::contract_tests!(crate::postgres::start_with_least_rights);
+    use crate::postgres::start_with_least_rights as start;
+    postroom_testkit::contract_tests!(start);
 }
 
 /// Runs the statements as they are printed. The roles belong to the server: another test may
