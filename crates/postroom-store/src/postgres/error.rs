@@ -47,9 +47,11 @@ pub(super) fn connect_error(error: Error) -> StoreError {
 fn refusal(certificate: &CertificateError) -> String {
     match certificate {
         // The second: an authority of the same name, with another key.
-        CertificateError::UnknownIssuer | CertificateError::BadSignature => "its certificate comes from an authority that is not \
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            "its certificate comes from an authority that is not \
              trusted: name the file of the right one with sslrootcert= in the database URL"
-            .to_owned(),
+                .to_owned()
+        }
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
             format!(
                 "its certificate is made out to another host ({certificate}): connect by the name \

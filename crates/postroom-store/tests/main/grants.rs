@@ -43,8 +43,7 @@ async fn start() -> Outbox {
     Outbox { database, producer }
 }
 
-const COLUMNS: &str =
-    "(source_stream_id, source_event_id, integration_type, event_type, payload)";
+const COLUMNS: &str = "(source_stream_id, source_event_id, integration_type, event_type, payload)";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_producer_can_enqueue_in_every_way_there_is() {
