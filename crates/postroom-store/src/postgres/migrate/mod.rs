@@ -35,6 +35,11 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "enqueue_checks",
         sql: include_str!("../../../migrations/postgres/0003_enqueue_checks.sql"),
     },
+    Migration {
+        number: 4,
+        name: "claims_in_place",
+        sql: include_str!("../../../migrations/postgres/0004_claims_in_place.sql"),
+    },
 ];
 
 /// Applies what is missing. Safe to run twice, from several processes at once, and again after
