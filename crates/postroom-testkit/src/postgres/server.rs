@@ -58,13 +58,17 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Makes a data folder and starts a server on it.
-    pub(super) fn create(settings: &[(String, String)], limit: Duration) -> anyhow::Result<Self> {
+    /// Makes a data folder below `parent` and starts a server on it.
+    pub(super) fn create(
+        parent: &Path,
+        settings: &[(String, String)],
+        limit: Duration,
+    ) -> anyhow::Result<Self> {
         let binaries = find_postgres()?;
         let account = account()?;
         let folder = tempfile::Builder::new()
             .prefix("postroom-postgres-")
-            .tempdir()
+            .tempdir_in(parent)
             .context("a temporary folder for PostgreSQL")?;
         if let Some(user) = &account {
             chown(folder.path(), Some(user.uid.as_raw()), Some(user.gid.as_raw()))
