@@ -4,7 +4,7 @@ use crate::faults_outbox::{
     Outbox, SHORT_CLAIMS, SOON, arrivals, metric, wait_until_ready, webhook,
 };
 use postroom_testkit::{Behaviour, Passage, Postgres, Proxy, Receiver, eventually};
-use std::net::SocketAddr;
+use std::net::ToSocketAddrs as _;
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -211,8 +211,9 @@ pub(crate) fn proxied(outbox: &Outbox) -> (Proxy, String) {
     let (scheme, rest) = url.split_once("://").unwrap();
     let (user, rest) = rest.split_once('@').unwrap();
     let (address, path) = rest.split_once('/').unwrap();
-    let address: SocketAddr = address.replace("localhost", "127.0.0.1").parse().unwrap();
-    let proxy = Proxy::start(address);
+    let address =
+        if address.contains(':') { address.to_owned() } else { format!("{address}:5432") };
+    let proxy = Proxy::start(address.to_socket_addrs().unwrap().next().unwrap());
     let url = format!("{scheme}://{user}@{}/{path}", proxy.address());
     (proxy, url)
 }

@@ -26,7 +26,7 @@ async fn fault_22_a_full_disk_makes_the_relay_wait_and_it_resumes() {
     let first = outbox.enqueue("webhook:a", 1).await[0];
     outbox.wait_for(first, "SENT").await;
 
-    // Producers fill what is left, until one of them fails. Then there is room for nobody.
+    // Producers go on until there is no room for their rows, nor for the server's log.
     let ballast = disk.fill();
     let client = outbox.client().await;
     let bulk = "INSERT INTO core_outbox.integration_outbox \
@@ -37,6 +37,8 @@ async fn fault_22_a_full_disk_makes_the_relay_wait_and_it_resumes() {
     while client.execute(bulk, &[]).await.is_ok() {
         committed += 500;
     }
+    let log = "SELECT pg_switch_wal(); SELECT pg_logical_emit_message(true, 'more', 'log')";
+    while client.batch_execute(log).await.is_ok() {}
     wait_until_ready(&relay, false).await;
     relay.signal(postroom_testkit::Signal::SIGCONT); // Panics if it had ended.
 
