@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 /// How long a fault waits for its share of the messages before it strikes anyway.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// How many requests are reset after their work, each time.
+const RESETS: usize = 200;
+
 /// What strikes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Fault {
@@ -140,9 +143,9 @@ impl Striker {
                 self.receiver.always(Behaviour::Accept);
             }
             Fault::ReceiverResets => {
-                self.receiver.always(Behaviour::ResetAfterWork);
+                let resets = std::iter::repeat_n(Behaviour::ResetAfterWork, RESETS);
+                self.receiver.next(resets);
                 tokio::time::sleep(while_it_lasts / 3).await;
-                self.receiver.always(Behaviour::Accept);
             }
         }
         Ok(())

@@ -31,7 +31,11 @@ impl Producers {
         books: &Arc<Books>,
         receiver: &Arc<Receiver>,
     ) -> Self {
-        let left = Arc::new(Left { total: chaos.messages, taken: AtomicUsize::new(0) });
+        let left = Arc::new(Left {
+            total: chaos.messages,
+            taken: AtomicUsize::new(0),
+            sent_on: AtomicUsize::new(0),
+        });
         let mut producers = JoinSet::new();
         for number in 0..PRODUCERS {
             let worker = Worker {
@@ -59,6 +63,8 @@ impl Producers {
 struct Left {
     total: usize,
     taken: AtomicUsize,
+    /// Messages that may arrive.
+    sent_on: AtomicUsize,
 }
 
 impl Left {
@@ -80,7 +86,7 @@ impl Worker {
     async fn run(mut self) {
         let mut producer: Option<Box<dyn Producer>> = None;
         loop {
-            while self.left.taken.load(Ordering::Acquire) > self.receiver.count() + AHEAD_MAX {
+            while self.left.sent_on.load(Ordering::Acquire) > self.receiver.count() + AHEAD_MAX {
                 tokio::time::sleep(PAUSE).await;
             }
             let event_ids = self.left.take(self.rng.random_range(1..=TRANSACTION_MAX));
@@ -111,6 +117,9 @@ impl Worker {
                 Ended::Nothing => Written::RolledBack,
                 Ended::Unknown => Written::Unknown,
             };
+            if written != Written::RolledBack {
+                self.left.sent_on.fetch_add(event_ids.len(), Ordering::AcqRel);
+            }
             self.books.write(event_ids, written);
         }
     }
