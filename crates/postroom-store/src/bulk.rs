@@ -17,6 +17,8 @@ use uuid::Uuid;
 
 /// How many messages are looked at, and changed in one transaction, at a time.
 const BATCH: usize = 200;
+/// How many messages are deleted in one transaction.
+const PRUNE_BATCH: usize = 1_000;
 /// With a rate, this many batches make a second, so that nobody is hit by a second's worth at once.
 const BATCHES_PER_SECOND: u32 = 10;
 /// How often a batch is tried again that lost to a concurrent transaction.
@@ -258,7 +260,8 @@ impl Prune<'_> {
         let mut stop = pin!(stop);
         let mut messages = 0;
         loop {
-            let pruned = store.prune_on_record(action, self.status, self.older_than, BATCH).await?;
+            let pruned =
+                store.prune_on_record(action, self.status, self.older_than, PRUNE_BATCH).await?;
             messages += pruned;
             if pruned == 0 {
                 return Ok(Finished { action, messages, is_stopped: false });
