@@ -34,6 +34,15 @@ use postroom_core::{StoreError, StoreErrorKind, StoreResult};
 use std::sync::Arc;
 use tokio::sync::OnceCell;
 
+/// Connects to the database at `url` as the store does, TLS included, for tools that need a
+/// connection of their own.
+///
+/// # Errors
+/// When the URL is malformed, or the database cannot be reached.
+pub async fn connect(url: &str) -> StoreResult<tokio_postgres::Client> {
+    Target::parse(url)?.client().await
+}
+
 /// The statements of the hot path, public so that benchmarks and plan tests measure exactly
 /// what the relay runs.
 pub mod statements {

@@ -1,6 +1,7 @@
 //! The stores against the contract that they share, and what each has of its own.
 
 mod adopt;
+mod diagnose;
 mod enqueue_function;
 mod grants;
 mod memory;
