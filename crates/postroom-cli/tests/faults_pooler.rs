@@ -2,16 +2,13 @@
 
 use crate::command::Folder;
 use crate::faults_outbox::SOON;
-use postroom_testkit::{PgBouncer, Postgres, Process, Signal, eventually, find_pgbouncer, skip};
+use postroom_testkit::{PgBouncer, Postgres, Process, Signal, eventually};
 use std::collections::HashSet;
 
 const MESSAGES: usize = 2_000;
 
 #[tokio::test]
 async fn fault_19_two_relays_behind_a_pooler_deliver_each_message_exactly_once() {
-    if let Err(error) = find_pgbouncer() {
-        return skip("fault_19_two_relays_behind_a_pooler", &error.to_string());
-    }
     let server = Postgres::shared().await;
     let database = server.database().await;
     let pooler = PgBouncer::start(server.url(), 4).await.unwrap();

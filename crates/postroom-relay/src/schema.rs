@@ -11,7 +11,7 @@ const INTERVAL: Duration = Duration::from_secs(2);
 /// Returns once the schema is no longer the one this program was built for.
 pub(crate) async fn changed(shared: Arc<Shared>) -> StoreError {
     loop {
-        about(INTERVAL).await;
+        about(&shared, INTERVAL).await;
         match shared.store.ready().await {
             Ok(()) => {}
             Err(error) => match error.kind {

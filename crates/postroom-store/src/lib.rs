@@ -5,10 +5,12 @@
 //! delivery for each message that is not SENT. Everything that is searched for while working is
 //! found in the deliveries, so the cost of work follows the backlog and never the history.
 
+pub mod bulk;
 pub mod memory;
 mod migrations;
 mod open;
 pub mod postgres;
+mod prunable;
 mod repository;
 pub mod sqlite;
 

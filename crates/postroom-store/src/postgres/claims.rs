@@ -11,7 +11,6 @@ use chrono::{DateTime, Utc};
 use postroom_core::{
     Batch, Claims, Quota, Settled, Settlement, StoreResult, Take, Taken, Token, Wake,
 };
-use std::collections::HashMap;
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -108,6 +107,7 @@ impl PgStore {
         let token = Token::random();
         let began = self.marks.begin(take.quotas);
         let integrations = integrations(take.quotas);
+        let (due_marks, seq_marks): (Vec<_>, Vec<_>) = began.iter().copied().unzip();
         let quotas: Vec<i32> = take.quotas.iter().map(|quota| clamp_i32(quota.rows)).collect();
         let rows = transact(
             &client,
@@ -120,7 +120,8 @@ impl PgStore {
                 &take.claim_time.as_secs_f64(),
                 &integrations,
                 &quotas,
-                &began,
+                &due_marks,
+                &seq_marks,
                 &clamp_i64(take.rows),
                 &clamp_i64(take.bytes),
             ],
@@ -135,16 +136,7 @@ impl PgStore {
                 TakenRow::Message(message, due) => messages.push((due, *message)),
             }
         }
-        let mut lowest_due: HashMap<String, DateTime<Utc>> = HashMap::new();
-        for (due, taken) in &messages {
-            match lowest_due.get_mut(&taken.message.integration) {
-                Some(lowest) => *lowest = (*lowest).min(*due),
-                None => {
-                    lowest_due.insert(taken.message.integration.clone(), *due);
-                }
-            }
-        }
-        self.marks.note(take.quotas, &began, &lowest_due);
+        self.marks.note(take.quotas, &began, &messages);
         forget(&client, &orphans).await?;
         if rows.is_empty() {
             let from_start = is_from_start(&began);

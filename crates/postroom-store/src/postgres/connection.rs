@@ -2,10 +2,9 @@
 
 use deadpool_postgres::{Object, Transaction};
 use std::collections::HashMap;
-use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Error, Row, Statement};
+use tokio_postgres::{Client, Error, Row, Statement};
 
 type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 
@@ -81,6 +80,17 @@ impl Connection {
         Ok(self.query(sql, params).await?.into_iter().next())
     }
 
+    /// Runs a statement that answers with one row.
+    pub(super) async fn query_one(&self, sql: &str, params: Params<'_>) -> Result<Row, Error> {
+        match &self.types {
+            None => self.object.query_one(sql, params).await,
+            Some(known) => {
+                let types = self.types_of(known, sql).await?;
+                self.object.query_typed_one(sql, &typed(params, &types)).await
+            }
+        }
+    }
+
     /// Runs a statement, and returns how many rows it changed.
     pub(super) async fn execute(&self, sql: &str, params: Params<'_>) -> Result<u64, Error> {
         match &self.types {
@@ -90,6 +100,21 @@ impl Connection {
                 self.object.execute_typed(sql, &typed(params, &types)).await
             }
         }
+    }
+
+    /// Runs statements without parameters.
+    pub(super) async fn batch_execute(&self, sql: &str) -> Result<(), Error> {
+        self.object.batch_execute(sql).await
+    }
+
+    /// Begins a transaction, which stays in one session: what is prepared in it is known there.
+    pub(super) async fn transaction(&mut self) -> Result<Transaction<'_>, Error> {
+        self.object.transaction().await
+    }
+
+    /// The driver's own, for statements that are prepared without a name.
+    pub(super) fn client(&self) -> &Client {
+        &self.object
     }
 
     async fn types_of(&self, known: &KnownTypes, sql: &str) -> Result<Arc<[Type]>, Error> {
@@ -133,18 +158,4 @@ impl KnownTypes {
 
 fn typed<'a>(params: Params<'a>, types: &[Type]) -> Vec<(&'a (dyn ToSql + Sync), Type)> {
     params.iter().copied().zip(types.iter().cloned()).collect()
-}
-
-impl Deref for Connection {
-    type Target = Object;
-
-    fn deref(&self) -> &Object {
-        &self.object
-    }
-}
-
-impl DerefMut for Connection {
-    fn deref_mut(&mut self) -> &mut Object {
-        &mut self.object
-    }
 }

@@ -1,12 +1,13 @@
 //! The outbox on PostgreSQL.
 
 mod admin;
+mod attempts;
 mod claims;
 mod connect;
 mod connection;
 mod diagnose;
 mod error;
-mod grants;
+mod list;
 mod marks;
 mod migrate;
 mod operate;
@@ -21,10 +22,10 @@ mod transaction;
 mod upkeep;
 mod wake;
 
-pub(crate) use grants::grants;
 pub use migrate::{MIGRATIONS, migrate, plan, set_notify};
 
 use crate::OpenOptions;
+use attempts::Swept;
 use connect::{CONNECTION_WAIT, Target};
 use connection::{Connection, KnownTypes};
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
@@ -33,6 +34,9 @@ use marks::Marks;
 use postroom_core::{StoreError, StoreErrorKind, StoreResult};
 use std::sync::Arc;
 use tokio::sync::OnceCell;
+
+/// The statements that make a role for producers and one for relays.
+pub(crate) const GRANTS: &str = include_str!("../../migrations/postgres/grants.sql");
 
 /// Connects to the database at `url` as the store does, TLS included, for tools that need a
 /// connection of their own.
@@ -67,6 +71,7 @@ pub struct PgStore {
     /// Where to listen for new messages, if at all.
     listens_on: Option<Target>,
     marks: Marks,
+    swept: Swept,
     /// The types of parameters, where a pooler in transaction mode stands in between.
     types: Option<Arc<KnownTypes>>,
     pooler_looked_for: OnceCell<()>,
@@ -105,6 +110,7 @@ impl PgStore {
             keep_sent: options.keep_sent,
             listens_on,
             marks: Marks::default(),
+            swept: Swept::default(),
             types: options.transaction_pooler.then(Arc::default),
             pooler_looked_for: OnceCell::new(),
         })

@@ -8,11 +8,18 @@ use sqlx::sqlite::SqlitePool;
 use std::path::Path;
 
 /// Every migration, in order.
-pub const MIGRATIONS: &[Migration] = &[Migration {
-    number: 1,
-    name: "outbox",
-    sql: include_str!("../../migrations/sqlite/0001_outbox.sql"),
-}];
+pub const MIGRATIONS: &[Migration] = &[
+    Migration {
+        number: 1,
+        name: "outbox",
+        sql: include_str!("../../migrations/sqlite/0001_outbox.sql"),
+    },
+    Migration {
+        number: 2,
+        name: "administration",
+        sql: include_str!("../../migrations/sqlite/0002_administration.sql"),
+    },
+];
 
 const BOOKS: &str = "
     CREATE TABLE IF NOT EXISTS outbox_schema_migration (

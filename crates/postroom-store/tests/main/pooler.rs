@@ -2,9 +2,15 @@
 
 use postroom_core::{Fate, NewMessage, Quota, Settlement, Store, StoreErrorKind, Take, Verdict};
 use postroom_store::OpenOptions;
-use postroom_testkit::{PgBouncer, Postgres, TestDatabase, find_pgbouncer, skip};
+use postroom_testkit::{PgBouncer, Postgres, TestDatabase};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Everything that the contract asks of a store, by whichever session comes.
+mod contract {
+    use crate::postgres::start_behind_a_pooler as start;
+    postroom_testkit::contract_tests!(start);
+}
 
 struct Pooled {
     database: TestDatabase,
@@ -14,17 +20,13 @@ struct Pooled {
 
 /// A migrated database, and a pooler with so few sessions that statements change them all the
 /// time.
-async fn start(test: &str, sessions: u32) -> Option<Pooled> {
-    if let Err(error) = find_pgbouncer() {
-        skip(test, &error.to_string());
-        return None;
-    }
+async fn start(sessions: u32) -> Pooled {
     let server = Postgres::shared().await;
     let database = server.database().await;
     postroom_store::migrate(database.url()).await.expect("migrated");
     let pooler = PgBouncer::start(server.url(), sessions).await.expect("a pooler");
     let url = pooler.before(database.url());
-    Some(Pooled { database, _pooler: pooler, url })
+    Pooled { database, _pooler: pooler, url }
 }
 
 async fn open(url: &str, options: OpenOptions) -> Arc<dyn Store> {
@@ -38,7 +40,7 @@ fn said() -> OpenOptions {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fault_19_a_pooler_that_nobody_mentioned_is_refused_at_the_start() {
     for sessions in [1, 5] {
-        let Some(pooled) = start("fault_19_unmentioned", sessions).await else { return };
+        let pooled = start(sessions).await;
         let store = open(&pooled.url, OpenOptions::default()).await;
         let error = store.ready().await.expect_err("a pooler");
         assert_eq!(error.kind, StoreErrorKind::Refused);
@@ -53,7 +55,7 @@ async fn fault_19_a_pooler_that_nobody_mentioned_is_refused_at_the_start() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn fault_19_two_relays_and_a_producer_work_behind_it() {
     const MESSAGES: usize = 2_000;
-    let Some(pooled) = start("fault_19_two_relays", 3).await else { return };
+    let pooled = start(3).await;
     let stores = [open(&pooled.url, said()).await, open(&pooled.url, said()).await];
     stores[0].ready().await.expect("ready");
     let producer = Arc::clone(&stores[0]);
@@ -133,7 +135,7 @@ async fn drain(store: &dyn Store) -> usize {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fault_19_signals_come_over_a_direct_connection_or_not_at_all() {
-    let Some(pooled) = start("fault_19_signals", 2).await else { return };
+    let pooled = start(2).await;
     assert!(open(&pooled.url, said()).await.wake().await.is_none(), "polling is the floor");
     let direct_url = Some(pooled.database.url().to_owned());
     let store = open(&pooled.url, OpenOptions { direct_url, ..said() }).await;

@@ -95,7 +95,8 @@ impl Harness for Sqlite {
         let by = by.as_secs();
         self.execute(format!(
             "UPDATE integration_outbox SET created_at = datetime(created_at, '-{by} seconds'), \
-             sent_at = datetime(sent_at, '-{by} seconds') WHERE id = '{id}'"
+             sent_at = datetime(sent_at, '-{by} seconds'), \
+             updated_at = datetime(updated_at, '-{by} seconds') WHERE id = '{id}'"
         ))
         .await
         .expect("updated");
@@ -127,6 +128,10 @@ impl Harness for Sqlite {
 
     async fn claims(&self) -> u64 {
         self.count("outbox_claim").await
+    }
+
+    async fn attempts(&self) -> u64 {
+        self.count("outbox_attempt").await
     }
 
     async fn enqueue_uncommitted(&self, _: &NewMessage) -> Result<Commit, &'static str> {

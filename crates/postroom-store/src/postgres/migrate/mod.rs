@@ -27,9 +27,19 @@ pub const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../../migrations/postgres/0001_outbox.sql"),
     },
     Migration {
+        number: 2,
+        name: "administration",
+        sql: include_str!("../../../migrations/postgres/0002_administration.sql"),
+    },
+    Migration {
         number: 3,
         name: "enqueue_checks",
         sql: include_str!("../../../migrations/postgres/0003_enqueue_checks.sql"),
+    },
+    Migration {
+        number: 4,
+        name: "claims_in_place",
+        sql: include_str!("../../../migrations/postgres/0004_claims_in_place.sql"),
     },
 ];
 

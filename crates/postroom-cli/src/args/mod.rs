@@ -1,13 +1,17 @@
 //! The command line. Parsing has no side effects.
 
+mod messages;
+
+pub(crate) use messages::{
+    Actions, Actor, Change, List, Messages, Prune, ShowMessage, Watch, When, Which,
+};
+
 use crate::config::units;
 use chrono::{DateTime, Utc};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use postroom_core::Status;
 use std::path::PathBuf;
 use std::time::Duration;
-use uuid::Uuid;
 
 /// Postroom delivers what your application has committed.
 #[derive(Debug, Parser)]
@@ -55,7 +59,7 @@ pub(crate) enum Command {
     Migrate(Migrate),
     /// Enqueue one message by hand
     Enqueue(Box<Enqueue>),
-    /// Look at messages
+    /// Look at messages, and operate on them
     #[command(subcommand)]
     Messages(Messages),
     /// Count messages by status and integration
@@ -191,58 +195,12 @@ pub(crate) struct Enqueue {
     pub(crate) json: bool,
 }
 
-#[derive(Debug, Subcommand)]
-pub(crate) enum Messages {
-    /// List messages, newest first
-    List(List),
-    /// Show one message with its payload
-    Show {
-        /// The message's id
-        id: Uuid,
-
-        /// Print it as JSON
-        #[arg(long)]
-        json: bool,
-    },
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct List {
-    /// Only with this status: PENDING, CLAIMED, SENT, FAILED or DEAD
-    #[arg(long, value_parser = status)]
-    pub(crate) status: Option<Status>,
-
-    /// Only to this integration
-    #[arg(long, value_name = "INTEGRATION")]
-    pub(crate) integration: Option<String>,
-
-    /// The most messages
-    #[arg(long, value_name = "N", default_value_t = 20,
-        value_parser = clap::value_parser!(u64).range(1..=100_000))]
-    pub(crate) limit: u64,
-
-    /// Only older ones than this: the number under the list before
-    #[arg(long, value_name = "SEQ")]
-    pub(crate) before: Option<i64>,
-
-    /// Print them as a JSON array
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
 /// What commands that only show something take.
 #[derive(Args, Debug)]
 pub(crate) struct Show {
     /// Print it as JSON
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-fn status(name: &str) -> Result<Status, String> {
-    Status::parse(name).ok_or_else(|| {
-        let names: Vec<&str> = Status::ALL.iter().map(|status| status.as_str()).collect();
-        format!("expected one of {}", names.join(", "))
-    })
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
