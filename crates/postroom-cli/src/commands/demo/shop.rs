@@ -30,10 +30,7 @@ impl Shop {
     pub(super) async fn open(url: &str, lent: bool) -> Result<Self, Failure> {
         let table = if lent { TEMPORARY_ORDERS } else { ORDERS };
         let Some(path) = crate::commands::outbox::sqlite_path(url) else {
-            let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls)
-                .await
-                .context("the shop cannot connect to PostgreSQL")?;
-            tokio::spawn(connection);
+            let client = postroom_store::postgres::connect(url).await?;
             client.batch_execute(table).await.context("the shop cannot make its table")?;
             return Ok(Self::Postgres(client));
         };
