@@ -1,7 +1,7 @@
 //! Migrations by database, embedded in the program.
 
 use crate::open::{Location, locate};
-use crate::{postgres, sqlite};
+use crate::{mysql, postgres, sqlite};
 use postroom_core::{StoreError, StoreErrorKind, StoreResult};
 
 /// One numbered step of the schema.
@@ -22,6 +22,7 @@ pub struct Migration {
 pub fn migrations(url: &str) -> StoreResult<&'static [Migration]> {
     Ok(match locate(url)? {
         Location::Postgres => postgres::MIGRATIONS,
+        Location::MySql => mysql::MIGRATIONS,
         Location::Sqlite(_) => sqlite::MIGRATIONS,
         Location::Memory => &[],
     })
@@ -35,6 +36,7 @@ pub fn migrations(url: &str) -> StoreResult<&'static [Migration]> {
 pub async fn migrate(url: &str) -> StoreResult<Vec<u32>> {
     match locate(url)? {
         Location::Postgres => postgres::migrate(url).await,
+        Location::MySql => mysql::migrate(url).await,
         Location::Sqlite(path) => sqlite::migrate(&path).await,
         Location::Memory => Ok(Vec::new()),
     }
@@ -47,7 +49,7 @@ pub async fn migrate(url: &str) -> StoreResult<Vec<u32>> {
 pub async fn set_notify(url: &str, on: bool) -> StoreResult<()> {
     match locate(url)? {
         Location::Postgres => postgres::set_notify(url, on).await,
-        Location::Sqlite(_) | Location::Memory => Err(StoreError::plain(
+        Location::MySql | Location::Sqlite(_) | Location::Memory => Err(StoreError::plain(
             StoreErrorKind::Refused,
             "only PostgreSQL has a signal for new messages; here the relay polls",
         )),

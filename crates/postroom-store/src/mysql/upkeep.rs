@@ -1,0 +1,114 @@
+//! Rescuing, pruning, counting and mending.
+
+use super::connect::promptly;
+use super::error::store_error;
+use super::row::count;
+use super::{LIST, MySqlStore, attempts, execute, list, migrate, numbers, statements};
+use super::{reconcile, rescue};
+use async_trait::async_trait;
+use postroom_core::{Backlog, Finding, LaneBacklog, Reconciled, StoreResult, Upkeep};
+use sqlx::mysql::MySqlRow;
+use sqlx::{Error, MySqlConnection, Row as _};
+use std::time::Duration;
+
+#[async_trait]
+impl Upkeep for MySqlStore {
+    async fn rescue(&self, limit: usize) -> StoreResult<u64> {
+        let doing = "rescuing expired claims";
+        let work = async { rescue::rescue(self, limit).await.map_err(|e| store_error(doing, e)) };
+        promptly(doing, work).await
+    }
+
+    async fn prune(&self, older_than: Duration, limit: usize) -> StoreResult<u64> {
+        self.prune_sent(older_than, limit).await.map_err(|e| store_error("pruning", e))
+    }
+
+    async fn backlog(&self) -> StoreResult<Backlog> {
+        let doing = "counting the backlog";
+        let rows = sqlx::query(statements::BACKLOG).fetch_all(&self.pool).await;
+        let lanes = rows.and_then(|rows| rows.iter().map(lane).collect());
+        Ok(Backlog { lanes: lanes.map_err(|e| store_error(doing, e))? })
+    }
+
+    async fn ready(&self) -> StoreResult<()> {
+        migrate::check_version(&self.pool).await
+    }
+
+    async fn reconcile(&self) -> StoreResult<Reconciled> {
+        reconcile::reconcile(self).await.map_err(|e| store_error("reconciling", e))
+    }
+
+    async fn diagnose(&self) -> StoreResult<Vec<Finding>> {
+        let doing = "looking for what is wrong";
+        let found = reconcile::count(self).await.map_err(|e| store_error(doing, e))?;
+        let faults = [
+            (found.made, "open messages have no delivery: nobody delivers them"),
+            (found.removed, "deliveries have no open message"),
+            (found.freed, "deliveries are held under a claim that does not exist"),
+        ];
+        let findings = faults.into_iter().filter(|(count, _)| *count > 0);
+        Ok(findings
+            .map(|(count, problem)| Finding {
+                problem: format!("{count} {problem}"),
+                remedy: "run `postroom reconcile`".to_owned(),
+            })
+            .collect())
+    }
+}
+
+impl MySqlStore {
+    async fn prune_sent(&self, older_than: Duration, limit: usize) -> Result<u64, Error> {
+        let locking = self.locking().await?.clause();
+        let mut tx = self.begin().await?;
+        // Dead deliveries whose message was deleted by hand: no claim ever comes by to find them.
+        let sql = format!(
+            "SELECT d.seq FROM outbox_delivery AS d \
+             LEFT JOIN integration_outbox AS m ON m.seq = d.seq \
+             WHERE d.queue = 3 AND m.seq IS NULL LIMIT {limit}"
+        );
+        for part in numbers(&mut tx, sql).await?.chunks(LIST) {
+            let sql =
+                format!("DELETE FROM outbox_delivery WHERE seq IN ({}) AND queue = 3", list(part));
+            execute(&mut tx, sql).await?;
+            attempts::forget(&mut tx, part).await?;
+        }
+        // The index on the time of creation bounds what is read. A message that was set to SENT
+        // by hand may say no time.
+        let before = before(older_than);
+        let sql = format!(
+            "SELECT seq FROM integration_outbox \
+             WHERE created_at < {before} AND status = 'SENT' \
+               AND COALESCE(sent_at, created_at) < {before} \
+             LIMIT {limit} {locking}"
+        );
+        let seqs = numbers(&mut tx, sql).await?;
+        delete(&mut tx, &seqs).await?;
+        tx.commit().await?;
+        Ok(seqs.len() as u64)
+    }
+}
+
+/// The moment so long ago, by the database's clock.
+pub(super) fn before(older_than: Duration) -> String {
+    format!("UTC_TIMESTAMP(6) - INTERVAL {} MICROSECOND", super::claims::micros(older_than))
+}
+
+/// Deletes messages that have no delivery any more, with their attempts.
+pub(super) async fn delete(tx: &mut MySqlConnection, seqs: &[i64]) -> Result<(), Error> {
+    for part in seqs.chunks(LIST) {
+        execute(tx, format!("DELETE FROM integration_outbox WHERE seq IN ({})", list(part)))
+            .await?;
+    }
+    attempts::forget(tx, seqs).await
+}
+
+fn lane(row: &MySqlRow) -> Result<LaneBacklog, Error> {
+    Ok(LaneBacklog {
+        integration: row.try_get(0)?,
+        pending: count(row, 1)?,
+        claimed: count(row, 2)?,
+        failed: count(row, 3)?,
+        dead: count(row, 4)?,
+        lag_ms: count(row, 5)?,
+    })
+}
