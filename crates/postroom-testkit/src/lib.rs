@@ -1,18 +1,22 @@
 //! Real services started privately, contract suites and faults for Postroom's own tests.
 //!
-//! * [`Postgres`] gives each test a database on a real server.
+//! * [`Postgres`] and [`MariaDb`] give each test a database on a real server.
 //! * [`Receiver`] is an HTTP endpoint that records what arrives and misbehaves on demand.
 //! * [`Process`] runs a program that can be signalled and killed.
 //! * [`eventually`] waits for a condition; [`skip`] records a test that cannot run here.
 
 pub mod contract;
 mod eventually;
+mod guarded;
+mod mariadb;
 mod postgres;
 mod process;
 mod receiver;
 mod skip;
+mod url;
 
 pub use eventually::eventually;
+pub use mariadb::{MariaDatabase, MariaDb, MariaDbPrograms, find_mariadb};
 pub use postgres::{Postgres, TestDatabase, find_postgres};
 pub use process::{Process, Signal};
 pub use receiver::{Behaviour, Receiver, Request};
