@@ -11,7 +11,7 @@ use postroom_core::{
 };
 use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, Error, MySqlConnection, Row as _};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -74,23 +74,19 @@ impl MySqlStore {
         let locking = self.locking().await?;
         let mut tx = self.begin().await?;
         loop {
-            let token = Token::random();
             let mut due = Vec::new();
             for quota in &lanes {
                 let rows = quota.rows.min(take.rows);
-                due.extend(pick(&mut tx, locking, token, quota, Queue::Ready, rows).await?);
+                due.extend(pick(&mut tx, locking, quota, Queue::Ready, rows).await?);
             }
             due.sort_unstable_by_key(|candidate| (candidate.due_at, candidate.seq));
             due.dedup_by_key(|candidate| candidate.seq);
-            let kept = within_limits(&due, take);
-            claim(&mut tx, locking, token, &due, kept).await?;
-            due.truncate(kept);
-            if due.is_empty() {
-                return Ok(None);
-            }
-            if let Some(batch) = hold(&mut tx, take, token, &due, false).await? {
+            due.truncate(within_limits(&due, take));
+            let batch = hold(&mut tx, take, &due, Queue::Ready).await?;
+            // None of them may be left, and others due all the same.
+            if batch.is_some() || due.is_empty() {
                 tx.commit().await?;
-                return Ok(Some(batch));
+                return Ok(batch);
             }
         }
     }
@@ -104,10 +100,8 @@ impl MySqlStore {
         let locking = self.locking().await?;
         let mut tx = self.begin().await?;
         for quota in lanes.iter().take(take.rows) {
-            let token = Token::random();
-            let first = pick(&mut tx, locking, token, quota, Queue::Rescued, 1).await?;
-            claim(&mut tx, locking, token, &first, first.len()).await?;
-            batches.extend(hold(&mut tx, take, token, &first, true).await?);
+            let first = pick(&mut tx, locking, quota, Queue::Rescued, 1).await?;
+            batches.extend(hold(&mut tx, take, &first, Queue::Rescued).await?);
         }
         tx.commit().await?;
         Ok(batches)
@@ -159,42 +153,26 @@ impl MySqlStore {
     }
 }
 
-/// What is due in one lane, locked. On servers that cannot pass over locked rows it is claimed
-/// at once instead, by a statement that waits for its turn and stops at its limit.
+/// What is due in one lane, locked where the server can pass over what others have locked. Where
+/// it cannot, nothing is locked yet: a scan that locks would wait for every producer whose
+/// transaction is still open.
 async fn pick(
     tx: &mut MySqlConnection,
     locking: Locking,
-    token: Token,
     quota: &Quota,
     queue: Queue,
     rows: usize,
 ) -> Result<Vec<Candidate>, Error> {
-    let rows = i64::try_from(rows).unwrap_or(i64::MAX);
-    let found = match locking {
-        Locking::SkipLocked => {
-            let sql = format!("{}{}", statements::DUE, locking.clause());
-            sqlx::query(AssertSqlSafe(sql))
-                .bind(queue as i8)
-                .bind(&quota.integration)
-                .bind(rows)
-                .fetch_all(&mut *tx)
-                .await?
-        }
-        Locking::Wait => {
-            let claimed = sqlx::query(statements::CLAIM_DUE)
-                .bind(token.0)
-                .bind(queue as i8)
-                .bind(&quota.integration)
-                .bind(rows)
-                .execute(&mut *tx)
-                .await?;
-            if claimed.rows_affected() == 0 {
-                return Ok(Vec::new());
-            }
-            // With what earlier lanes gave; what is there twice is dropped later.
-            sqlx::query(statements::CLAIMED).bind(token.0).fetch_all(&mut *tx).await?
-        }
+    let clause = match locking {
+        Locking::SkipLocked => locking.clause(),
+        Locking::Wait => "",
     };
+    let found = sqlx::query(AssertSqlSafe(format!("{}{clause}", statements::DUE)))
+        .bind(queue as i8)
+        .bind(&quota.integration)
+        .bind(i64::try_from(rows).unwrap_or(i64::MAX))
+        .fetch_all(&mut *tx)
+        .await?;
     found.iter().map(candidate).collect()
 }
 
@@ -218,40 +196,53 @@ fn within_limits(due: &[Candidate], take: &Take<'_>) -> usize {
     within.count().max(1).min(due.len())
 }
 
-/// Makes the first `kept` candidates carry the token, and no others.
+/// Makes candidates carry the token, as far as they are still in their queue; which ones do.
+/// Where they were locked those are all of them.
 async fn claim(
     tx: &mut MySqlConnection,
-    locking: Locking,
     token: Token,
     due: &[Candidate],
-    kept: usize,
-) -> Result<(), Error> {
-    let (kept, rest) = due.split_at(kept);
-    let (changed, claim) = match locking {
-        Locking::SkipLocked => (kept, literal(token)),
-        Locking::Wait => (rest, "NULL".to_owned()),
-    };
-    for part in seqs(changed).chunks(LIST) {
-        let sql =
-            format!("UPDATE outbox_delivery SET claim = {claim} WHERE seq IN ({})", list(part));
-        execute(tx, sql).await?;
+    queue: Queue,
+) -> Result<HashSet<i64>, Error> {
+    let mut seqs: Vec<i64> = due.iter().map(|candidate| candidate.seq).collect();
+    seqs.sort_unstable();
+    let mut claimed = HashSet::with_capacity(seqs.len());
+    for part in seqs.chunks(LIST) {
+        let (token, part_list) = (literal(token), list(part));
+        let sql = format!(
+            "UPDATE outbox_delivery FORCE INDEX (PRIMARY) SET claim = {token} \
+             WHERE seq IN ({part_list}) AND queue = {}",
+            queue as i8
+        );
+        if execute(tx, sql).await? == part.len() as u64 {
+            claimed.extend(part);
+            continue;
+        }
+        let sql = format!(
+            "SELECT seq FROM outbox_delivery WHERE seq IN ({part_list}) AND claim = {token}"
+        );
+        claimed.extend(numbers(tx, sql).await?);
     }
-    Ok(())
+    Ok(claimed)
 }
 
-/// Reads the messages of what carries the token, and puts the claim on record. Deliveries whose
-/// message was deleted, or closed by hand while it was claimed, are put right and do not count;
-/// `None` when no others are left.
+/// Claims candidates under one fresh token, and reads their messages. Deliveries whose message
+/// was deleted, or closed by hand while it was claimed, are put right and do not count; `None`
+/// when no others are left.
 async fn hold(
     tx: &mut MySqlConnection,
     take: &Take<'_>,
-    token: Token,
     due: &[Candidate],
-    alone: bool,
+    queue: Queue,
 ) -> Result<Option<Batch>, Error> {
+    let token = Token::random();
+    let claimed = claim(tx, token, due, queue).await?;
+    let due: Vec<&Candidate> =
+        due.iter().filter(|candidate| claimed.contains(&candidate.seq)).collect();
+    let seqs: Vec<i64> = due.iter().map(|candidate| candidate.seq).collect();
     let columns = statements::TAKEN.replace("{limit}", &take.payload_limit.to_string());
     let mut rows = HashMap::with_capacity(due.len());
-    for part in seqs(due).chunks(LIST) {
+    for part in seqs.chunks(LIST) {
         let sql = format!(
             "SELECT {columns} FROM integration_outbox AS m \
              WHERE m.seq IN ({}) AND m.status IN ('PENDING', 'FAILED')",
@@ -277,7 +268,7 @@ async fn hold(
         .bind(token.0)
         .bind(take.worker)
         .bind(micros(take.claim_time))
-        .bind(alone)
+        .bind(matches!(queue, Queue::Rescued))
         .execute(&mut *tx)
         .await?;
     Ok(Some(Batch { token, messages }))
@@ -308,10 +299,6 @@ async fn put_right(tx: &mut MySqlConnection, closed: &[i64]) -> Result<(), Error
         );
     }
     Ok(())
-}
-
-fn seqs(due: &[Candidate]) -> Vec<i64> {
-    due.iter().map(|candidate| candidate.seq).collect()
 }
 
 /// A token as SQL writes it.

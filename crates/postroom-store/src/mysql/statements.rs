@@ -31,23 +31,12 @@ pub(super) const IS_DUE: &str = "
         WHERE queue = ? AND integration = ? AND due_at <= UTC_TIMESTAMP(6)
     )";
 
-/// What is due in one lane; a clause that locks follows. Queue, lane, rows.
+/// What is due in one lane; a clause that locks may follow. Queue, lane, rows.
 pub(super) const DUE: &str = "
     SELECT seq, due_at, rescues, CAST(bytes AS SIGNED)
     FROM outbox_delivery
     WHERE queue = ? AND integration = ? AND due_at <= UTC_TIMESTAMP(6)
     ORDER BY due_at, seq LIMIT ? ";
-
-/// For servers that cannot pass over locked rows: whoever comes second waits here, and goes on
-/// with what the first one left. Token, queue, lane, rows.
-pub(super) const CLAIM_DUE: &str = "
-    UPDATE outbox_delivery SET claim = ?
-    WHERE queue = ? AND integration = ? AND due_at <= UTC_TIMESTAMP(6)
-    ORDER BY due_at, seq LIMIT ?";
-
-/// What [`CLAIM_DUE`] took. Token.
-pub(super) const CLAIMED: &str = "
-    SELECT seq, due_at, rescues, CAST(bytes AS SIGNED) FROM outbox_delivery WHERE claim = ?";
 
 /// Token, worker, claim time in microseconds, alone.
 pub(super) const INSERT_CLAIM: &str = "

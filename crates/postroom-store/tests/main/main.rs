@@ -1,5 +1,6 @@
 //! The stores against the contract that they share, and what each has of its own.
 
+mod mariadb;
 mod memory;
 mod postgres;
 mod repository;
