@@ -1,6 +1,9 @@
 //! The stores against the contract that they share, and what each has of its own.
 
 mod mariadb;
+mod mariadb_conflicts;
+mod mariadb_migrations;
+mod mariadb_rows;
 mod memory;
 mod postgres;
 mod repository;
