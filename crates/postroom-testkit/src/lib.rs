@@ -1,10 +1,12 @@
 //! Real services started privately, contract suites and faults for Postroom's own tests.
 //!
-//! * [`Postgres`] and [`MariaDb`] give each test a database on a real server.
+//! * [`Postgres`] and [`MariaDb`] give each test a database on a real server;
+//!   [`Authority`] makes certificates for servers.
 //! * [`Receiver`] is an HTTP endpoint that records what arrives and misbehaves on demand.
 //! * [`Process`] runs a program that can be signalled and killed.
 //! * [`eventually`] waits for a condition; [`skip`] records a test that cannot run here.
 
+mod authority;
 pub mod contract;
 mod eventually;
 mod guarded;
@@ -15,6 +17,7 @@ mod receiver;
 mod skip;
 mod url;
 
+pub use authority::{Authority, CertificateFiles};
 pub use eventually::eventually;
 pub use mariadb::{MariaDatabase, MariaDb, MariaDbPrograms, find_mariadb};
 pub use postgres::{Postgres, TestDatabase, find_postgres};

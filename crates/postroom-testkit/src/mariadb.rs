@@ -42,33 +42,27 @@ impl MariaDb {
         let start = || {
             SHARED.get_or_init(|| match std::env::var("MARIADB_URL") {
                 Ok(url) => Self { url, server: None },
-                Err(_) => Self::start_private(&[], &[]).unwrap_or_else(|error| panic!("{error:#}")),
+                Err(_) => Self::start_private(&[]).unwrap_or_else(|error| panic!("{error:#}")),
             })
         };
         tokio::task::spawn_blocking(start).await.expect("the shared MariaDB cannot be started")
     }
 
     /// A server of its own, to stop and start at will; it ends when the value is dropped.
-    /// `settings` are added to those that every private server gets, and win over them;
-    /// `{folder}` in them stands for the server's folder, into which `files` are written.
+    /// `settings` are added to those that every private server gets, and win over them.
     ///
     /// # Errors
     /// When MariaDB is not installed, or does not start.
-    pub async fn private(
-        settings: &[(&str, &str)],
-        files: &[(&str, &str)],
-    ) -> anyhow::Result<Self> {
-        let (settings, files) = (owned(settings), owned(files));
-        tokio::task::spawn_blocking(move || Self::start_private(&settings, &files))
+    pub async fn private(settings: &[(&str, &str)]) -> anyhow::Result<Self> {
+        let settings: Vec<_> =
+            settings.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+        tokio::task::spawn_blocking(move || Self::start_private(&settings))
             .await
             .context("starting a private MariaDB panicked")?
     }
 
-    fn start_private(
-        settings: &[(String, String)],
-        files: &[(String, String)],
-    ) -> anyhow::Result<Self> {
-        let server = Server::create(settings, files, START_LIMIT)?;
+    fn start_private(settings: &[(String, String)]) -> anyhow::Result<Self> {
+        let server = Server::create(settings, START_LIMIT)?;
         Ok(Self { url: server.url(), server: Some(Arc::new(server)) })
     }
 
@@ -121,8 +115,4 @@ impl MariaDb {
             .clone()
             .context("MARIADB_URL names this server: use MariaDb::private to stop and start one")
     }
-}
-
-fn owned(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
-    pairs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
 }

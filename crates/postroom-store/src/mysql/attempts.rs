@@ -1,6 +1,6 @@
 //! The history of failed attempts.
 
-use super::{LIST, execute, fetch, list};
+use super::{LIST, delete, execute, fetch, list};
 use chrono::NaiveDateTime;
 use postroom_core::{ATTEMPTS_KEPT, Attempt, AttemptOutcome, clip_error};
 use sqlx::mysql::MySqlRow;
@@ -56,7 +56,7 @@ async fn last_numbers(
 ) -> Result<HashMap<i64, i32>, Error> {
     let seqs: Vec<i64> = failures.iter().map(|failure| failure.seq).collect();
     let sql = format!(
-        "SELECT seq, MAX(number) FROM outbox_attempt WHERE seq IN ({}) GROUP BY seq",
+        "SELECT seq, MAX(number) FROM outbox_attempt FORCE INDEX (PRIMARY) WHERE seq IN ({}) GROUP BY seq",
         list(&seqs)
     );
     fetch(tx, sql).await?.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
@@ -64,10 +64,7 @@ async fn last_numbers(
 
 /// Forgets the attempts of messages that leave.
 pub(super) async fn forget(tx: &mut MySqlConnection, seqs: &[i64]) -> Result<(), Error> {
-    for part in seqs.chunks(LIST) {
-        execute(tx, format!("DELETE FROM outbox_attempt WHERE seq IN ({})", list(part))).await?;
-    }
-    Ok(())
+    delete(tx, "outbox_attempt", seqs).await
 }
 
 /// Reads one attempt.

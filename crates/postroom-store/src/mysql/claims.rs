@@ -3,7 +3,7 @@
 use super::connect::promptly;
 use super::error::store_error;
 use super::version::Locking;
-use super::{LIST, MySqlStore, execute, fetch, list, numbers, row, settle, statements};
+use super::{LIST, MySqlStore, delete, execute, fetch, list, numbers, row, settle, statements};
 use async_trait::async_trait;
 use chrono::NaiveDateTime;
 use postroom_core::{
@@ -219,7 +219,8 @@ async fn claim(
             continue;
         }
         let sql = format!(
-            "SELECT seq FROM outbox_delivery WHERE seq IN ({part_list}) AND claim = {token}"
+            "SELECT seq FROM outbox_delivery FORCE INDEX (PRIMARY) \
+             WHERE seq IN ({part_list}) AND claim = {token}"
         );
         claimed.extend(numbers(tx, sql).await?);
     }
@@ -244,7 +245,7 @@ async fn hold(
     let mut rows = HashMap::with_capacity(due.len());
     for part in seqs.chunks(LIST) {
         let sql = format!(
-            "SELECT {columns} FROM integration_outbox AS m \
+            "SELECT {columns} FROM integration_outbox AS m FORCE INDEX (PRIMARY) \
              WHERE m.seq IN ({}) AND m.status IN ('PENDING', 'FAILED')",
             list(part)
         );
@@ -279,14 +280,15 @@ async fn hold(
 async fn put_right(tx: &mut MySqlConnection, closed: &[i64]) -> Result<(), Error> {
     for part in closed.chunks(LIST) {
         let sql = format!(
-            "SELECT seq FROM integration_outbox WHERE seq IN ({}) AND status = 'DEAD'",
+            "SELECT seq FROM integration_outbox FORCE INDEX (PRIMARY) \
+             WHERE seq IN ({}) AND status = 'DEAD'",
             list(part)
         );
         let dead = numbers(tx, sql).await?;
         let gone: Vec<i64> = part.iter().filter(|seq| !dead.contains(seq)).copied().collect();
-        execute(tx, format!("DELETE FROM outbox_delivery WHERE seq IN ({})", list(&gone))).await?;
+        delete(tx, "outbox_delivery", &gone).await?;
         let sql = format!(
-            "UPDATE outbox_delivery SET claim = NULL, dead = TRUE, failed = FALSE \
+            "UPDATE outbox_delivery FORCE INDEX (PRIMARY) SET claim = NULL, dead = TRUE, failed = FALSE \
              WHERE seq IN ({})",
             list(&dead)
         );

@@ -7,36 +7,46 @@ use sqlx::mysql::MySqlDatabaseError;
 
 /// Wraps a driver's error with what was being done.
 pub(super) fn store_error(doing: &str, error: Error) -> StoreError {
-    let certificate = certificate_fault(&error);
-    let kind = if certificate.is_some() { StoreErrorKind::Refused } else { kind(&error) };
-    let hint = match kind {
-        StoreErrorKind::Schema => {
-            ": the outbox is missing or older than this program; run `postroom migrate`"
-        }
-        StoreErrorKind::Unavailable => ": the database cannot be reached or went away",
-        StoreErrorKind::Conflict => ": lost to a concurrent transaction",
-        StoreErrorKind::Refused if certificate.is_some() => {
-            ": the server's certificate is not accepted; correct ssl-ca or the host in the \
-             database URL, or the server's certificate"
-        }
-        StoreErrorKind::Refused => match number(&error) {
-            Some(1419) => {
-                ": the server writes a binary log and lets only administrators make triggers; \
-                 migrate as one, or set log_bin_trust_function_creators = 1 meanwhile"
-            }
-            Some(1665) => {
-                ": binlog_format = STATEMENT cannot log READ COMMITTED transactions; use ROW or \
-                 MIXED"
-            }
-            _ => ": the database refused it",
-        },
-    };
+    let kind = kind(&error);
     // The server's own words are in the driver error's source; bring them to the top.
-    let detail = certificate
+    let detail = certificate_fault(&error)
         .map(ToString::to_string)
         .or_else(|| error.as_database_error().map(|database| database.message().to_owned()))
         .map_or_else(String::new, |words| format!(" ({words})"));
-    StoreError::new(kind, format!("{doing}{hint}{detail}"), error)
+    StoreError::new(kind, format!("{doing}: {}{detail}", hint(kind, &error)), error)
+}
+
+/// What happened, and what the operator can do.
+fn hint(kind: StoreErrorKind, error: &Error) -> &'static str {
+    match kind {
+        StoreErrorKind::Schema => {
+            "the outbox is missing or older than this program; run `postroom migrate`"
+        }
+        StoreErrorKind::Unavailable if is_missing_file(error) => {
+            "a file that the database URL names is not there: ssl-ca, ssl-cert, ssl-key or socket"
+        }
+        StoreErrorKind::Unavailable => "the database cannot be reached or went away",
+        StoreErrorKind::Conflict => "lost to a concurrent transaction",
+        StoreErrorKind::Refused if certificate_fault(error).is_some() => {
+            "the server's certificate is not accepted; correct ssl-ca or the host in the \
+             database URL, or the server's certificate"
+        }
+        StoreErrorKind::Refused if matches!(error, Error::Tls(_)) => {
+            "TLS cannot be used as the database URL asks; correct ssl-mode or the certificates \
+             it names, or the server's settings"
+        }
+        StoreErrorKind::Refused => match number(error) {
+            Some(1419) => {
+                "the server writes a binary log and lets only administrators make triggers; \
+                 migrate as one, or set log_bin_trust_function_creators = 1 meanwhile"
+            }
+            Some(1665) => {
+                "binlog_format = STATEMENT cannot log READ COMMITTED transactions; use ROW or \
+                 MIXED"
+            }
+            _ => "the database refused it",
+        },
+    }
 }
 
 /// Wraps what enqueueing in the store's own transaction answers.
@@ -64,6 +74,10 @@ fn certificate_fault(error: &Error) -> Option<&rustls::Error> {
     fault.filter(|fault| matches!(fault, rustls::Error::InvalidCertificate(_)))
 }
 
+fn is_missing_file(error: &Error) -> bool {
+    matches!(error, Error::Io(io) if io.kind() == std::io::ErrorKind::NotFound)
+}
+
 fn number(error: &Error) -> Option<u16> {
     error.as_database_error()?.try_downcast_ref::<MySqlDatabaseError>().map(|error| error.number())
 }
@@ -71,11 +85,10 @@ fn number(error: &Error) -> Option<u16> {
 fn kind(error: &Error) -> StoreErrorKind {
     match error {
         Error::Database(_) => number(error).map_or(StoreErrorKind::Refused, kind_of_number),
-        Error::Io(_)
-        | Error::Tls(_)
-        | Error::PoolTimedOut
-        | Error::PoolClosed
-        | Error::WorkerCrashed => StoreErrorKind::Unavailable,
+        Error::Io(_) if certificate_fault(error).is_some() => StoreErrorKind::Refused,
+        Error::Io(_) | Error::PoolTimedOut | Error::PoolClosed | Error::WorkerCrashed => {
+            StoreErrorKind::Unavailable
+        }
         _ => StoreErrorKind::Refused,
     }
 }

@@ -4,8 +4,8 @@ use super::claims::literal;
 use super::error::store_error;
 use super::reconcile::FEED;
 use super::replay::replay;
-use super::upkeep::{before, delete};
-use super::{LIST, MySqlStore, execute, fetch, list, now, numbers, row};
+use super::upkeep::{before, delete_messages};
+use super::{LIST, MySqlStore, delete, execute, fetch, list, now, numbers, row};
 use async_trait::async_trait;
 use postroom_core::{
     Action, ActionId, Key, NewAction, Operate, Status, StoreError, StoreErrorKind, StoreResult,
@@ -123,13 +123,12 @@ impl MySqlStore {
             let seqs = lock(&mut tx, part, "claim IS NULL", statuses).await?;
             let chosen = list(&seqs);
             let sql = format!(
-                "UPDATE integration_outbox SET {set}, updated_at = '{at}', settled = {} \
+                "UPDATE integration_outbox FORCE INDEX (PRIMARY) SET {set}, updated_at = '{at}', settled = {} \
                  WHERE seq IN ({chosen})",
                 literal(Token::random())
             );
             execute(&mut tx, sql).await?;
-            execute(&mut tx, format!("DELETE FROM outbox_delivery WHERE seq IN ({chosen})"))
-                .await?;
+            delete(&mut tx, "outbox_delivery", &seqs).await?;
             execute(&mut tx, format!("{FEED} IN ({chosen})")).await?;
             count += seqs.len();
         }
@@ -148,12 +147,12 @@ impl MySqlStore {
             let seqs = lock(&mut tx, part, "claim IS NOT NULL", open).await?;
             let chosen = list(&seqs);
             let sql = format!(
-                "UPDATE outbox_delivery SET claim = NULL, due_at = LEAST(due_at, '{at}') \
+                "UPDATE outbox_delivery FORCE INDEX (PRIMARY) SET claim = NULL, due_at = LEAST(due_at, '{at}') \
                  WHERE seq IN ({chosen})"
             );
             execute(&mut tx, sql).await?;
             let sql = format!(
-                "UPDATE integration_outbox \
+                "UPDATE integration_outbox FORCE INDEX (PRIMARY) \
                  SET due_at = LEAST(due_at, '{at}'), updated_at = '{at}', settled = {} \
                  WHERE seq IN ({chosen})",
                 literal(Token::random())
@@ -175,7 +174,10 @@ impl MySqlStore {
         limit: usize,
     ) -> Result<u64, Error> {
         let mut tx = self.begin().await?;
-        let sql = format!("SELECT seq, id FROM integration_outbox WHERE {old} LIMIT {limit}");
+        let sql = format!(
+            "SELECT seq, id FROM integration_outbox FORCE INDEX (outbox_created) \
+             WHERE {old} LIMIT {limit}"
+        );
         let mut found = Vec::new();
         for row in fetch(&mut tx, sql).await? {
             found.push(Key { seq: row.try_get(0)?, id: row.try_get::<Hyphenated, _>(1)?.into() });
@@ -183,9 +185,8 @@ impl MySqlStore {
         let mut count = 0;
         for part in found.chunks(LIST) {
             let seqs = lock(&mut tx, part, "claim IS NULL", status).await?;
-            let sql = format!("DELETE FROM outbox_delivery WHERE seq IN ({})", list(&seqs));
-            execute(&mut tx, sql).await?;
-            delete(&mut tx, &seqs).await?;
+            delete(&mut tx, "outbox_delivery", &seqs).await?;
+            delete_messages(&mut tx, &seqs).await?;
             count += seqs.len();
         }
         note(&mut tx, action, count).await?;
@@ -210,13 +211,14 @@ async fn lock(
     );
     let delivered = numbers(tx, sql).await?;
     let sql = format!(
-        "SELECT seq FROM outbox_delivery WHERE seq IN ({}) AND {delivery}",
+        "SELECT seq FROM outbox_delivery FORCE INDEX (PRIMARY) \
+         WHERE seq IN ({}) AND {delivery}",
         list(&delivered)
     );
     let fitting: HashSet<i64> = numbers(tx, sql).await?.into_iter().collect();
     let wanted: HashSet<Key> = keys.iter().copied().collect();
     let sql = format!(
-        "SELECT seq, id FROM integration_outbox \
+        "SELECT seq, id FROM integration_outbox FORCE INDEX (PRIMARY) \
          WHERE seq IN ({}) AND status IN ({statuses}) FOR UPDATE",
         list(&seqs)
     );

@@ -23,7 +23,7 @@ pub(super) const FEED: &str = "INSERT IGNORE INTO outbox_delivery (seq, integrat
      SELECT m.seq, m.integration_type, m.due_at, \
             OCTET_LENGTH(m.payload) + COALESCE(OCTET_LENGTH(m.headers), 0), \
             m.status = 'FAILED', m.status = 'DEAD' \
-     FROM integration_outbox AS m \
+     FROM integration_outbox AS m FORCE INDEX (PRIMARY) \
      WHERE m.status IN ('PENDING', 'FAILED', 'DEAD') AND m.seq";
 
 /// Open messages without a delivery.
@@ -42,12 +42,12 @@ const CLOSED: Fault = Fault {
                   ON m.seq = d.seq AND m.status IN ('PENDING', 'FAILED', 'DEAD') \
            WHERE d.claim IS NULL AND m.seq IS NULL",
     number: "d.seq",
-    mend: "DELETE FROM outbox_delivery \
-           WHERE claim IS NULL \
+    mend: "DELETE d FROM outbox_delivery AS d FORCE INDEX (PRIMARY) \
+           WHERE d.claim IS NULL \
              AND NOT EXISTS (SELECT 1 FROM integration_outbox AS m \
-                             WHERE m.seq = outbox_delivery.seq \
+                             WHERE m.seq = d.seq \
                                AND m.status IN ('PENDING', 'FAILED', 'DEAD')) \
-             AND seq",
+             AND d.seq",
 };
 
 /// Deliveries under a claim that does not exist.
@@ -56,7 +56,7 @@ const UNCLAIMED: Fault = Fault {
            LEFT JOIN outbox_claim AS c ON c.token = d.claim \
            WHERE d.claim IS NOT NULL AND c.token IS NULL",
     number: "d.seq",
-    mend: "UPDATE outbox_delivery SET claim = NULL \
+    mend: "UPDATE outbox_delivery FORCE INDEX (PRIMARY) SET claim = NULL \
            WHERE claim IS NOT NULL \
              AND NOT EXISTS (SELECT 1 FROM outbox_claim AS c \
                              WHERE c.token = outbox_delivery.claim) \

@@ -27,7 +27,8 @@ pub(super) async fn rescue(store: &MySqlStore, limit: usize) -> Result<u64, Erro
     }
     let locking = store.locking().await?;
     let mut tx = store.begin().await?;
-    let sql = format!("{} ORDER BY token LIMIT {limit} {}", statements::EXPIRED, locking.clause());
+    let sql =
+        format!("{} ORDER BY until, token LIMIT {limit} {}", statements::EXPIRED, locking.clause());
     let mut freed = 0;
     for row in fetch(&mut tx, sql).await? {
         let token = Token(row.try_get::<Uuid, _>(0)?);
@@ -53,7 +54,7 @@ async fn free(tx: &mut MySqlConnection, claim: &Expired, locking: Locking) -> Re
     for part in seqs.chunks(LIST) {
         follow_elsewhere(tx, part).await?;
         let sql = format!(
-            "UPDATE outbox_delivery \
+            "UPDATE outbox_delivery FORCE INDEX (PRIMARY) \
              SET claim = NULL, rescues = rescues + 1, failed = failed OR {} WHERE seq IN ({})",
             claim.alone,
             list(part)
@@ -77,11 +78,13 @@ async fn follow_elsewhere(tx: &mut MySqlConnection, seqs: &[i64]) -> Result<(), 
         list(seqs)
     );
     for row in fetch(tx, sql).await? {
-        sqlx::query("UPDATE outbox_delivery SET integration = ? WHERE seq = ?")
-            .bind(row.try_get::<String, _>(1)?)
-            .bind(row.try_get::<i64, _>(0)?)
-            .execute(&mut *tx)
-            .await?;
+        sqlx::query(
+            "UPDATE outbox_delivery FORCE INDEX (PRIMARY) SET integration = ? WHERE seq = ?",
+        )
+        .bind(row.try_get::<String, _>(1)?)
+        .bind(row.try_get::<i64, _>(0)?)
+        .execute(&mut *tx)
+        .await?;
     }
     Ok(())
 }
@@ -99,7 +102,7 @@ async fn count_lost(
     );
     for seq in seqs {
         sqlx::query(
-            "UPDATE integration_outbox \
+            "UPDATE integration_outbox FORCE INDEX (PRIMARY) \
              SET status = 'FAILED', attempts = LEAST(CAST(attempts AS SIGNED) + 1, 2147483647), \
                  last_error = ?, updated_at = ?, settled = ? \
              WHERE seq = ?",

@@ -3,7 +3,7 @@
 use super::attempts::{self, Failure};
 use super::claims::{literal, literals, micros};
 use super::error::{enqueue_error, store_error};
-use super::{LIST, MySqlStore, execute, fetch, list, now, numbers, statements};
+use super::{LIST, MySqlStore, delete, execute, fetch, list, now, numbers, statements};
 use chrono::{NaiveDateTime, TimeDelta};
 use postroom_core::{
     AttemptOutcome, Fate, Settled, Settlement, StoreResult, Token, Verdict, clip_error,
@@ -76,7 +76,10 @@ async fn apply(
         mark_sent(tx, token, part, at, keep_sent).await?;
     }
     for part in chosen(|fate| matches!(fate, Fate::Released)).chunks(LIST) {
-        let sql = format!("UPDATE outbox_delivery SET claim = NULL WHERE seq IN ({})", list(part));
+        let sql = format!(
+            "UPDATE outbox_delivery FORCE INDEX (PRIMARY) SET claim = NULL WHERE seq IN ({})",
+            list(part)
+        );
         execute(tx, sql).await?;
     }
     let failed: Vec<Failed<'_>> = settlement
@@ -119,17 +122,17 @@ async fn mark_sent(
     at: NaiveDateTime,
     keep_sent: bool,
 ) -> Result<(), Error> {
-    let seqs_list = list(seqs);
-    execute(tx, format!("DELETE FROM outbox_delivery WHERE seq IN ({seqs_list})")).await?;
+    delete(tx, "outbox_delivery", seqs).await?;
     if !keep_sent {
-        execute(tx, format!("DELETE FROM integration_outbox WHERE seq IN ({seqs_list})")).await?;
+        delete(tx, "integration_outbox", seqs).await?;
         return attempts::forget(tx, seqs).await;
     }
     let sql = format!(
-        "UPDATE integration_outbox \
+        "UPDATE integration_outbox FORCE INDEX (PRIMARY) \
          SET status = 'SENT', sent_at = '{at}', updated_at = '{at}', settled = {} \
-         WHERE seq IN ({seqs_list})",
-        literal(token)
+         WHERE seq IN ({})",
+        literal(token),
+        list(seqs)
     );
     execute(tx, sql).await.map(|_| ())
 }
@@ -175,7 +178,7 @@ async fn mark_failed(
     let dead = by_seq(failed, "TRUE", |one| one.due_at.map(|_| "FALSE".to_owned()));
     let again = by_seq(failed, "FALSE", |one| one.due_at.map(|_| "TRUE".to_owned()));
     let sql = format!(
-        "UPDATE outbox_delivery \
+        "UPDATE outbox_delivery FORCE INDEX (PRIMARY) \
          SET claim = NULL, rescues = 0, due_at = {due_at}, dead = {dead}, failed = {again} \
          WHERE seq IN ({seqs})"
     );
@@ -185,7 +188,7 @@ async fn mark_failed(
     let attempts = by_seq(failed, "0", |one| one.tried.map(|_| "1".to_owned()));
     // A count set by hand to the end of its type must not stop everyone else's outcome.
     let mut update: QueryBuilder<MySql> = QueryBuilder::new(format!(
-        "UPDATE integration_outbox \
+        "UPDATE integration_outbox FORCE INDEX (PRIMARY) \
          SET status = {status}, due_at = {due_at}, updated_at = '{at}', settled = {}, \
              attempts = LEAST(CAST(attempts AS SIGNED) + {attempts}, 2147483647), \
              last_error = CASE seq ",
@@ -238,7 +241,8 @@ async fn late(
     let mut known = HashSet::new();
     for part in unchanged.chunks(LIST) {
         let sql = format!(
-            "SELECT seq FROM integration_outbox WHERE seq IN ({}) AND settled = {}",
+            "SELECT seq FROM integration_outbox FORCE INDEX (PRIMARY) \
+             WHERE seq IN ({}) AND settled = {}",
             list(part),
             literal(settlement.token)
         );

@@ -1,4 +1,7 @@
 //! The statements that are always the same, and the columns that others select.
+//!
+//! The indexes are named: with statistics that were taken while there was little to do, the
+//! server would read, and lock, the whole backlog instead.
 
 /// What `row::message` reads, in its order; `$payload` may leave a payload out.
 macro_rules! message_columns {
@@ -27,14 +30,14 @@ pub(super) const RECORD: &str = concat!(
 /// Whether anything is due in one lane. Queue, lane.
 pub(super) const IS_DUE: &str = "
     EXISTS (
-        SELECT 1 FROM outbox_delivery
+        SELECT 1 FROM outbox_delivery FORCE INDEX (outbox_delivery_queue)
         WHERE queue = ? AND integration = ? AND due_at <= UTC_TIMESTAMP(6)
     )";
 
 /// What is due in one lane; a clause that locks may follow. Queue, lane, rows.
 pub(super) const DUE: &str = "
     SELECT seq, due_at, rescues, CAST(bytes AS SIGNED)
-    FROM outbox_delivery
+    FROM outbox_delivery FORCE INDEX (outbox_delivery_queue)
     WHERE queue = ? AND integration = ? AND due_at <= UTC_TIMESTAMP(6)
     ORDER BY due_at, seq LIMIT ? ";
 
@@ -49,8 +52,8 @@ pub(super) const FORGET_CLAIM: &str = "
     WHERE token = ? AND NOT EXISTS (SELECT 1 FROM outbox_delivery WHERE claim = ?)";
 
 /// Claims that have expired; a limit and a clause that locks follow.
-pub(super) const EXPIRED: &str =
-    "SELECT token, worker, alone FROM outbox_claim WHERE until < UTC_TIMESTAMP(6)";
+pub(super) const EXPIRED: &str = "SELECT token, worker, alone FROM outbox_claim FORCE INDEX (outbox_claim_until) \
+     WHERE until < UTC_TIMESTAMP(6)";
 
 /// What is waiting, by integration.
 pub(super) const BACKLOG: &str = "

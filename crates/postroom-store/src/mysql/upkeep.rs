@@ -3,8 +3,7 @@
 use super::connect::promptly;
 use super::error::store_error;
 use super::row::count;
-use super::{LIST, MySqlStore, attempts, execute, list, migrate, numbers, statements};
-use super::{reconcile, rescue};
+use super::{MySqlStore, attempts, delete, migrate, numbers, reconcile, rescue, statements};
 use async_trait::async_trait;
 use postroom_core::{Backlog, Finding, LaneBacklog, Reconciled, StoreResult, Upkeep};
 use sqlx::mysql::MySqlRow;
@@ -62,27 +61,24 @@ impl MySqlStore {
         let mut tx = self.begin().await?;
         // Dead deliveries whose message was deleted by hand: no claim ever comes by to find them.
         let sql = format!(
-            "SELECT d.seq FROM outbox_delivery AS d \
+            "SELECT d.seq FROM outbox_delivery AS d FORCE INDEX (outbox_delivery_queue) \
              LEFT JOIN integration_outbox AS m ON m.seq = d.seq \
              WHERE d.queue = 3 AND m.seq IS NULL LIMIT {limit}"
         );
-        for part in numbers(&mut tx, sql).await?.chunks(LIST) {
-            let sql =
-                format!("DELETE FROM outbox_delivery WHERE seq IN ({}) AND queue = 3", list(part));
-            execute(&mut tx, sql).await?;
-            attempts::forget(&mut tx, part).await?;
-        }
+        let orphans = numbers(&mut tx, sql).await?;
+        delete(&mut tx, "outbox_delivery", &orphans).await?;
+        attempts::forget(&mut tx, &orphans).await?;
         // The index on the time of creation bounds what is read. A message that was set to SENT
         // by hand may say no time.
         let before = before(older_than);
         let sql = format!(
-            "SELECT seq FROM integration_outbox \
+            "SELECT seq FROM integration_outbox FORCE INDEX (outbox_created) \
              WHERE created_at < {before} AND status = 'SENT' \
                AND COALESCE(sent_at, created_at) < {before} \
              LIMIT {limit} {locking}"
         );
         let seqs = numbers(&mut tx, sql).await?;
-        delete(&mut tx, &seqs).await?;
+        delete_messages(&mut tx, &seqs).await?;
         tx.commit().await?;
         Ok(seqs.len() as u64)
     }
@@ -94,11 +90,8 @@ pub(super) fn before(older_than: Duration) -> String {
 }
 
 /// Deletes messages that have no delivery any more, with their attempts.
-pub(super) async fn delete(tx: &mut MySqlConnection, seqs: &[i64]) -> Result<(), Error> {
-    for part in seqs.chunks(LIST) {
-        execute(tx, format!("DELETE FROM integration_outbox WHERE seq IN ({})", list(part)))
-            .await?;
-    }
+pub(super) async fn delete_messages(tx: &mut MySqlConnection, seqs: &[i64]) -> Result<(), Error> {
+    delete(tx, "integration_outbox", seqs).await?;
     attempts::forget(tx, seqs).await
 }
 

@@ -4,6 +4,7 @@ mod mariadb;
 mod mariadb_conflicts;
 mod mariadb_migrations;
 mod mariadb_rows;
+mod mariadb_tls;
 mod memory;
 mod postgres;
 mod repository;

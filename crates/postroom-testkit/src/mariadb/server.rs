@@ -32,30 +32,16 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Makes a data folder and starts a server on it. `{folder}` in a setting stands for the
-    /// server's folder, into which `files` are written first.
-    pub(super) fn create(
-        settings: &[(String, String)],
-        files: &[(String, String)],
-        limit: Duration,
-    ) -> anyhow::Result<Self> {
+    /// Makes a data folder and starts a server on it.
+    pub(super) fn create(settings: &[(String, String)], limit: Duration) -> anyhow::Result<Self> {
         let programs = find_mariadb()?;
         let guarded = Guarded::new(KIND)?;
-        for (name, text) in files {
-            fs::write(guarded.folder().join(name), text)
-                .with_context(|| format!("writing {name} for MariaDB"))?;
-        }
         let mut install = Command::new(&programs.install);
         install
             .args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"])
             .arg(option("datadir", &data(guarded.folder())));
         guarded.prepare(&mut install)?;
-        let folder = guarded.folder().display().to_string();
-        let settings = settings
-            .iter()
-            .map(|(name, value)| (name.clone(), value.replace("{folder}", &folder)))
-            .collect();
-        let mut server = Self { guarded, programs, port: 0, settings };
+        let mut server = Self { guarded, programs, port: 0, settings: settings.to_vec() };
         server.port = on_free_port(
             |port| server.start_on(port, limit),
             || server.guarded.log_end().contains("Address already in use"),

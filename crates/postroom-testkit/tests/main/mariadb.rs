@@ -30,7 +30,7 @@ async fn each_database_is_fresh_and_dropped_with_its_value() {
 
 #[tokio::test]
 async fn a_private_server_stops_like_a_crash_and_starts_on_the_same_port_with_its_data() {
-    let server = MariaDb::private(&[("max-connections", "17")], &[]).await.unwrap();
+    let server = MariaDb::private(&[("max-connections", "17")]).await.unwrap();
     let database = server.database().await;
     let mut connection = database.connection().await;
     let create = "CREATE TABLE t AS SELECT 42 AS n";
