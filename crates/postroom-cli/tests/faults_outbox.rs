@@ -217,7 +217,16 @@ impl Outbox {
     pub(crate) async fn crash(&self, relay: &mut Process) {
         relay.kill9();
         if let Database::MariaDb(database) = &self.database {
-            end_lock_waits(&mut database.connection().await).await;
+            eventually("the killed relay's statements to end", SOON, async || {
+                let waiting = database.lock_waits().await;
+                for id in &waiting {
+                    // It may have ended by itself.
+                    let kill = sqlx::AssertSqlSafe(format!("KILL {id}"));
+                    let _ = sqlx::raw_sql(kill).execute(&mut database.connection().await).await;
+                }
+                waiting.is_empty().then_some(())
+            })
+            .await;
         }
         if let Database::Postgres(database) = &self.database {
             let client = database.client().await;
@@ -266,26 +275,6 @@ impl Blocked {
             }
         }
     }
-}
-
-/// Ends every connection to this database that waits for a lock, and waits until they are gone.
-async fn end_lock_waits(connection: &mut MySqlConnection) {
-    eventually("the killed relay's statements to end", SOON, async || {
-        let waiting: Vec<u64> = sqlx::query_scalar(
-            "SELECT t.trx_mysql_thread_id FROM information_schema.INNODB_TRX AS t \
-             JOIN information_schema.PROCESSLIST AS p ON p.ID = t.trx_mysql_thread_id \
-             WHERE t.trx_state = 'LOCK WAIT' AND p.DB = DATABASE()",
-        )
-        .fetch_all(&mut *connection)
-        .await
-        .unwrap();
-        for id in &waiting {
-            let kill = sqlx::AssertSqlSafe(format!("KILL {id}"));
-            let _ = sqlx::raw_sql(kill).execute(&mut *connection).await;
-        }
-        waiting.is_empty().then_some(())
-    })
-    .await;
 }
 
 fn sqlite_url(folder: &Folder) -> String {

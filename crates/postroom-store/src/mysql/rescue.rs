@@ -1,7 +1,7 @@
 //! Freeing what expired claims hold. Lock order: claim, delivery, message.
 
 use super::attempts::{self, Failure};
-use super::claims::literal;
+use super::claims::{literal, literals};
 use super::version::Locking;
 use super::{LIST, MySqlStore, execute, fetch, list, now, numbers, statements};
 use chrono::NaiveDateTime;
@@ -18,39 +18,56 @@ struct Expired {
 }
 
 /// Waits for nobody where the server can: a delivery that is locked is being settled, and is
-/// left for the next time, with its claim.
+/// left for the next time, with its claim. Rows are found first and locked by their key then:
+/// to lock them by another index is to lock that first, and a settlement comes the other way.
 pub(super) async fn rescue(store: &MySqlStore, limit: usize) -> Result<u64, Error> {
-    // Looks without locking: mostly there is nothing to rescue.
-    let any = format!("{} LIMIT 1", statements::EXPIRED);
-    if sqlx::query(AssertSqlSafe(any)).fetch_optional(&store.pool).await?.is_none() {
+    let mut tokens = Vec::new();
+    let expired = format!("{} ORDER BY until, token LIMIT {limit}", statements::EXPIRED);
+    for row in sqlx::query(AssertSqlSafe(expired)).fetch_all(&store.pool).await? {
+        tokens.push(Token(row.try_get::<Uuid, _>(0)?));
+    }
+    if tokens.is_empty() {
         return Ok(0);
     }
     let locking = store.locking().await?;
     let mut tx = store.begin().await?;
-    let sql =
-        format!("{} ORDER BY until, token LIMIT {limit} {}", statements::EXPIRED, locking.clause());
     let mut freed = 0;
-    for row in fetch(&mut tx, sql).await? {
-        let token = Token(row.try_get::<Uuid, _>(0)?);
-        let claim = Expired { token, worker: row.try_get(1)?, alone: row.try_get(2)? };
-        freed += free(&mut tx, &claim, locking).await?;
-        sqlx::query(statements::FORGET_CLAIM)
-            .bind(claim.token.0)
-            .bind(claim.token.0)
-            .execute(&mut *tx)
-            .await?;
+    for part in tokens.chunks(LIST) {
+        let sql = format!(
+            "SELECT token, worker, alone FROM outbox_claim FORCE INDEX (PRIMARY) \
+             WHERE token IN ({}) AND until < UTC_TIMESTAMP(6) {}",
+            literals(part),
+            locking.clause()
+        );
+        for row in fetch(&mut tx, sql).await? {
+            let token = Token(row.try_get::<Uuid, _>(0)?);
+            let claim = Expired { token, worker: row.try_get(1)?, alone: row.try_get(2)? };
+            freed += free(&mut tx, &claim, locking).await?;
+            sqlx::query(statements::FORGET_CLAIM)
+                .bind(claim.token.0)
+                .bind(claim.token.0)
+                .execute(&mut *tx)
+                .await?;
+        }
     }
     tx.commit().await?;
     Ok(freed)
 }
 
 async fn free(tx: &mut MySqlConnection, claim: &Expired, locking: Locking) -> Result<u64, Error> {
-    let sql = format!(
-        "SELECT seq FROM outbox_delivery WHERE claim = {} {}",
-        literal(claim.token),
-        locking.clause()
-    );
-    let seqs = numbers(tx, sql).await?;
+    let token = literal(claim.token);
+    let held =
+        numbers(tx, format!("SELECT seq FROM outbox_delivery WHERE claim = {token}")).await?;
+    let mut seqs = Vec::with_capacity(held.len());
+    for part in held.chunks(LIST) {
+        let sql = format!(
+            "SELECT seq FROM outbox_delivery FORCE INDEX (PRIMARY) \
+             WHERE seq IN ({}) AND claim = {token} {}",
+            list(part),
+            locking.clause()
+        );
+        seqs.extend(numbers(tx, sql).await?);
+    }
     for part in seqs.chunks(LIST) {
         follow_elsewhere(tx, part).await?;
         let sql = format!(

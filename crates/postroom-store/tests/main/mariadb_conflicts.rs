@@ -55,17 +55,8 @@ async fn a_deadlock_is_a_conflict_and_the_same_settlement_works_afterwards() {
         let (store, settlement) = (Arc::clone(&store), settlement.clone());
         async move { store.settle(&[settlement]).await }
     });
-    let mut looking = outbox.database.connection().await;
     eventually("the settlement to wait", SOON, async || {
-        let waiting: i64 = sqlx::query_scalar(
-            "SELECT COUNT(*) FROM information_schema.INNODB_TRX AS t \
-             JOIN information_schema.PROCESSLIST AS p ON p.ID = t.trx_mysql_thread_id \
-             WHERE t.trx_state = 'LOCK WAIT' AND p.DB = DATABASE()",
-        )
-        .fetch_one(&mut looking)
-        .await
-        .expect("transactions");
-        (waiting == 1).then_some(())
+        (outbox.database.lock_waits().await.len() == 1).then_some(())
     })
     .await;
     let circle = "SELECT seq FROM outbox_delivery FOR UPDATE; COMMIT";

@@ -3,7 +3,11 @@
 use crate::url::with_database;
 use anyhow::Context as _;
 use sqlx::{AssertSqlSafe, Connection as _, MySqlConnection};
+use std::time::Duration;
 use uuid::Uuid;
+
+/// How long the list of transactions must be left alone to be true again.
+const TRANSACTIONS_REFRESHED: Duration = Duration::from_millis(150);
 
 /// An empty database on MariaDB that is dropped with the value, whoever is still connected to
 /// it.
@@ -46,6 +50,24 @@ impl MariaDatabase {
     /// When the server does not answer.
     pub async fn connection(&self) -> MySqlConnection {
         connect(&self.url).await.unwrap_or_else(|error| panic!("{error:#}"))
+    }
+
+    /// The connections to this database that wait for a lock, by the number that KILL takes.
+    ///
+    /// # Panics
+    /// When the server does not answer.
+    pub async fn lock_waits(&self) -> Vec<u64> {
+        // The server shows what it knew when it was last asked, until nobody has asked for a
+        // tenth of a second.
+        tokio::time::sleep(TRANSACTIONS_REFRESHED).await;
+        sqlx::query_scalar(
+            "SELECT t.trx_mysql_thread_id FROM information_schema.INNODB_TRX AS t \
+             JOIN information_schema.PROCESSLIST AS p ON p.ID = t.trx_mysql_thread_id \
+             WHERE t.trx_state = 'LOCK WAIT' AND p.DB = DATABASE()",
+        )
+        .fetch_all(&mut self.connection().await)
+        .await
+        .unwrap_or_else(|error| panic!("{error}"))
     }
 }
 
