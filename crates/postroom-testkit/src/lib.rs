@@ -1,16 +1,19 @@
 //! Real services started privately, contract suites and faults for Postroom's own tests.
 //!
-//! * [`Postgres`] and [`MariaDb`] give each test a database on a real server;
-//!   [`Authority`] makes certificates for servers.
+//! * [`Postgres`] and [`MariaDb`] give each test a database on a real server.
+//! * [`PgBouncer`] stands between a test and PostgreSQL; [`Authority`] makes certificates.
 //! * [`Receiver`] is an HTTP endpoint that records what arrives and misbehaves on demand.
 //! * [`Process`] runs a program that can be signalled and killed.
 //! * [`eventually`] waits for a condition; [`skip`] records a test that cannot run here.
 
 mod authority;
+#[cfg(feature = "chaos")]
+pub mod chaos;
 pub mod contract;
 mod eventually;
 mod guarded;
 mod mariadb;
+mod pgbouncer;
 mod postgres;
 mod process;
 mod receiver;
@@ -20,6 +23,7 @@ mod url;
 pub use authority::{Authority, CertificateFiles};
 pub use eventually::eventually;
 pub use mariadb::{MariaDatabase, MariaDb, MariaDbPrograms, find_mariadb};
+pub use pgbouncer::{PgBouncer, find_pgbouncer};
 pub use postgres::{Postgres, TestDatabase, find_postgres};
 pub use process::{Process, Signal};
 pub use receiver::{Behaviour, Receiver, Request};

@@ -5,7 +5,7 @@ use super::interpolate::interpolate;
 use super::units;
 use postroom_sinks::nearest;
 use serde_json::Value;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 use toml::Spanned;
@@ -16,24 +16,37 @@ pub(crate) struct Document<'a> {
     text: &'a str,
     environment: &'a dyn Fn(&str) -> Option<String>,
     faults: RefCell<Vec<Fault>>,
+    /// Where the syntax first goes wrong: what is read after that may not be what was meant.
+    broken_from: Cell<usize>,
 }
 
 impl<'a> Document<'a> {
     pub(crate) fn new(text: &'a str, environment: &'a dyn Fn(&str) -> Option<String>) -> Self {
-        Self { text, environment, faults: RefCell::default() }
+        Self { text, environment, faults: RefCell::default(), broken_from: Cell::new(usize::MAX) }
     }
 
-    /// Parses the text; what cannot be parsed is left out and reported.
+    /// Parses the text; what cannot be parsed is left out and reported, once per line.
     pub(crate) fn parse(&self) -> DeTable<'a> {
         let (table, errors) = DeTable::parse_recoverable(self.text);
+        let mut first = usize::MAX;
+        let mut last_line = None;
         for error in errors {
             let offset = error.span().map_or(0, |span| span.start);
-            self.fault(offset, error.message().to_owned(), self.syntax_hint(offset));
+            first = first.min(offset);
+            let line = self.text.get(..offset).map(|before| before.matches('\n').count());
+            if line.is_none() || line != last_line {
+                self.fault(offset, error.message().to_owned(), self.syntax_hint(offset));
+            }
+            last_line = line;
         }
+        self.broken_from.set(first);
         table.into_inner()
     }
 
     pub(crate) fn fault(&self, offset: usize, problem: String, hint: Option<String>) {
+        if offset >= self.broken_from.get() {
+            return;
+        }
         let place = place_of(self.text, offset);
         self.faults.borrow_mut().push(Fault { place, problem, hint });
     }

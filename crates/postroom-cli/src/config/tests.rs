@@ -287,3 +287,17 @@ fn tools_need_the_database_section_alone() {
     let origin = Origin { database: Some("mysql://x"), ..origin };
     assert!(origin.database().unwrap_err().to_string().contains("--database"));
 }
+
+#[test]
+fn after_broken_syntax_only_the_syntax_is_reported() {
+    let faults = read(
+        "[relay]\nbatch = 5\n[database\nurl = \"sqlite://x.db\"\nuser = = 3\n[integratoins.a]\n",
+        &[],
+    )
+    .unwrap_err();
+    assert!(faults.contains("FILE:2:1: relay.batch is unknown"), "{faults}");
+    assert!(faults.contains("FILE:3:10: unclosed table"), "{faults}");
+    assert!(faults.contains("FILE:5:"), "{faults}");
+    assert!(!faults.contains("integratoins"), "what follows may not be what was meant: {faults}");
+    assert_eq!(faults.matches("FILE:5:").count(), 1, "{faults}");
+}

@@ -38,7 +38,7 @@ pub(crate) async fn drain(url: &str, messages: usize) -> anyhow::Result<f64> {
 async fn take(client: Client, hand_over: mpsc::Sender<(Uuid, Vec<i64>)>) -> anyhow::Result<()> {
     let statement = client.prepare(TAKE).await?;
     let quota = i32::try_from(BATCH)?;
-    let mut mark = DateTime::<Utc>::UNIX_EPOCH;
+    let mut mark = (DateTime::<Utc>::UNIX_EPOCH, 0i64);
     loop {
         let token = Uuid::new_v4();
         let (begun, rows, committed) = join3(
@@ -52,7 +52,8 @@ async fn take(client: Client, hand_over: mpsc::Sender<(Uuid, Vec<i64>)>) -> anyh
                     &30.0f64,
                     &vec!["noop"],
                     &vec![quota],
-                    &vec![mark],
+                    &vec![mark.0],
+                    &vec![mark.1],
                     &i64::from(quota),
                     &(4i64 << 20),
                 ],
@@ -66,8 +67,8 @@ async fn take(client: Client, hand_over: mpsc::Sender<(Uuid, Vec<i64>)>) -> anyh
         if rows.is_empty() {
             return Ok(());
         }
-        let due = rows.iter().map(|row| row.get::<_, DateTime<Utc>>("delivery_due_at"));
-        mark = due.min().unwrap_or(mark);
+        let places = rows.iter().map(|row| (row.get("delivery_due_at"), row.get("seq")));
+        mark = places.max().unwrap_or(mark);
         let seqs = rows.iter().map(|row| row.get("seq")).collect();
         hand_over.send((token, seqs)).await?;
     }

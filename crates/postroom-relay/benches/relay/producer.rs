@@ -16,14 +16,26 @@ const INSERT: &str = "
     SELECT stream, event, 'noop', 'order.created.v1', payload::jsonb
     FROM unnest($1::text[], $2::text[], $3::text[]) AS row (stream, event, payload)";
 
+/// What the outbox went through before.
+#[derive(Clone, Copy)]
+enum Past {
+    /// As many messages as are inserted now were delivered, and their deliveries' space is free
+    /// again: the state of every outbox after its first minutes.
+    InUse,
+    /// Nothing: every page is new.
+    Empty,
+}
+
 pub(crate) async fn run(url: &str) -> anyhow::Result<()> {
-    for (name, transactions, rows) in
-        [("producer_single", SINGLES, 1), ("producer_bulk", BULKS, BULK_ROWS)]
-    {
+    for (name, transactions, rows, past) in [
+        ("producer_single", SINGLES, 1, Past::InUse),
+        ("producer_bulk", BULKS, BULK_ROWS, Past::InUse),
+        ("producer_first_fill", BULKS, BULK_ROWS, Past::Empty),
+    ] {
         let mut rounds = vec![];
         for round in 0..=ROUNDS {
-            let with = insert(url, "ENABLE", transactions, rows).await?;
-            let without = insert(url, "DISABLE", transactions, rows).await?;
+            let with = insert(url, "ENABLE", transactions, rows, past).await?;
+            let without = insert(url, "DISABLE", transactions, rows, past).await?;
             // The first round only warms both up.
             if round > 0 {
                 rounds.push((with, without));
@@ -43,15 +55,23 @@ pub(crate) async fn run(url: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Inserts into an empty outbox with its triggers on or off, in rows per second.
+/// Inserts with the outbox's triggers on or off, in rows per second.
 async fn insert(
     url: &str,
     triggers: &str,
     transactions: usize,
     rows: usize,
+    past: Past,
 ) -> anyhow::Result<f64> {
-    fill(url, 0).await?;
     let client = connect(url).await?;
+    match past {
+        Past::Empty => fill(url, 0).await?,
+        Past::InUse => {
+            fill(url, transactions * rows).await?;
+            client.batch_execute("DELETE FROM core_outbox.delivery").await?;
+            client.batch_execute("VACUUM (TRUNCATE off) core_outbox.delivery").await?;
+        }
+    }
     let set =
         |verb: &str| format!("ALTER TABLE core_outbox.integration_outbox {verb} TRIGGER USER");
     client.batch_execute(&set(triggers)).await?;

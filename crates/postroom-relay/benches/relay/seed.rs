@@ -3,6 +3,7 @@
 use crate::BATCH;
 use crate::outbox::{connect, settle_down};
 use std::time::Instant;
+use tokio_postgres::Client;
 use uuid::Uuid;
 
 const TABLE: &str = "
@@ -23,15 +24,19 @@ const TABLE: &str = "
     CREATE UNIQUE INDEX ux_outbox_source ON seed_outbox.integration_outbox (source_stream_id, source_event_id);
     CREATE INDEX ix_outbox_status_due ON seed_outbox.integration_outbox (status, due_at);";
 
-/// The claim as the seed has it, made one statement per batch.
+/// The claim as the seed writes it, its updates made one statement per batch: whole rows are
+/// locked and read, then marked, in one transaction.
+const DUE: &str = "
+    SELECT id, source_stream_id, source_event_id, integration_type, event_type, payload::text,
+           headers::text, tenant_id, user_id, correlation_id, due_at, attempts, max_attempts,
+           status, locked_at, locked_by, created_at, updated_at, sent_at, last_error
+    FROM seed_outbox.integration_outbox
+    WHERE status = 'PENDING' AND due_at <= now()
+    ORDER BY due_at LIMIT $1 FOR UPDATE SKIP LOCKED";
 const CLAIM: &str = "
     UPDATE seed_outbox.integration_outbox
     SET status = 'CLAIMED', locked_by = $1, locked_at = now()
-    WHERE id = ANY (ARRAY(
-        SELECT id FROM seed_outbox.integration_outbox
-        WHERE status = 'PENDING' AND due_at <= now()
-        ORDER BY due_at LIMIT $2 FOR UPDATE SKIP LOCKED))
-    RETURNING id, payload::text, event_type, integration_type, source_event_id";
+    WHERE id = ANY ($2) AND status = 'PENDING'";
 const MARK: &str = "
     UPDATE seed_outbox.integration_outbox SET status = 'SENT', sent_at = now(), updated_at = now()
     WHERE id = ANY ($1)";
@@ -54,25 +59,30 @@ pub(crate) async fn fill(url: &str, messages: usize) -> anyhow::Result<()> {
 pub(crate) async fn drain(url: &str, messages: usize) -> anyhow::Result<f64> {
     let clients = [connect(url).await?, connect(url).await?];
     let started = Instant::now();
-    let workers = clients.map(|client| {
-        tokio::spawn(async move {
-            let (claim, mark) = (client.prepare(CLAIM).await?, client.prepare(MARK).await?);
-            let mut done = 0;
-            loop {
-                let rows = client.query(&claim, &[&"seed", &i64::try_from(BATCH)?]).await?;
-                if rows.is_empty() {
-                    return anyhow::Ok(done);
-                }
-                let ids: Vec<Uuid> = rows.iter().map(|row| row.get(0)).collect();
-                client.execute(&mark, &[&ids]).await?;
-                done += rows.len();
-            }
-        })
-    });
+    let workers = clients.map(|client| tokio::spawn(work(client)));
     let mut done = 0;
     for worker in workers {
         done += worker.await??;
     }
     anyhow::ensure!(done == messages, "{done} of {messages} were completed");
     Ok(messages as f64 / started.elapsed().as_secs_f64())
+}
+
+async fn work(mut client: Client) -> anyhow::Result<usize> {
+    let due = client.prepare(DUE).await?;
+    let claim = client.prepare(CLAIM).await?;
+    let mark = client.prepare(MARK).await?;
+    let mut done = 0;
+    loop {
+        let tx = client.transaction().await?;
+        let rows = tx.query(&due, &[&i64::try_from(BATCH)?]).await?;
+        if rows.is_empty() {
+            return Ok(done);
+        }
+        let ids: Vec<Uuid> = rows.iter().map(|row| row.get(0)).collect();
+        tx.execute(&claim, &[&"seed", &ids]).await?;
+        tx.commit().await?;
+        client.execute(&mark, &[&ids]).await?;
+        done += rows.len();
+    }
 }

@@ -10,6 +10,8 @@ mod dead_letter;
 mod lanes;
 mod outbox;
 mod poison;
+mod refusal;
 mod script;
+mod simulation;
 mod stop;
 mod tick;

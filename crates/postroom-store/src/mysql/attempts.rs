@@ -1,11 +1,12 @@
 //! The history of failed attempts.
 
-use super::{LIST, delete, execute, fetch, list};
+use super::{LIST, delete, execute, fetch, list, numbers};
 use chrono::NaiveDateTime;
 use postroom_core::{ATTEMPTS_KEPT, Attempt, AttemptOutcome, clip_error};
 use sqlx::mysql::MySqlRow;
 use sqlx::{Error, MySql, MySqlConnection, QueryBuilder, Row as _};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 /// A failed attempt that goes on record.
@@ -67,13 +68,50 @@ pub(super) async fn forget(tx: &mut MySqlConnection, seqs: &[i64]) -> Result<(),
     delete(tx, "outbox_attempt", seqs).await
 }
 
+/// How far the sweep has come.
+#[derive(Debug)]
+pub(super) struct Swept(AtomicI64);
+
+impl Default for Swept {
+    fn default() -> Self {
+        Self(AtomicI64::new(i64::MIN))
+    }
+}
+
+/// Forgets the attempts of messages that were deleted by hand. Looks at the attempts of at most
+/// `messages` messages, and goes on there the next time.
+pub(super) async fn sweep(
+    tx: &mut MySqlConnection,
+    swept: &Swept,
+    messages: usize,
+) -> Result<(), Error> {
+    let after = swept.0.load(Ordering::Relaxed);
+    let sql = format!(
+        "SELECT DISTINCT seq FROM outbox_attempt FORCE INDEX (PRIMARY) \
+         WHERE seq > {after} ORDER BY seq LIMIT {messages}"
+    );
+    let seen = numbers(tx, sql).await?;
+    // At the end the next one begins anew.
+    swept.0.store(seen.last().copied().unwrap_or(i64::MIN), Ordering::Relaxed);
+    for part in seen.chunks(LIST) {
+        let sql = format!(
+            "SELECT seq FROM integration_outbox FORCE INDEX (PRIMARY) WHERE seq IN ({})",
+            list(part)
+        );
+        let there: HashSet<i64> = numbers(tx, sql).await?.into_iter().collect();
+        let gone: Vec<i64> = part.iter().filter(|seq| !there.contains(seq)).copied().collect();
+        forget(tx, &gone).await?;
+    }
+    Ok(())
+}
+
 /// Reads one attempt.
 pub(super) fn attempt(row: &MySqlRow) -> Result<Attempt, Error> {
     let outcome: String = row.try_get(2)?;
     Ok(Attempt {
         at: super::row::time(row, 0)?,
         took_ms: row.try_get(1)?,
-        // A word that nobody knows was written by a later version.
+        // A CHECK keeps every other word out.
         outcome: AttemptOutcome::from_word(&outcome).unwrap_or(AttemptOutcome::Retry),
         error: row.try_get(3)?,
     })

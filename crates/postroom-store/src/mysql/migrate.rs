@@ -2,7 +2,7 @@
 
 use super::connect;
 use super::error::store_error;
-use crate::migrations::Migration;
+use crate::migrations::{Migration, Planned};
 use postroom_core::{StoreError, StoreErrorKind, StoreResult};
 use sqlx::mysql::MySqlPool;
 use sqlx::{Error, MySqlConnection};
@@ -26,6 +26,13 @@ const BOOKS: &str = "
         name       VARCHAR(100) NOT NULL,
         applied_at DATETIME(6)
     ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4";
+const HAS_BOOKS: &str = "
+    SELECT EXISTS (
+        SELECT 1 FROM information_schema.TABLES
+        WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'outbox_schema_migration'
+    )";
+const APPLIED: &str = "
+    SELECT CAST(number AS UNSIGNED) FROM outbox_schema_migration WHERE applied_at IS NOT NULL";
 const IS_APPLIED: &str = "
     SELECT EXISTS (
         SELECT 1 FROM outbox_schema_migration WHERE number = ? AND applied_at IS NOT NULL
@@ -70,6 +77,29 @@ pub async fn migrate(url: &str) -> StoreResult<Vec<u32>> {
     drop(connection);
     pool.close().await;
     Ok(applied)
+}
+
+/// What [`migrate`] would run.
+///
+/// # Errors
+/// When the database cannot be reached or read.
+pub async fn plan(url: &str) -> StoreResult<Vec<Planned>> {
+    let failed = |error| store_error("looking at what was migrated", error);
+    let pool = connect::pool(connect::options(url)?, 1);
+    let has_books: bool = sqlx::query_scalar(HAS_BOOKS).fetch_one(&pool).await.map_err(failed)?;
+    let applied: Vec<u32> = if has_books {
+        sqlx::query_scalar(APPLIED).fetch_all(&pool).await.map_err(failed)?
+    } else {
+        Vec::new()
+    };
+    pool.close().await;
+    let missing = MIGRATIONS.iter().filter(|migration| !applied.contains(&migration.number));
+    let planned = missing.map(|migration| Planned {
+        number: Some(migration.number),
+        name: migration.name.to_owned(),
+        sql: migration.sql.trim().to_owned(),
+    });
+    Ok(planned.collect())
 }
 
 async fn apply(connection: &mut MySqlConnection, migration: &Migration) -> StoreResult<bool> {

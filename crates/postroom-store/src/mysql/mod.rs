@@ -10,6 +10,7 @@ mod attempts;
 mod claims;
 mod connect;
 mod error;
+mod follow;
 mod migrate;
 mod operate;
 #[cfg(test)]
@@ -23,9 +24,13 @@ mod statements;
 mod upkeep;
 mod version;
 
-pub use migrate::{MIGRATIONS, migrate};
+pub use migrate::{MIGRATIONS, migrate, plan};
+
+/// The statements that make a role for producers and one for relays.
+pub(crate) const GRANTS: &str = include_str!("../../migrations/mysql/grants.sql");
 
 use crate::OpenOptions;
+use attempts::Swept;
 use chrono::NaiveDateTime;
 use postroom_core::StoreResult;
 use sqlx::mysql::{MySqlPool, MySqlRow};
@@ -39,6 +44,7 @@ pub struct MySqlStore {
     pool: MySqlPool,
     keep_sent: bool,
     locking: OnceCell<Locking>,
+    swept: Swept,
 }
 
 impl MySqlStore {
@@ -48,7 +54,12 @@ impl MySqlStore {
     /// When the URL is malformed or names no database.
     pub fn new(url: &str, options: &OpenOptions) -> StoreResult<Self> {
         let pool = connect::pool(connect::options(url)?, options.connections);
-        Ok(Self { pool, keep_sent: options.keep_sent, locking: OnceCell::new() })
+        Ok(Self {
+            pool,
+            keep_sent: options.keep_sent,
+            locking: OnceCell::new(),
+            swept: Swept::default(),
+        })
     }
 
     /// The same store, claiming as it does on a server that has no SKIP LOCKED (MariaDB before

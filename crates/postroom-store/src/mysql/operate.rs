@@ -2,17 +2,19 @@
 
 use super::claims::literal;
 use super::error::store_error;
+use super::follow::follow;
 use super::reconcile::FEED;
 use super::replay::replay;
 use super::upkeep::{before, delete_messages};
-use super::{LIST, MySqlStore, delete, execute, fetch, list, now, numbers, row};
+use super::{LIST, MySqlStore, delete, execute, fetch, list, now, row};
+use crate::prunable::by_status;
 use async_trait::async_trait;
 use postroom_core::{
-    Action, ActionId, Key, NewAction, Operate, Status, StoreError, StoreErrorKind, StoreResult,
+    Action, ActionId, CANCELLED, Key, NewAction, Operate, Status, StoreErrorKind, StoreResult,
     Token,
 };
 use sqlx::mysql::MySqlRow;
-use sqlx::{Error, MySqlConnection, Row as _};
+use sqlx::{AssertSqlSafe, Error, MySqlConnection, Row as _};
 use std::collections::HashSet;
 use std::future::Future;
 use std::time::Duration;
@@ -51,7 +53,7 @@ impl Operate for MySqlStore {
 
     async fn redrive(&self, action: ActionId, keys: &[Key]) -> StoreResult<u64> {
         let set = "status = 'PENDING', attempts = 0, due_at = {now}";
-        again("redriving", || self.reset(action, keys, "'DEAD'", set)).await
+        again("redriving", || self.reset(action, keys, "status = 'DEAD'", set)).await
     }
 
     async fn replay(
@@ -75,8 +77,9 @@ impl Operate for MySqlStore {
     }
 
     async fn cancel(&self, action: ActionId, keys: &[Key]) -> StoreResult<u64> {
-        let set = "status = 'DEAD', last_error = 'cancelled'";
-        again("cancelling", || self.reset(action, keys, "'PENDING', 'FAILED'", set)).await
+        let set = format!("status = 'DEAD', last_error = '{CANCELLED}'");
+        let open = "status IN ('PENDING', 'FAILED')";
+        again("cancelling", || self.reset(action, keys, open, &set)).await
     }
 
     async fn prune_on_record(
@@ -86,33 +89,38 @@ impl Operate for MySqlStore {
         older_than: Duration,
         limit: usize,
     ) -> StoreResult<u64> {
-        // What became so more than that long ago, with or without a delivery.
-        let (status, since) = match status {
-            Status::Sent => ("'SENT'", "COALESCE(sent_at, created_at)"),
-            Status::Dead => ("'DEAD'", "updated_at"),
-            Status::Pending | Status::Claimed | Status::Failed => {
-                return Err(StoreError::plain(
-                    StoreErrorKind::Refused,
-                    format!("{status} messages are not pruned: only SENT and DEAD ones are"),
-                ));
-            }
-        };
-        let old = format!(
-            "created_at < {before} AND status = {status} AND {since} < {before}",
-            before = before(older_than)
+        let old = old(status, older_than)?;
+        again("pruning", || self.prune_old(action, &old, limit)).await
+    }
+
+    async fn prunable(&self, status: Status, older_than: Duration) -> StoreResult<u64> {
+        let sql = format!(
+            "SELECT COUNT(*) FROM integration_outbox FORCE INDEX (outbox_created) WHERE {}",
+            old(status, older_than)?
         );
-        again("pruning", || self.prune_old(action, status, &old, limit)).await
+        sqlx::query(AssertSqlSafe(sql))
+            .fetch_one(&self.pool)
+            .await
+            .and_then(|row| row::count(&row, 0))
+            .map_err(|e| store_error("counting what can be pruned", e))
     }
 }
 
+/// What became SENT or DEAD more than that long ago.
+fn old(status: Status, older_than: Duration) -> StoreResult<String> {
+    let since = by_status(status, "COALESCE(sent_at, created_at)", "updated_at")?;
+    let before = before(older_than);
+    Ok(format!("created_at < {before} AND status = '{status}' AND {since} < {before}"))
+}
+
 impl MySqlStore {
-    /// Gives messages that nobody holds, and that have one of the `statuses`, a new state, and a
-    /// delivery that says the same.
+    /// Gives messages that nobody holds, and that are as `state` says, a new state, and a delivery
+    /// that says the same.
     async fn reset(
         &self,
         action: ActionId,
         keys: &[Key],
-        statuses: &str,
+        state: &str,
         set: &str,
     ) -> Result<u64, Error> {
         let mut tx = self.begin().await?;
@@ -120,7 +128,7 @@ impl MySqlStore {
         let set = set.replace("{now}", &format!("'{at}'"));
         let mut count = 0;
         for part in keys.chunks(LIST) {
-            let seqs = lock(&mut tx, part, "claim IS NULL", statuses).await?;
+            let seqs = lock(&mut tx, part, Hold::Free, state).await?;
             let chosen = list(&seqs);
             let sql = format!(
                 "UPDATE integration_outbox FORCE INDEX (PRIMARY) SET {set}, updated_at = '{at}', settled = {} \
@@ -137,27 +145,28 @@ impl MySqlStore {
         Ok(count as u64)
     }
 
-    /// Takes claims away. A claim that is left empty goes with its batch, or when it expires.
+    /// Takes claims away; the delivery follows what was changed by hand meanwhile. A claim that is
+    /// left empty goes with its batch, or when it expires.
     async fn release_claimed(&self, action: ActionId, keys: &[Key]) -> Result<u64, Error> {
         let mut tx = self.begin().await?;
         let at = now(&mut tx).await?;
         let mut count = 0;
         for part in keys.chunks(LIST) {
-            let open = "'PENDING', 'FAILED'";
-            let seqs = lock(&mut tx, part, "claim IS NOT NULL", open).await?;
+            let seqs = lock(&mut tx, part, Hold::Claimed, "TRUE").await?;
             let chosen = list(&seqs);
             let sql = format!(
-                "UPDATE outbox_delivery FORCE INDEX (PRIMARY) SET claim = NULL, due_at = LEAST(due_at, '{at}') \
-                 WHERE seq IN ({chosen})"
-            );
-            execute(&mut tx, sql).await?;
-            let sql = format!(
                 "UPDATE integration_outbox FORCE INDEX (PRIMARY) \
-                 SET due_at = LEAST(due_at, '{at}'), updated_at = '{at}', settled = {} \
-                 WHERE seq IN ({chosen})",
+                 SET due_at = '{at}', updated_at = '{at}', settled = {} \
+                 WHERE seq IN ({chosen}) AND status IN ('PENDING', 'FAILED')",
                 literal(Token::random())
             );
             execute(&mut tx, sql).await?;
+            let sql = format!(
+                "UPDATE outbox_delivery FORCE INDEX (PRIMARY) SET claim = NULL \
+                 WHERE seq IN ({chosen})"
+            );
+            execute(&mut tx, sql).await?;
+            follow(&mut tx, &seqs).await?;
             count += seqs.len();
         }
         note(&mut tx, action, count).await?;
@@ -166,13 +175,7 @@ impl MySqlStore {
     }
 
     /// Deletes messages for which `old` holds, as long as nobody holds them.
-    async fn prune_old(
-        &self,
-        action: ActionId,
-        status: &str,
-        old: &str,
-        limit: usize,
-    ) -> Result<u64, Error> {
+    async fn prune_old(&self, action: ActionId, old: &str, limit: usize) -> Result<u64, Error> {
         let mut tx = self.begin().await?;
         let sql = format!(
             "SELECT seq, id FROM integration_outbox FORCE INDEX (outbox_created) \
@@ -184,7 +187,7 @@ impl MySqlStore {
         }
         let mut count = 0;
         for part in found.chunks(LIST) {
-            let seqs = lock(&mut tx, part, "claim IS NULL", status).await?;
+            let seqs = lock(&mut tx, part, Hold::Free, old).await?;
             delete(&mut tx, "outbox_delivery", &seqs).await?;
             delete_messages(&mut tx, &seqs).await?;
             count += seqs.len();
@@ -195,39 +198,42 @@ impl MySqlStore {
     }
 }
 
-/// Locks the messages among `keys` whose status is one of these and whose delivery, if there is
-/// one, is as `delivery` says.
+/// Whether a relay holds a message.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Hold {
+    /// Nobody does; there may be no delivery at all.
+    Free,
+    /// One does.
+    Claimed,
+}
+
+/// Locks the messages among `keys` that are held as `hold` says and are as `state` says.
 async fn lock(
     tx: &mut MySqlConnection,
     keys: &[Key],
-    delivery: &str,
-    statuses: &str,
+    hold: Hold,
+    state: &str,
 ) -> Result<Vec<i64>, Error> {
-    let mut seqs: Vec<i64> = keys.iter().map(|key| key.seq).collect();
-    seqs.sort_unstable();
+    let seqs = list(&keys.iter().map(|key| key.seq).collect::<Vec<_>>());
     let sql = format!(
-        "SELECT seq FROM outbox_delivery FORCE INDEX (PRIMARY) WHERE seq IN ({}) FOR UPDATE",
-        list(&seqs)
+        "SELECT seq, claim IS NOT NULL FROM outbox_delivery FORCE INDEX (PRIMARY) \
+         WHERE seq IN ({seqs}) FOR UPDATE"
     );
-    let delivered = numbers(tx, sql).await?;
-    let sql = format!(
-        "SELECT seq FROM outbox_delivery FORCE INDEX (PRIMARY) \
-         WHERE seq IN ({}) AND {delivery}",
-        list(&delivered)
-    );
-    let fitting: HashSet<i64> = numbers(tx, sql).await?.into_iter().collect();
-    let wanted: HashSet<Key> = keys.iter().copied().collect();
+    let mut claimed = HashSet::new();
+    for row in fetch(tx, sql).await? {
+        if row.try_get(1)? {
+            claimed.insert(row.try_get::<i64, _>(0)?);
+        }
+    }
     let sql = format!(
         "SELECT seq, id FROM integration_outbox FORCE INDEX (PRIMARY) \
-         WHERE seq IN ({}) AND status IN ({statuses}) FOR UPDATE",
-        list(&seqs)
+         WHERE seq IN ({seqs}) AND {state} FOR UPDATE"
     );
-    let may_lack_delivery = delivery == "claim IS NULL";
     let mut locked = Vec::new();
     for row in fetch(tx, sql).await? {
         let key = Key { seq: row.try_get(0)?, id: row.try_get::<Hyphenated, _>(1)?.into() };
-        let lacks = may_lack_delivery && !delivered.contains(&key.seq);
-        if wanted.contains(&key) && (lacks || fitting.contains(&key.seq)) {
+        let is_claimed = claimed.contains(&key.seq);
+        if keys.contains(&key) && is_claimed == (hold == Hold::Claimed) {
             locked.push(key.seq);
         }
     }

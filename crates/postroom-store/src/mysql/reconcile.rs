@@ -1,8 +1,9 @@
 //! Finding and mending what no trigger saw.
 
-use super::{MySqlStore, execute, fetch, list};
+use super::follow::follow;
+use super::{MySqlStore, execute, fetch, list, numbers};
 use postroom_core::Reconciled;
-use sqlx::{AssertSqlSafe, Error, Row as _};
+use sqlx::{AssertSqlSafe, Connection as _, Error, MySqlConnection, Row as _};
 
 /// How many rows are mended in one transaction.
 const MEND_ROWS: usize = super::LIST;
@@ -85,6 +86,17 @@ pub(super) async fn count(store: &MySqlStore) -> Result<Reconciled, Error> {
     })
 }
 
+/// What was freed may have been changed by hand while it was held.
+async fn follow_free(tx: &mut MySqlConnection, seqs: &[i64]) -> Result<(), Error> {
+    let sql = format!(
+        "SELECT seq FROM outbox_delivery FORCE INDEX (PRIMARY) \
+         WHERE seq IN ({}) AND claim IS NULL FOR UPDATE",
+        list(seqs)
+    );
+    let free = numbers(tx, sql).await?;
+    follow(tx, &free).await
+}
+
 /// Looks for numbers without a lock, and mends them in bounded steps.
 async fn mend(store: &MySqlStore, fault: &Fault) -> Result<u64, Error> {
     let mut after = i64::MIN;
@@ -100,6 +112,9 @@ async fn mend(store: &MySqlStore, fault: &Fault) -> Result<u64, Error> {
         let found = rows.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>()?;
         let Some(last) = found.last() else { return Ok(mended) };
         after = *last;
-        mended += execute(&mut connection, format!("{} IN ({})", fault.mend, list(&found))).await?;
+        let mut tx = connection.begin().await?;
+        mended += execute(&mut tx, format!("{} IN ({})", fault.mend, list(&found))).await?;
+        follow_free(&mut tx, &found).await?;
+        tx.commit().await?;
     }
 }

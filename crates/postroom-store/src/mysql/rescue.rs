@@ -2,9 +2,9 @@
 
 use super::attempts::{self, Failure};
 use super::claims::{literal, literals};
+use super::follow::follow;
 use super::version::Locking;
-use super::{LIST, MySqlStore, execute, fetch, list, now, numbers, statements};
-use chrono::NaiveDateTime;
+use super::{LIST, MySqlStore, execute, fetch, list, now, numbers, row, statements};
 use postroom_core::{AttemptOutcome, Token};
 use sqlx::{AssertSqlSafe, Error, MySqlConnection, Row as _};
 use std::time::Duration;
@@ -15,6 +15,7 @@ struct Expired {
     token: Token,
     worker: String,
     alone: bool,
+    held: Duration,
 }
 
 /// Waits for nobody where the server can: a delivery that is locked is being settled, and is
@@ -34,14 +35,16 @@ pub(super) async fn rescue(store: &MySqlStore, limit: usize) -> Result<u64, Erro
     let mut freed = 0;
     for part in tokens.chunks(LIST) {
         let sql = format!(
-            "SELECT token, worker, alone FROM outbox_claim FORCE INDEX (PRIMARY) \
+            "SELECT token, worker, alone, TIMESTAMPDIFF(MICROSECOND, since, until) \
+             FROM outbox_claim FORCE INDEX (PRIMARY) \
              WHERE token IN ({}) AND until < UTC_TIMESTAMP(6) {}",
             literals(part),
             locking.clause()
         );
         for row in fetch(&mut tx, sql).await? {
             let token = Token(row.try_get::<Uuid, _>(0)?);
-            let claim = Expired { token, worker: row.try_get(1)?, alone: row.try_get(2)? };
+            let held = Duration::from_micros(row::count(&row, 3)?);
+            let claim = Expired { token, worker: row.try_get(1)?, alone: row.try_get(2)?, held };
             freed += free(&mut tx, &claim, locking).await?;
             sqlx::query(statements::FORGET_CLAIM)
                 .bind(claim.token.0)
@@ -69,60 +72,34 @@ async fn free(tx: &mut MySqlConnection, claim: &Expired, locking: Locking) -> Re
         seqs.extend(numbers(tx, sql).await?);
     }
     for part in seqs.chunks(LIST) {
-        follow_elsewhere(tx, part).await?;
         let sql = format!(
             "UPDATE outbox_delivery FORCE INDEX (PRIMARY) \
-             SET claim = NULL, rescues = rescues + 1, failed = failed OR {} WHERE seq IN ({})",
-            claim.alone,
+             SET claim = NULL, rescues = rescues + 1 WHERE seq IN ({})",
             list(part)
         );
         execute(tx, sql).await?;
     }
     if claim.alone {
-        let at = now(tx).await?;
-        count_lost(tx, claim, &seqs, at).await?;
+        count_lost(tx, claim, &seqs).await?;
     }
+    follow(tx, &seqs).await?;
     Ok(seqs.len() as u64)
 }
 
-/// Messages that were sent elsewhere by hand while they were claimed.
-async fn follow_elsewhere(tx: &mut MySqlConnection, seqs: &[i64]) -> Result<(), Error> {
-    // Read and then written: an UPDATE with a join would lock the messages too.
-    let sql = format!(
-        "SELECT d.seq, m.integration_type \
-         FROM outbox_delivery AS d JOIN integration_outbox AS m ON m.seq = d.seq \
-         WHERE d.seq IN ({}) AND m.integration_type <> d.integration",
-        list(seqs)
-    );
-    for row in fetch(tx, sql).await? {
-        sqlx::query(
-            "UPDATE outbox_delivery FORCE INDEX (PRIMARY) SET integration = ? WHERE seq = ?",
-        )
-        .bind(row.try_get::<String, _>(1)?)
-        .bind(row.try_get::<i64, _>(0)?)
-        .execute(&mut *tx)
-        .await?;
-    }
-    Ok(())
-}
-
-/// Lost alone, it was this message: that counts as an attempt.
-async fn count_lost(
-    tx: &mut MySqlConnection,
-    claim: &Expired,
-    seqs: &[i64],
-    at: NaiveDateTime,
-) -> Result<(), Error> {
+/// Lost alone, it was this message: that counts as an attempt, unless it was closed meanwhile.
+async fn count_lost(tx: &mut MySqlConnection, claim: &Expired, seqs: &[i64]) -> Result<(), Error> {
+    let at = now(tx).await?;
     let error = format!(
         "lost with its relay: the claim of {} expired while it handled this message alone",
         claim.worker
     );
+    let mut lost = Vec::new();
     for seq in seqs {
-        sqlx::query(
+        let counted = sqlx::query(
             "UPDATE integration_outbox FORCE INDEX (PRIMARY) \
              SET status = 'FAILED', attempts = LEAST(CAST(attempts AS SIGNED) + 1, 2147483647), \
                  last_error = ?, updated_at = ?, settled = ? \
-             WHERE seq = ?",
+             WHERE seq = ? AND status IN ('PENDING', 'FAILED')",
         )
         .bind(&error)
         .bind(at)
@@ -130,12 +107,10 @@ async fn count_lost(
         .bind(seq)
         .execute(&mut *tx)
         .await?;
+        if counted.rows_affected() == 1 {
+            let outcome = AttemptOutcome::Lost;
+            lost.push(Failure { seq: *seq, took: claim.held, outcome, error: &error });
+        }
     }
-    let lost = |seq: &i64| Failure {
-        seq: *seq,
-        took: Duration::ZERO,
-        outcome: AttemptOutcome::Lost,
-        error: &error,
-    };
-    attempts::record(tx, &seqs.iter().map(lost).collect::<Vec<_>>(), at).await
+    attempts::record(tx, &lost, at).await
 }

@@ -3,6 +3,7 @@
 use super::attempts::{self, Failure};
 use super::claims::{literal, literals, micros};
 use super::error::{enqueue_error, store_error};
+use super::follow::follow;
 use super::{LIST, MySqlStore, delete, execute, fetch, list, now, numbers, statements};
 use chrono::{NaiveDateTime, TimeDelta};
 use postroom_core::{
@@ -81,6 +82,7 @@ async fn apply(
             list(part)
         );
         execute(tx, sql).await?;
+        follow(tx, part).await?;
     }
     let failed: Vec<Failed<'_>> = settlement
         .verdicts
@@ -200,8 +202,13 @@ async fn mark_failed(
     update.push(format!("END WHERE seq IN ({seqs})"));
     update.build().persistent(false).execute(&mut *tx).await?;
 
+    // A message that was deleted meanwhile has no history.
+    let sql =
+        format!("SELECT seq FROM integration_outbox FORCE INDEX (PRIMARY) WHERE seq IN ({seqs})");
+    let there = numbers(tx, sql).await?;
     let failures: Vec<Failure<'_>> = failed
         .iter()
+        .filter(|one| there.contains(&one.seq))
         .filter_map(|one| {
             let (outcome, took) = one.tried?;
             Some(Failure { seq: one.seq, took, outcome, error: one.error })

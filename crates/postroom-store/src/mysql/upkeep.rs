@@ -40,18 +40,20 @@ impl Upkeep for MySqlStore {
     async fn diagnose(&self) -> StoreResult<Vec<Finding>> {
         let doing = "looking for what is wrong";
         let found = reconcile::count(self).await.map_err(|e| store_error(doing, e))?;
-        let faults = [
-            (found.made, "open messages have no delivery: nobody delivers them"),
-            (found.removed, "deliveries have no open message"),
-            (found.freed, "deliveries are held under a claim that does not exist"),
-        ];
-        let findings = faults.into_iter().filter(|(count, _)| *count > 0);
-        Ok(findings
-            .map(|(count, problem)| Finding {
-                problem: format!("{count} {problem}"),
-                remedy: "run `postroom reconcile`".to_owned(),
-            })
-            .collect())
+        let mut findings = Finding::disagreements(found.made, found.removed, found.freed);
+        let costly: Vec<String> = sqlx::query_scalar(statements::COSTLY_INDEXES)
+            .fetch_all(&self.pool)
+            .await
+            .map_err(|e| store_error(doing, e))?;
+        findings.extend(costly.into_iter().map(|index| {
+            Finding::warning(
+                format!(
+                    "the index {index} names a column that changes: every outcome writes to it"
+                ),
+                format!("DROP INDEX {index} ON integration_outbox, unless something reads by it"),
+            )
+        }));
+        Ok(findings)
     }
 }
 
@@ -68,6 +70,7 @@ impl MySqlStore {
         let orphans = numbers(&mut tx, sql).await?;
         delete(&mut tx, "outbox_delivery", &orphans).await?;
         attempts::forget(&mut tx, &orphans).await?;
+        attempts::sweep(&mut tx, &self.swept, limit).await?;
         // The index on the time of creation bounds what is read. A message that was set to SENT
         // by hand may say no time.
         let before = before(older_than);

@@ -1,5 +1,6 @@
 //! Taking, extending, and handing settlements on.
 
+use super::connection::Connection;
 use super::error::store_error;
 use super::marks::is_from_start;
 use super::row::{TakenRow, taken};
@@ -10,9 +11,7 @@ use chrono::{DateTime, Utc};
 use postroom_core::{
     Batch, Claims, Quota, Settled, Settlement, StoreResult, Take, Taken, Token, Wake,
 };
-use std::collections::HashMap;
 use std::time::Duration;
-use tokio_postgres::Client;
 use uuid::Uuid;
 
 const TAKE_RESCUED: &str =
@@ -76,7 +75,7 @@ impl Claims for PgStore {
         let statement = client.prepare_cached(EXTEND).await.map_err(|e| store_error(doing, e))?;
         let wanted: Vec<Uuid> = tokens.iter().map(|token| token.0).collect();
         let held = client
-            .query(&statement, &[&wanted, &claim_time.as_secs_f64()])
+            .run(&statement, &[&wanted, &claim_time.as_secs_f64()])
             .await
             .map_err(|e| store_error(doing, e))?;
         let held: Vec<Uuid> = held
@@ -88,7 +87,7 @@ impl Claims for PgStore {
     }
 
     async fn wake(&self) -> Option<Box<dyn Wake>> {
-        self.notify.then(|| super::wake::listen(self.config.clone()))
+        self.listens_on.clone().map(super::wake::listen)
     }
 }
 
@@ -108,6 +107,7 @@ impl PgStore {
         let token = Token::random();
         let began = self.marks.begin(take.quotas);
         let integrations = integrations(take.quotas);
+        let (due_marks, seq_marks): (Vec<_>, Vec<_>) = began.iter().copied().unzip();
         let quotas: Vec<i32> = take.quotas.iter().map(|quota| clamp_i32(quota.rows)).collect();
         let rows = transact(
             &client,
@@ -120,7 +120,8 @@ impl PgStore {
                 &take.claim_time.as_secs_f64(),
                 &integrations,
                 &quotas,
-                &began,
+                &due_marks,
+                &seq_marks,
                 &clamp_i64(take.rows),
                 &clamp_i64(take.bytes),
             ],
@@ -135,16 +136,7 @@ impl PgStore {
                 TakenRow::Message(message, due) => messages.push((due, *message)),
             }
         }
-        let mut lowest_due: HashMap<String, DateTime<Utc>> = HashMap::new();
-        for (due, taken) in &messages {
-            match lowest_due.get_mut(&taken.message.integration) {
-                Some(lowest) => *lowest = (*lowest).min(*due),
-                None => {
-                    lowest_due.insert(taken.message.integration.clone(), *due);
-                }
-            }
-        }
-        self.marks.note(take.quotas, &began, &lowest_due);
+        self.marks.note(take.quotas, &began, &messages);
         forget(&client, &orphans).await?;
         if rows.is_empty() {
             let from_start = is_from_start(&began);
@@ -159,7 +151,7 @@ impl PgStore {
     }
 }
 
-async fn forget(client: &Client, orphans: &[i64]) -> StoreResult<()> {
+async fn forget(client: &Connection, orphans: &[i64]) -> StoreResult<()> {
     if orphans.is_empty() {
         return Ok(());
     }

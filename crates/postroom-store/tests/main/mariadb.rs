@@ -110,7 +110,7 @@ impl Harness for Maria {
         let by = format!("INTERVAL {} SECOND", by.as_secs());
         self.execute(format!(
             "UPDATE integration_outbox SET created_at = created_at - {by}, \
-             sent_at = sent_at - {by} WHERE id = '{id}'"
+             sent_at = sent_at - {by}, updated_at = updated_at - {by} WHERE id = '{id}'"
         ))
         .await
         .expect("updated");
@@ -126,6 +126,10 @@ impl Harness for Maria {
         self.execute("DELETE FROM outbox_delivery".to_owned()).await.expect("deleted");
     }
 
+    async fn delete_claims(&self) {
+        self.execute("DELETE FROM outbox_claim".to_owned()).await.expect("deleted");
+    }
+
     async fn expire_claims(&self) {
         self.execute("UPDATE outbox_claim SET until = since - INTERVAL 1 SECOND".to_owned())
             .await
@@ -138,6 +142,10 @@ impl Harness for Maria {
 
     async fn claims(&self) -> u64 {
         self.count("outbox_claim").await
+    }
+
+    async fn attempts(&self) -> u64 {
+        self.count("outbox_attempt").await
     }
 
     async fn enqueue_uncommitted(&self, message: &NewMessage) -> Result<Commit, &'static str> {

@@ -216,6 +216,7 @@ async fn what_is_wrong_is_diagnosed_and_mended() {
         insert(&mut producer, event).await;
     }
     for sql in [
+        "CREATE INDEX by_status ON integration_outbox (status)",
         "DELETE FROM outbox_delivery WHERE seq = 1",
         "DELETE FROM integration_outbox WHERE seq = 2",
         "UPDATE outbox_delivery SET claim = x'00112233445566778899aabbccddeeff' WHERE seq = 3",
@@ -227,12 +228,13 @@ async fn what_is_wrong_is_diagnosed_and_mended() {
     assert_eq!(
         problems,
         [
-            "1 open messages have no delivery: nobody delivers them",
+            "1 open messages have no delivery: no relay sees them",
+            "1 deliveries are under a claim that does not exist: they are stuck",
             "1 deliveries have no open message",
-            "1 deliveries are held under a claim that does not exist",
+            "the index by_status names a column that changes: every outcome writes to it",
         ]
     );
-    assert!(found.iter().all(|finding| finding.remedy.contains("postroom reconcile")));
+    outbox.execute("DROP INDEX by_status ON integration_outbox".to_owned()).await.expect("gone");
     let mended = store.reconcile().await.expect("reconcile");
     assert_eq!((mended.made, mended.removed, mended.freed), (1, 1, 1));
     assert!(store.diagnose().await.expect("diagnose").is_empty());

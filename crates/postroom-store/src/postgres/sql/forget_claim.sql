@@ -1,4 +1,6 @@
 -- $1 token.
-DELETE FROM core_outbox.claim
-WHERE token = $1
-  AND NOT EXISTS (SELECT FROM core_outbox.delivery WHERE claim = $1)
+DELETE FROM core_outbox.claim c
+WHERE c.token = $1
+  AND NOT EXISTS (
+      SELECT FROM core_outbox.delivery d WHERE d.seq = ANY (c.seqs) AND d.claim = $1
+  )

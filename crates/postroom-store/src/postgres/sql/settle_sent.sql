@@ -1,4 +1,5 @@
--- $1 token, $2 seqs. What the delete does not return was lost to another relay.
+-- $1 token, $2 seqs. What the delete does not return was lost to another relay. When the whole
+-- batch is gone, so is its claim.
 WITH gone AS (
     DELETE FROM core_outbox.delivery
     WHERE seq = ANY ($2) AND claim = $1
@@ -9,5 +10,9 @@ marked AS (
     SET status = 'SENT', sent_at = now(), updated_at = now(), settled = $1
     -- An array and not a join: one look-up by key per message under every plan.
     WHERE id = ANY (ARRAY(SELECT message_id FROM gone))
+),
+ended AS (
+    DELETE FROM core_outbox.claim
+    WHERE token = $1 AND cardinality(seqs) = (SELECT count(*) FROM gone)
 )
 SELECT seq FROM gone

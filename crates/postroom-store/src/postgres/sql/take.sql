@@ -1,7 +1,7 @@
 -- Takes due deliveries of several lanes under one token and reads their messages.
 -- $1 payload limit (for `content.sql`, which follows), $2 token, $3 worker, $4 claim time in
--- seconds, $5 integrations, $6 rows per integration, $7 low-water marks, $8 rows over all,
--- $9 bytes over all.
+-- seconds, $5 integrations, $6 rows per integration, $7 and $8 low-water marks (due time and seq),
+-- $9 rows over all, $10 bytes over all.
 --
 -- The ctid array keeps its LIMIT under every plan; a CTE joined back, or `id IN (SELECT …)`,
 -- does not. The planner settings that go with it are in `transaction.rs`.
@@ -16,27 +16,28 @@ WITH taken AS (
                        AS bytes_before
             FROM (
                 SELECT due.ctid, due.bytes
-                FROM unnest($5::text[], $6::int[], $7::timestamptz[])
-                         AS lane (integration, quota, mark)
+                FROM unnest($5::text[], $6::int[], $7::timestamptz[], $8::bigint[])
+                         AS lane (integration, quota, mark_due, mark_seq)
                 CROSS JOIN LATERAL (
                     SELECT d.ctid, d.bytes
                     FROM core_outbox.delivery d
                     WHERE d.integration = lane.integration
                       AND d.claim IS NULL AND NOT d.dead AND d.rescues = 0
-                      AND d.due_at >= lane.mark AND d.due_at <= now()
+                      AND (d.due_at, d.seq) > (lane.mark_due, lane.mark_seq) AND d.due_at <= now()
                     ORDER BY d.due_at, d.seq
                     LIMIT lane.quota
                     FOR UPDATE SKIP LOCKED
                 ) AS due
-                LIMIT $8
+                LIMIT $9
             ) AS lane_due
         ) AS picked
-        WHERE picked.bytes_before < $9
+        WHERE picked.bytes_before < $10
     ))
     RETURNING seq, message_id, rescues, due_at, bytes, claim
 ),
 held AS (
-    INSERT INTO core_outbox.claim (token, worker, since, until, alone)
-    SELECT $2, $3, now(), now() + make_interval(secs => $4), false
-    WHERE EXISTS (SELECT FROM taken)
+    INSERT INTO core_outbox.claim (token, worker, since, until, alone, seqs)
+    SELECT $2, $3, now(), now() + make_interval(secs => $4), false, array_agg(seq)
+    FROM taken
+    HAVING count(*) > 0
 )

@@ -22,6 +22,6 @@ WITH taken AS (
     RETURNING seq, message_id, rescues, due_at, bytes, claim
 ),
 held AS (
-    INSERT INTO core_outbox.claim (token, worker, since, until, alone)
-    SELECT claim, $3, now(), now() + make_interval(secs => $4), true FROM taken
+    INSERT INTO core_outbox.claim (token, worker, since, until, alone, seqs)
+    SELECT claim, $3, now(), now() + make_interval(secs => $4), true, ARRAY[seq] FROM taken
 )
