@@ -1,7 +1,7 @@
 //! The demo keeps its promise.
 
 use crate::command::Folder;
-use postroom_testkit::Signal;
+use postroom_testkit::{MariaDb, Signal};
 use std::time::Duration;
 
 #[test]
@@ -16,6 +16,17 @@ fn nothing_is_lost_and_the_figures_add_up() {
     assert!(figures["p99_ms"].as_f64() >= figures["p50_ms"].as_f64(), "{figures}");
     assert!(figures["duplicates"].is_u64(), "{figures}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "it leaves nothing behind");
+}
+
+#[tokio::test]
+async fn it_runs_on_a_database_that_is_lent_to_it() {
+    let database = MariaDb::shared().await.database().await;
+    let folder = Folder::new();
+    folder.run(&["migrate", "--database", database.url()]).ok();
+    let demo = ["demo", "--messages", "100", "--json", "--database", database.url()];
+    let figures = folder.run(&demo).json();
+    assert_eq!((&figures["committed"], &figures["delivered"]), (&100.into(), &100.into()));
+    assert_eq!((&figures["lost"], &figures["dead"]), (&0.into(), &0.into()), "{figures}");
 }
 
 #[tokio::test]

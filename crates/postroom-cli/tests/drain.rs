@@ -1,23 +1,38 @@
 //! Several relays on one outbox: each message is delivered, and none twice while nobody crashes.
 
 use crate::faults_outbox::{Outbox, SOON};
+use postroom_core::{Filter, Status};
 use postroom_testkit::{Process, Signal, eventually};
 use std::collections::HashSet;
 use std::time::Duration;
 
 #[tokio::test]
 async fn fault_10_four_relays_deliver_each_of_100_000_messages_exactly_once() {
-    drain(4, 100_000, "batch_size = 1000").await;
+    let outbox = Outbox::postgres().await;
+    fill_postgres(&outbox, 100_000).await;
+    drain(&outbox, 4, 100_000, "batch_size = 1000").await;
 }
 
 #[tokio::test]
 async fn two_relays_deliver_each_of_50_000_messages_exactly_once() {
-    drain(2, 50_000, "").await;
+    let outbox = Outbox::postgres().await;
+    fill_postgres(&outbox, 50_000).await;
+    drain(&outbox, 2, 50_000, "").await;
 }
 
-async fn drain(relays: usize, messages: usize, keys: &str) {
-    let outbox = Outbox::postgres().await;
-    let client = outbox.client().await;
+#[tokio::test]
+async fn two_relays_deliver_each_of_20_000_messages_on_mariadb_exactly_once() {
+    let outbox = Outbox::mariadb().await;
+    let insert = "INSERT INTO integration_outbox \
+             (source_stream_id, source_event_id, integration_type, event_type, payload) \
+         SELECT CONCAT('order-', seq), CONCAT('e-', seq), 'file:all', 'order.created.v1', \
+                JSON_OBJECT('orderId', seq) \
+         FROM seq_1_to_20000";
+    sqlx::raw_sql(insert).execute(&mut outbox.mariadb_connection().await).await.unwrap();
+    drain(&outbox, 2, 20_000, "").await;
+}
+
+async fn fill_postgres(outbox: &Outbox, messages: usize) {
     let insert = format!(
         "INSERT INTO core_outbox.integration_outbox \
              (source_stream_id, source_event_id, integration_type, event_type, payload) \
@@ -25,7 +40,10 @@ async fn drain(relays: usize, messages: usize, keys: &str) {
                 jsonb_build_object('orderId', n) \
          FROM generate_series(1, {messages}) AS n"
     );
-    client.batch_execute(&insert).await.unwrap();
+    outbox.client().await.batch_execute(&insert).await.unwrap();
+}
+
+async fn drain(outbox: &Outbox, relays: usize, messages: usize, keys: &str) {
     let mut relays: Vec<Process> = (0..relays)
         .map(|n| {
             let file = format!("[integrations.\"file:all\"]\npath = \"{n}.jsonl\"");
@@ -35,9 +53,7 @@ async fn drain(relays: usize, messages: usize, keys: &str) {
     eventually("every message to be delivered", SOON * 2, async || {
         // Not at every look: counting takes from those who work.
         tokio::time::sleep(Duration::from_millis(100)).await;
-        let left = "SELECT EXISTS (SELECT FROM core_outbox.delivery)";
-        let left: bool = client.query_one(left, &[]).await.unwrap().get(0);
-        (!left).then_some(())
+        outbox.store.backlog().await.unwrap().lanes.is_empty().then_some(())
     })
     .await;
     for relay in &mut relays {
@@ -58,7 +74,10 @@ async fn drain(relays: usize, messages: usize, keys: &str) {
         }
     }
     assert_eq!((delivered, events.len()), (messages, messages));
-    let sent = "SELECT count(*) FROM core_outbox.messages WHERE status = 'SENT' AND attempts = 0";
-    let sent: i64 = client.query_one(sent, &[]).await.unwrap().get(0);
-    assert_eq!(usize::try_from(sent).unwrap(), messages);
+    let counts = outbox.store.status_counts().await.unwrap();
+    assert_eq!(usize::try_from(counts.of(Status::Sent)).unwrap(), messages);
+    let last = Filter { limit: 1_000, ..Filter::default() };
+    for record in outbox.store.list(&last).await.unwrap() {
+        assert_eq!(record.message.attempts, 0);
+    }
 }

@@ -3,9 +3,11 @@
 use crate::command::Folder;
 use postroom_core::{NewMessage, Record, Store};
 use postroom_store::OpenOptions;
-use postroom_testkit::{Postgres, Process, Receiver, TestDatabase, eventually};
-use sqlx::Connection as _;
+use postroom_testkit::{
+    MariaDatabase, MariaDb, Postgres, Process, Receiver, TestDatabase, eventually,
+};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
+use sqlx::{Connection as _, MySqlConnection};
 use std::collections::HashMap;
 use std::io::{Read as _, Write as _};
 use std::process::Command;
@@ -31,11 +33,18 @@ pub(crate) struct Outbox {
 }
 
 enum Database {
+    MariaDb(MariaDatabase),
     Postgres(TestDatabase),
     Sqlite,
 }
 
 impl Outbox {
+    pub(crate) async fn mariadb() -> Self {
+        let database = MariaDb::shared().await.database().await;
+        let url = database.url().to_owned();
+        Self::new(Folder::new(), Database::MariaDb(database), &url).await
+    }
+
     pub(crate) async fn postgres() -> Self {
         Self::on(Postgres::shared().await).await
     }
@@ -66,6 +75,7 @@ impl Outbox {
 
     pub(crate) fn url(&self) -> String {
         match &self.database {
+            Database::MariaDb(database) => database.url().to_owned(),
             Database::Postgres(database) => database.url().to_owned(),
             Database::Sqlite => sqlite_url(&self.folder),
         }
@@ -109,6 +119,13 @@ impl Outbox {
         let messages =
             (0..count).map(|n| NewMessage::new(integration, "order.created.v1").json(&n)).collect();
         let enqueued = match &self.database {
+            Database::MariaDb(database) => {
+                let mut connection = database.connection().await;
+                let mut tx = connection.begin().await.unwrap();
+                let enqueued = postroom::enqueue_all(&mut tx, messages).await.unwrap();
+                tx.commit().await.unwrap();
+                enqueued
+            }
             Database::Postgres(database) => {
                 let mut client = database.client().await;
                 let mut tx = client.transaction().await.unwrap();
@@ -165,7 +182,15 @@ impl Outbox {
     pub(crate) async fn client(&self) -> Client {
         match &self.database {
             Database::Postgres(database) => database.client().await,
-            Database::Sqlite => panic!("this outbox is not on PostgreSQL"),
+            Database::MariaDb(_) | Database::Sqlite => panic!("this outbox is not on PostgreSQL"),
+        }
+    }
+
+    /// A connection of the test's own, on MariaDB.
+    pub(crate) async fn mariadb_connection(&self) -> MySqlConnection {
+        match &self.database {
+            Database::MariaDb(database) => database.connection().await,
+            Database::Postgres(_) | Database::Sqlite => panic!("this outbox is not on MariaDB"),
         }
     }
 
@@ -181,6 +206,16 @@ impl Outbox {
     pub(crate) async fn block_completion(&self, id: Uuid) -> Blocked {
         match &self.database {
             // A claim does not touch the message's row, a completion does.
+            Database::MariaDb(database) => {
+                let mut connection = database.connection().await;
+                sqlx::query("BEGIN").execute(&mut connection).await.unwrap();
+                sqlx::query("SELECT seq FROM integration_outbox WHERE id = ? FOR UPDATE")
+                    .bind(id.hyphenated())
+                    .fetch_one(&mut connection)
+                    .await
+                    .unwrap();
+                Blocked::MariaDb(connection)
+            }
             Database::Postgres(database) => {
                 let client = database.client().await;
                 client.batch_execute("BEGIN").await.unwrap();
@@ -201,6 +236,18 @@ impl Outbox {
     /// statement that waits for a lock would otherwise still succeed after its sender's death.
     pub(crate) async fn crash(&self, relay: &mut Process) {
         relay.kill9();
+        if let Database::MariaDb(database) = &self.database {
+            eventually("the killed relay's statements to end", SOON, async || {
+                let waiting = database.lock_waits().await;
+                for id in &waiting {
+                    // It may have ended by itself.
+                    let kill = sqlx::AssertSqlSafe(format!("KILL {id}"));
+                    let _ = sqlx::raw_sql(kill).execute(&mut database.connection().await).await;
+                }
+                waiting.is_empty().then_some(())
+            })
+            .await;
+        }
         if let Database::Postgres(database) = &self.database {
             let client = database.client().await;
             eventually("the killed relay's connections to end", SOON, async || {
@@ -229,6 +276,7 @@ impl Outbox {
 
 /// A lock that a test holds; it ends with the value.
 pub(crate) enum Blocked {
+    MariaDb(MySqlConnection),
     Postgres(Client),
     Sqlite(SqliteConnection),
 }
@@ -244,6 +292,10 @@ impl Blocked {
 
     pub(crate) async fn end(self) {
         match self {
+            Self::MariaDb(mut connection) => {
+                sqlx::query("ROLLBACK").execute(&mut connection).await.unwrap();
+                connection.close().await.unwrap();
+            }
             Self::Postgres(client) => client.batch_execute("ROLLBACK").await.unwrap(),
             Self::Sqlite(mut connection) => {
                 sqlx::query("ROLLBACK").execute(&mut connection).await.unwrap();

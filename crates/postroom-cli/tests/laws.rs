@@ -12,6 +12,12 @@ use std::time::Duration;
 /// Makes each law a test on every database.
 macro_rules! laws {
     ($($name:ident)+) => {
+        mod mariadb {
+            $(#[tokio::test]
+            async fn $name() {
+                super::$name(super::Shop::mariadb().await).await;
+            })+
+        }
         mod postgres {
             $(#[tokio::test]
             async fn $name() {
@@ -39,6 +45,7 @@ laws! {
 
 const ORDERS: &str = "CREATE TABLE orders (id varchar(40) PRIMARY KEY, total int NOT NULL)";
 const INSERT: &str = "INSERT INTO orders (id, total) VALUES ($1, $2)";
+const INSERT_MARIADB: &str = "INSERT INTO orders (id, total) VALUES (?, ?)";
 
 /// An application with orders, and its outbox in the same database.
 struct Shop {
@@ -48,6 +55,7 @@ struct Shop {
 
 #[derive(Clone, Copy)]
 enum On {
+    MariaDb,
     Postgres,
     Sqlite,
 }
@@ -62,6 +70,12 @@ enum End {
 }
 
 impl Shop {
+    async fn mariadb() -> Self {
+        let outbox = Outbox::mariadb().await;
+        sqlx::query(ORDERS).execute(&mut outbox.mariadb_connection().await).await.unwrap();
+        Self { outbox, on: On::MariaDb }
+    }
+
     async fn postgres() -> Self {
         let outbox = Outbox::postgres().await;
         outbox.client().await.batch_execute(ORDERS).await.unwrap();
@@ -80,6 +94,18 @@ impl Shop {
             .stream(id)
             .json(&json!({ "orderId": id, "total": 100 }));
         match self.on {
+            On::MariaDb => {
+                let mut connection = self.outbox.mariadb_connection().await;
+                let mut tx = connection.begin().await.unwrap();
+                let insert = || sqlx::query(INSERT_MARIADB).bind(id).bind(100);
+                insert().execute(&mut *tx).await.unwrap();
+                enqueue(&mut tx, message).await.unwrap();
+                match end {
+                    End::Commit => tx.commit().await.unwrap(),
+                    End::Rollback => tx.rollback().await.unwrap(),
+                    End::Fault => assert!(insert().execute(&mut *tx).await.is_err()),
+                }
+            }
             On::Postgres => {
                 let mut client = self.outbox.client().await;
                 let mut tx = client.transaction().await.unwrap();
@@ -109,6 +135,10 @@ impl Shop {
     async fn orders(&self) -> i64 {
         let count = "SELECT count(*) FROM orders";
         match self.on {
+            On::MariaDb => sqlx::query_scalar(count)
+                .fetch_one(&mut self.outbox.mariadb_connection().await)
+                .await
+                .unwrap(),
             On::Postgres => self.outbox.client().await.query_one(count, &[]).await.unwrap().get(0),
             On::Sqlite => sqlx::query_scalar(count)
                 .fetch_one(&mut self.outbox.sqlite_connection().await)

@@ -30,7 +30,7 @@ fn usage_faults_exit_with_2_and_say_what_was_expected() {
         (vec!["messages", "list", "--status", "LOST"], "PENDING, CLAIMED, SENT, FAILED, DEAD"),
         (vec!["messages", "show", "7"], "invalid value '7'"),
         (vec!["demo", "--messages", "0"], "0 is not in"),
-        (vec!["stats", "--database", "mysql://db/shop"], "expected postgres://"),
+        (vec!["stats", "--database", "oracle://db/shop"], "expected postgres://…, mysql://…"),
         ([&message[..], &["--due-at", "tomorrow"]].concat(), "RFC 3339"),
         ([&message[..], &["--max-attempts", "0"]].concat(), "max_attempts is 0"),
         ([&message[..], &["--headers", "[1]"]].concat(), "headers must be a JSON object"),

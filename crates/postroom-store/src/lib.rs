@@ -1,4 +1,4 @@
-//! The outbox on PostgreSQL, SQLite and in memory.
+//! The outbox on PostgreSQL, MariaDB/MySQL, SQLite and in memory.
 //!
 //! [`open`] gives the [`Store`](postroom_core::Store) at a URL, [`migrate`] makes its tables.
 //! Every store has the same two tables: the message with its recorded state, and one narrow
@@ -8,6 +8,7 @@
 pub mod bulk;
 pub mod memory;
 mod migrations;
+pub mod mysql;
 mod open;
 pub mod postgres;
 mod prunable;

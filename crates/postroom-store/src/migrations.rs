@@ -1,7 +1,7 @@
 //! Migrations by database, embedded in the program.
 
 use crate::open::{Location, locate};
-use crate::{postgres, sqlite};
+use crate::{mysql, postgres, sqlite};
 use postroom_core::{StoreError, StoreErrorKind, StoreResult};
 use std::time::Duration;
 
@@ -68,6 +68,7 @@ pub struct Planned {
 pub fn migrations(url: &str) -> StoreResult<&'static [Migration]> {
     Ok(match locate(url)? {
         Location::Postgres => postgres::MIGRATIONS,
+        Location::MySql => mysql::MIGRATIONS,
         Location::Sqlite(_) => sqlite::MIGRATIONS,
         Location::Memory => &[],
     })
@@ -89,6 +90,10 @@ pub async fn migrate(url: &str) -> StoreResult<Vec<u32>> {
 pub async fn migrate_with(url: &str, options: &MigrateOptions) -> StoreResult<Migrated> {
     match locate(url)? {
         Location::Postgres => postgres::migrate(url, options).await,
+        Location::MySql => {
+            let applied = mysql::migrate(url).await?;
+            Ok(Migrated { applied, ..Migrated::default() })
+        }
         Location::Sqlite(path) => {
             let applied = sqlite::migrate(&path).await?;
             Ok(Migrated { applied, ..Migrated::default() })
@@ -104,6 +109,7 @@ pub async fn migrate_with(url: &str, options: &MigrateOptions) -> StoreResult<Mi
 pub async fn plan(url: &str, options: &MigrateOptions) -> StoreResult<Vec<Planned>> {
     match locate(url)? {
         Location::Postgres => postgres::plan(url, options).await,
+        Location::MySql => mysql::plan(url).await,
         Location::Sqlite(path) => sqlite::plan(&path).await,
         Location::Memory => Ok(Vec::new()),
     }
@@ -116,7 +122,7 @@ pub async fn plan(url: &str, options: &MigrateOptions) -> StoreResult<Vec<Planne
 pub async fn set_notify(url: &str, on: bool) -> StoreResult<()> {
     match locate(url)? {
         Location::Postgres => postgres::set_notify(url, on).await,
-        Location::Sqlite(_) | Location::Memory => Err(StoreError::plain(
+        Location::MySql | Location::Sqlite(_) | Location::Memory => Err(StoreError::plain(
             StoreErrorKind::Refused,
             "only PostgreSQL has a signal for new messages; here the relay polls",
         )),
@@ -130,6 +136,7 @@ pub async fn set_notify(url: &str, on: bool) -> StoreResult<()> {
 pub fn grants(url: &str) -> StoreResult<&'static str> {
     match locate(url)? {
         Location::Postgres => Ok(postgres::GRANTS),
+        Location::MySql => Ok(mysql::GRANTS),
         Location::Sqlite(_) | Location::Memory => Err(StoreError::plain(
             StoreErrorKind::Refused,
             "there are no rights to grant here: whoever may open the file may do everything",

@@ -1,6 +1,7 @@
 //! From a URL to a store.
 
 use crate::memory::MemoryStore;
+use crate::mysql::MySqlStore;
 use crate::postgres::PgStore;
 use crate::sqlite::SqliteStore;
 use postroom_core::{Store, StoreError, StoreErrorKind, StoreResult, SystemClock};
@@ -36,14 +37,16 @@ impl Default for OpenOptions {
     }
 }
 
-/// Opens the outbox at `url`: `postgres://…`, `sqlite://PATH` (or `sqlite:PATH`), `memory:`.
+/// Opens the outbox at `url`: `postgres://…`, `mysql://…` (or `mariadb://…`),
+/// `sqlite://PATH` (or `sqlite:PATH`), `memory:`.
 ///
 /// # Errors
 /// When the URL is malformed or names no database Postroom knows, or a SQLite file cannot be
-/// opened. PostgreSQL is connected to on first use.
+/// opened. A server is connected to on first use.
 pub async fn open(url: &str, options: &OpenOptions) -> StoreResult<Arc<dyn Store>> {
     Ok(match locate(url)? {
         Location::Postgres => Arc::new(PgStore::new(url, options)?),
+        Location::MySql => Arc::new(MySqlStore::new(url, options)?),
         Location::Sqlite(path) => Arc::new(SqliteStore::open(&path, options).await?),
         Location::Memory => {
             Arc::new(MemoryStore::new(Arc::new(SystemClock)).keep_sent(options.keep_sent))
@@ -54,6 +57,7 @@ pub async fn open(url: &str, options: &OpenOptions) -> StoreResult<Arc<dyn Store
 /// What a URL points at.
 pub(crate) enum Location {
     Postgres,
+    MySql,
     Sqlite(PathBuf),
     Memory,
 }
@@ -62,6 +66,7 @@ pub(crate) fn locate(url: &str) -> StoreResult<Location> {
     let scheme = url.split(':').next().unwrap_or_default();
     match scheme {
         "postgres" | "postgresql" => Ok(Location::Postgres),
+        "mysql" | "mariadb" => Ok(Location::MySql),
         "sqlite" => {
             let path = url.trim_start_matches("sqlite:").trim_start_matches("//");
             if path.is_empty() {
@@ -76,7 +81,8 @@ pub(crate) fn locate(url: &str) -> StoreResult<Location> {
         // Only the scheme is repeated: the rest may hold a password.
         _ => Err(StoreError::plain(
             StoreErrorKind::Refused,
-            "the database URL has an unknown scheme: expected postgres://…, sqlite://PATH or memory:",
+            "the database URL has an unknown scheme: expected postgres://…, mysql://…, sqlite://PATH \
+             or memory:",
         )),
     }
 }

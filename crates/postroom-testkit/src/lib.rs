@@ -1,7 +1,7 @@
 //! Real services started privately, contract suites and faults for Postroom's own tests.
 //!
-//! * [`Postgres`] gives each test a database on a real server.
-//! * [`PgBouncer`] stands between a test and such a server; [`Authority`] makes certificates.
+//! * [`Postgres`] and [`MariaDb`] give each test a database on a real server.
+//! * [`PgBouncer`] stands between a test and PostgreSQL; [`Authority`] makes certificates.
 //! * [`Receiver`] is an HTTP endpoint that records what arrives and misbehaves on demand.
 //! * [`Proxy`] stands between two programs and breaks their connections.
 //! * [`Process`] runs a program that can be signalled and killed.
@@ -13,15 +13,18 @@ pub mod chaos;
 pub mod contract;
 mod eventually;
 mod guarded;
+mod mariadb;
 mod pgbouncer;
 mod postgres;
 mod process;
 mod proxy;
 mod receiver;
 mod skip;
+mod url;
 
 pub use authority::{Authority, CertificateFiles};
 pub use eventually::eventually;
+pub use mariadb::{MariaDatabase, MariaDb, MariaDbPrograms, find_mariadb};
 pub use pgbouncer::{PgBouncer, find_pgbouncer};
 pub use postgres::{Postgres, TestDatabase, find_postgres};
 pub use process::{Process, Signal};

@@ -4,6 +4,8 @@ use crate::EnqueueError;
 use async_trait::async_trait;
 use postroom_core::{Enqueued, NewMessage};
 
+#[cfg(feature = "sqlx-mysql")]
+mod sqlx_mysql;
 #[cfg(feature = "sqlx-postgres")]
 mod sqlx_postgres;
 #[cfg(feature = "sqlx-sqlite")]
@@ -12,7 +14,7 @@ mod sqlx_sqlite;
 mod tokio_postgres;
 
 /// A transaction (or a connection inside one) of a driver Postroom knows. Implemented for
-/// `sqlx::Transaction` and its connection on PostgreSQL and SQLite, and for
+/// `sqlx::Transaction` and its connection on PostgreSQL, MariaDB/MySQL and SQLite, and for
 /// `tokio_postgres::Transaction`; other drivers use the SQL contract.
 #[async_trait]
 pub trait OutboxTransaction: Send + sealed::Sealed {

@@ -28,7 +28,12 @@ pub enum EnqueueError {
 
 impl EnqueueError {
     /// Wraps a driver's error.
-    #[cfg(any(feature = "sqlx-postgres", feature = "sqlx-sqlite", feature = "tokio-postgres"))]
+    #[cfg(any(
+        feature = "sqlx-mysql",
+        feature = "sqlx-postgres",
+        feature = "sqlx-sqlite",
+        feature = "tokio-postgres"
+    ))]
     pub(crate) fn database(error: impl std::error::Error + Send + Sync + 'static) -> Self {
         Self::Database(Box::new(error))
     }

@@ -15,8 +15,9 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Choose the driver by feature: `sqlx-postgres`, `sqlx-sqlite` or `tokio-postgres`. With the
-//! feature `opentelemetry`, the current W3C trace context is captured into the headers.
+//! Choose the driver by feature: `sqlx-postgres`, `sqlx-mysql`, `sqlx-sqlite` or
+//! `tokio-postgres`. With the feature `opentelemetry`, the current W3C trace context is captured
+//! into the headers.
 
 mod driver;
 mod enqueue;
@@ -31,6 +32,7 @@ pub use postroom_core::{Enqueued, Field, JsonFault, Limits, MessageError, NewMes
 /// The Rust of the documentation's pages, compiled as doctests.
 #[cfg(all(
     doctest,
+    feature = "sqlx-mysql",
     feature = "sqlx-postgres",
     feature = "sqlx-sqlite",
     feature = "tokio-postgres"

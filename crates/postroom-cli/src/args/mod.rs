@@ -29,7 +29,7 @@ pub(crate) struct Cli {
 /// What every command takes.
 #[derive(Args, Debug)]
 pub(crate) struct Common {
-    /// The outbox: postgres://…, sqlite://PATH or memory: (overrides the configuration)
+    /// The outbox: postgres://…, mysql://…, sqlite://PATH or memory: (overrides the configuration)
     #[arg(long, value_name = "URL", global = true)]
     pub(crate) database: Option<String>,
 

@@ -41,7 +41,7 @@ pub(super) fn sqlite_path(url: &str) -> Option<PathBuf> {
 pub(super) fn shown(url: &str) -> String {
     let url = url.split('?').next().unwrap_or_default();
     match url.split_once("://") {
-        Some((scheme, rest)) if scheme.starts_with("postgres") => {
+        Some((scheme, rest)) if scheme != "sqlite" => {
             format!("{scheme}://{}", rest.rsplit_once('@').map_or(rest, |(_, place)| place))
         }
         _ => url.to_owned(),
@@ -71,6 +71,8 @@ mod tests {
     #[test]
     fn a_url_is_shown_without_its_secrets() {
         assert_eq!(shown("postgres://app:p@ss@db:5432/shop?sslkey=x"), "postgres://db:5432/shop");
+        assert_eq!(shown("mysql://app:p@ss@db/shop?ssl-ca=x"), "mysql://db/shop");
+        assert_eq!(shown("mariadb://app:p@ss@db/shop"), "mariadb://db/shop");
         assert_eq!(shown("sqlite://data/postroom.db"), "sqlite://data/postroom.db");
     }
 }

@@ -9,7 +9,7 @@ use postroom_sinks::MemorySink;
 use std::time::Duration;
 use uuid::Uuid;
 
-on_stores! { [memory postgres sqlite]:
+on_stores! { [mariadb memory postgres sqlite]:
     a_sink_that_always_fails_ends_dead_after_the_messages_maximum
     the_integrations_maximum_wins_over_the_messages
     for_ever_means_for_ever

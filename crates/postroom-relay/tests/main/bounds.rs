@@ -7,7 +7,7 @@ use postroom_relay::Settings;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-on_stores! { [memory postgres]:
+on_stores! { [mariadb memory postgres]:
     a_lane_never_holds_more_than_its_share_of_a_backlog
 }
 

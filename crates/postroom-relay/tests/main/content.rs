@@ -11,7 +11,7 @@ use std::time::Duration;
 /// What no error, log, metric or health page may show.
 const SECRET: &str = "4111-1111-1111-1111";
 
-on_stores! { [memory postgres sqlite]:
+on_stores! { [mariadb memory postgres sqlite]:
     an_oversized_payload_is_dead_with_its_reason_and_never_offered
     an_error_is_recorded_up_to_its_limit
     what_no_lane_serves_is_left_alone_and_shown

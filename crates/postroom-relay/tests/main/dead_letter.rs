@@ -7,7 +7,7 @@ use postroom_relay::Settings;
 use postroom_sinks::MemorySink;
 use serde_json::{Value, json};
 
-on_stores! { [memory postgres sqlite]:
+on_stores! { [mariadb memory postgres sqlite]:
     a_death_is_announced_once_and_says_why
     a_dead_announcement_is_not_announced
 }

@@ -8,7 +8,7 @@ use postroom_sinks::MemorySink;
 use postroom_testkit::eventually;
 use std::time::Duration;
 
-on_stores! { [memory postgres]:
+on_stores! { [mariadb memory postgres]:
     a_refusal_pauses_its_lane_alone_and_uses_no_attempt
     a_lane_that_hangs_never_delays_another
     a_lane_that_fails_never_delays_another

@@ -4,7 +4,7 @@ use postroom_core::{NewMessage, Record, RetryPolicy, Sink, Store, SystemClock};
 use postroom_relay::{Lane, Relay, RelayError, Settings};
 use postroom_store::OpenOptions;
 use postroom_store::memory::MemoryStore;
-use postroom_testkit::{Postgres, TestDatabase, eventually};
+use postroom_testkit::{MariaDatabase, MariaDb, Postgres, TestDatabase, eventually};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,12 +42,19 @@ pub(crate) struct Outbox {
 
 /// Where it is; it goes with the value.
 enum Place {
+    MariaDb(#[allow(dead_code, reason = "keeps the database")] MariaDatabase),
     Memory(MemoryStore),
     Postgres(TestDatabase),
     Sqlite(#[allow(dead_code, reason = "keeps the folder")] TempDir),
 }
 
 impl Outbox {
+    pub(crate) async fn mariadb() -> Self {
+        let database = MariaDb::shared().await.database().await;
+        let store = open(database.url()).await;
+        Self { store, place: Place::MariaDb(database) }
+    }
+
     pub(crate) async fn memory() -> Self {
         let store = MemoryStore::new(Arc::new(SystemClock));
         Self { store: Arc::new(store.clone()), place: Place::Memory(store) }
@@ -69,7 +76,9 @@ impl Outbox {
     pub(crate) fn database(&self) -> &TestDatabase {
         match &self.place {
             Place::Postgres(database) => database,
-            Place::Memory(_) | Place::Sqlite(_) => panic!("this outbox is not on PostgreSQL"),
+            Place::MariaDb(_) | Place::Memory(_) | Place::Sqlite(_) => {
+                panic!("this outbox is not on PostgreSQL")
+            }
         }
     }
 
@@ -88,7 +97,9 @@ impl Outbox {
                 );
                 database.client().await.query_one(&sql, &[]).await.unwrap().get(0)
             }
-            Place::Sqlite(_) => panic!("plain rows on SQLite are the store's own tests"),
+            Place::MariaDb(_) | Place::Sqlite(_) => {
+                panic!("plain rows on MariaDB and SQLite are the store's own tests")
+            }
         }
     }
 

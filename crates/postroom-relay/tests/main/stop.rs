@@ -10,7 +10,7 @@ use postroom_testkit::eventually;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-on_stores! { [memory postgres sqlite]:
+on_stores! { [mariadb memory postgres sqlite]:
     a_stop_finishes_what_is_in_flight_and_gives_back_the_rest
     a_stop_gives_back_what_does_not_end_in_time
 }

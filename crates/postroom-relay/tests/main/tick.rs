@@ -8,7 +8,7 @@ use postroom_store::OpenOptions;
 use postroom_testkit::Postgres;
 use std::time::Duration;
 
-on_stores! { [memory postgres sqlite]:
+on_stores! { [mariadb memory postgres sqlite]:
     a_pass_says_exactly_what_it_did
     a_pass_takes_no_more_than_its_limit
     a_pass_leaves_what_is_not_due

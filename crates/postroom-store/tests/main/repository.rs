@@ -95,6 +95,7 @@ async fn what_cannot_be_delivered_goes_dead_and_is_not_handed_out(outbox: &impl 
 
 macro_rules! on_every_store {
     ($($test:ident)*) => {
+        on_every_store!(@store mariadb $($test)*);
         on_every_store!(@store memory $($test)*);
         on_every_store!(@store postgres $($test)*);
         on_every_store!(@store sqlite $($test)*);

@@ -1,5 +1,6 @@
 //! A database of its own for one test.
 
+use crate::url::with_database;
 use anyhow::Context as _;
 use tokio_postgres::{Client, NoTls};
 use uuid::Uuid;
@@ -70,40 +71,4 @@ async fn connect(url: &str) -> anyhow::Result<Client> {
     // It ends when the client is dropped; what goes wrong before, the client reports.
     tokio::spawn(connection);
     Ok(client)
-}
-
-/// `server_url` with another database's name in it.
-fn with_database(server_url: &str, name: &str) -> anyhow::Result<String> {
-    let authority = server_url
-        .find("://")
-        .map(|scheme| scheme + 3)
-        .context("DATABASE_URL is no URL of the form postgres://user@host:port/database")?;
-    let (address, query) = match server_url.split_once('?') {
-        Some((address, query)) => (address, format!("?{query}")),
-        None => (server_url, String::new()),
-    };
-    let end = address[authority..].find('/').map_or(address.len(), |slash| authority + slash);
-    Ok(format!("{}/{name}{query}", &address[..end]))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::with_database;
-
-    #[test]
-    fn the_database_of_a_url_is_replaced_and_the_rest_kept() {
-        let cases = [
-            ("postgres://u:p@h:5432/app", "postgres://u:p@h:5432/fresh"),
-            ("postgres://u@h", "postgres://u@h/fresh"),
-            ("postgresql://h/a?sslmode=disable", "postgresql://h/fresh?sslmode=disable"),
-        ];
-        for (server, expected) in cases {
-            assert_eq!(with_database(server, "fresh").unwrap(), expected);
-        }
-    }
-
-    #[test]
-    fn what_is_no_url_is_refused() {
-        assert!(with_database("host=localhost", "fresh").is_err());
-    }
 }

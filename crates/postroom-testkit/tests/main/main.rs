@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking; that is their job")]
 
+mod mariadb;
 mod postgres;
 mod process;
 mod proxy;

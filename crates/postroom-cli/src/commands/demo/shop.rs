@@ -4,18 +4,20 @@ use crate::failure::Failure;
 use anyhow::Context;
 use postroom::{NewMessage, enqueue};
 use sqlx::Connection;
+use sqlx::mysql::MySqlConnection;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteSynchronous};
 use std::time::Duration;
 
 /// The shop's connection to the database that also holds its outbox.
 pub(super) enum Shop {
     Sqlite(SqliteConnection),
+    MySql(MySqlConnection),
     Postgres(tokio_postgres::Client),
 }
 
-const ORDERS: &str = "CREATE TABLE orders (id text PRIMARY KEY, total bigint NOT NULL)";
+const ORDERS: &str = "CREATE TABLE orders (id varchar(80) PRIMARY KEY, total bigint NOT NULL)";
 const TEMPORARY_ORDERS: &str =
-    "CREATE TEMPORARY TABLE orders (id text PRIMARY KEY, total bigint NOT NULL)";
+    "CREATE TEMPORARY TABLE orders (id varchar(80) PRIMARY KEY, total bigint NOT NULL)";
 
 /// What becomes of an order's transaction.
 #[derive(Clone, Copy, Eq, PartialEq)]
@@ -29,6 +31,16 @@ impl Shop {
     /// that table is temporary: it is given back as it was, but for the messages.
     pub(super) async fn open(url: &str, lent: bool) -> Result<Self, Failure> {
         let table = if lent { TEMPORARY_ORDERS } else { ORDERS };
+        if url.starts_with("mysql:") || url.starts_with("mariadb:") {
+            let mut connection = MySqlConnection::connect(url)
+                .await
+                .context("the shop cannot connect to MariaDB or MySQL")?;
+            sqlx::query(table)
+                .execute(&mut connection)
+                .await
+                .context("the shop cannot make its table")?;
+            return Ok(Self::MySql(connection));
+        }
         let Some(path) = crate::commands::outbox::sqlite_path(url) else {
             let client = postroom_store::postgres::connect(url).await?;
             client.batch_execute(table).await.context("the shop cannot make its table")?;
@@ -60,6 +72,19 @@ impl Shop {
         match self {
             Self::Sqlite(connection) => {
                 let mut tx = connection.begin_with("BEGIN IMMEDIATE").await?;
+                sqlx::query("INSERT INTO orders (id, total) VALUES (?, ?)")
+                    .bind(order)
+                    .bind(total)
+                    .execute(&mut *tx)
+                    .await?;
+                enqueue(&mut tx, message).await?;
+                match ending {
+                    Ending::Commit => tx.commit().await?,
+                    Ending::RollBack => tx.rollback().await?,
+                }
+            }
+            Self::MySql(connection) => {
+                let mut tx = connection.begin().await?;
                 sqlx::query("INSERT INTO orders (id, total) VALUES (?, ?)")
                     .bind(order)
                     .bind(total)

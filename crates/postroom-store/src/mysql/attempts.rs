@@ -1,0 +1,118 @@
+//! The history of failed attempts.
+
+use super::{LIST, delete, execute, fetch, list, numbers};
+use chrono::NaiveDateTime;
+use postroom_core::{ATTEMPTS_KEPT, Attempt, AttemptOutcome, clip_error};
+use sqlx::mysql::MySqlRow;
+use sqlx::{Error, MySql, MySqlConnection, QueryBuilder, Row as _};
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+/// A failed attempt that goes on record.
+pub(super) struct Failure<'a> {
+    pub(super) seq: i64,
+    pub(super) took: Duration,
+    pub(super) outcome: AttemptOutcome,
+    pub(super) error: &'a str,
+}
+
+/// Puts failed attempts on record, at most one of each message, and forgets the oldest of
+/// messages that have too many. The messages are locked, so that nobody else counts them.
+pub(super) async fn record(
+    tx: &mut MySqlConnection,
+    failures: &[Failure<'_>],
+    at: NaiveDateTime,
+) -> Result<(), Error> {
+    let kept = i32::try_from(ATTEMPTS_KEPT).unwrap_or(i32::MAX);
+    for part in failures.chunks(LIST) {
+        let last = last_numbers(tx, part).await?;
+        let number = |seq: i64| last.get(&seq).map_or(1, |last| last.saturating_add(1));
+        let mut insert: QueryBuilder<MySql> = QueryBuilder::new(
+            "INSERT INTO outbox_attempt (seq, number, at, took_ms, outcome, error) ",
+        );
+        insert.push_values(part, |mut row, failure| {
+            row.push_bind(failure.seq)
+                .push_bind(number(failure.seq))
+                .push_bind(at)
+                .push_bind(u64::try_from(failure.took.as_millis()).unwrap_or(u64::MAX))
+                .push_bind(failure.outcome.as_str())
+                .push_bind(clip_error(failure.error));
+        });
+        insert.build().persistent(false).execute(&mut *tx).await?;
+        for seq in last.keys().copied().filter(|seq| number(*seq) > kept) {
+            let before = number(seq) - kept;
+            let sql =
+                format!("DELETE FROM outbox_attempt WHERE seq = {seq} AND number <= {before}");
+            execute(tx, sql).await?;
+        }
+    }
+    Ok(())
+}
+
+/// The number of each message's last attempt, where there was one.
+async fn last_numbers(
+    tx: &mut MySqlConnection,
+    failures: &[Failure<'_>],
+) -> Result<HashMap<i64, i32>, Error> {
+    let seqs: Vec<i64> = failures.iter().map(|failure| failure.seq).collect();
+    let sql = format!(
+        "SELECT seq, MAX(number) FROM outbox_attempt FORCE INDEX (PRIMARY) WHERE seq IN ({}) GROUP BY seq",
+        list(&seqs)
+    );
+    fetch(tx, sql).await?.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+}
+
+/// Forgets the attempts of messages that leave.
+pub(super) async fn forget(tx: &mut MySqlConnection, seqs: &[i64]) -> Result<(), Error> {
+    delete(tx, "outbox_attempt", seqs).await
+}
+
+/// How far the sweep has come.
+#[derive(Debug)]
+pub(super) struct Swept(AtomicI64);
+
+impl Default for Swept {
+    fn default() -> Self {
+        Self(AtomicI64::new(i64::MIN))
+    }
+}
+
+/// Forgets the attempts of messages that were deleted by hand. Looks at the attempts of at most
+/// `messages` messages, and goes on there the next time.
+pub(super) async fn sweep(
+    tx: &mut MySqlConnection,
+    swept: &Swept,
+    messages: usize,
+) -> Result<(), Error> {
+    let after = swept.0.load(Ordering::Relaxed);
+    let sql = format!(
+        "SELECT DISTINCT seq FROM outbox_attempt FORCE INDEX (PRIMARY) \
+         WHERE seq > {after} ORDER BY seq LIMIT {messages}"
+    );
+    let seen = numbers(tx, sql).await?;
+    // At the end the next one begins anew.
+    swept.0.store(seen.last().copied().unwrap_or(i64::MIN), Ordering::Relaxed);
+    for part in seen.chunks(LIST) {
+        let sql = format!(
+            "SELECT seq FROM integration_outbox FORCE INDEX (PRIMARY) WHERE seq IN ({})",
+            list(part)
+        );
+        let there: HashSet<i64> = numbers(tx, sql).await?.into_iter().collect();
+        let gone: Vec<i64> = part.iter().filter(|seq| !there.contains(seq)).copied().collect();
+        forget(tx, &gone).await?;
+    }
+    Ok(())
+}
+
+/// Reads one attempt.
+pub(super) fn attempt(row: &MySqlRow) -> Result<Attempt, Error> {
+    let outcome: String = row.try_get(2)?;
+    Ok(Attempt {
+        at: super::row::time(row, 0)?,
+        took_ms: row.try_get(1)?,
+        // A CHECK keeps every other word out.
+        outcome: AttemptOutcome::from_word(&outcome).unwrap_or(AttemptOutcome::Retry),
+        error: row.try_get(3)?,
+    })
+}

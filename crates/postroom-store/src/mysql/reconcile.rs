@@ -1,0 +1,120 @@
+//! Finding and mending what no trigger saw.
+
+use super::follow::follow;
+use super::{MySqlStore, execute, fetch, list, numbers};
+use postroom_core::Reconciled;
+use sqlx::{AssertSqlSafe, Connection as _, Error, MySqlConnection, Row as _};
+
+/// How many rows are mended in one transaction.
+const MEND_ROWS: usize = super::LIST;
+
+/// Something that is wrong: how to find it from a number on, and how to mend what was found.
+struct Fault {
+    /// Selects numbers, and is followed by `AND … > number ORDER BY … LIMIT`.
+    find: &'static str,
+    /// The column that is numbered.
+    number: &'static str,
+    /// What is done to the numbers that follow in `IN (…)`; it looks again before it changes
+    /// anything.
+    mend: &'static str,
+}
+
+/// Makes the deliveries that the trigger on INSERT would make, where there are none.
+pub(super) const FEED: &str = "INSERT IGNORE INTO outbox_delivery (seq, integration, due_at, bytes, failed, dead) \
+     SELECT m.seq, m.integration_type, m.due_at, \
+            OCTET_LENGTH(m.payload) + COALESCE(OCTET_LENGTH(m.headers), 0), \
+            m.status = 'FAILED', m.status = 'DEAD' \
+     FROM integration_outbox AS m FORCE INDEX (PRIMARY) \
+     WHERE m.status IN ('PENDING', 'FAILED', 'DEAD') AND m.seq";
+
+/// Open messages without a delivery.
+const UNFED: Fault = Fault {
+    find: "SELECT m.seq FROM integration_outbox AS m \
+           LEFT JOIN outbox_delivery AS d ON d.seq = m.seq \
+           WHERE m.status IN ('PENDING', 'FAILED', 'DEAD') AND d.seq IS NULL",
+    number: "m.seq",
+    mend: FEED,
+};
+
+/// Deliveries that nobody holds, without an open message.
+const CLOSED: Fault = Fault {
+    find: "SELECT d.seq FROM outbox_delivery AS d \
+           LEFT JOIN integration_outbox AS m \
+                  ON m.seq = d.seq AND m.status IN ('PENDING', 'FAILED', 'DEAD') \
+           WHERE d.claim IS NULL AND m.seq IS NULL",
+    number: "d.seq",
+    mend: "DELETE d FROM outbox_delivery AS d FORCE INDEX (PRIMARY) \
+           WHERE d.claim IS NULL \
+             AND NOT EXISTS (SELECT 1 FROM integration_outbox AS m \
+                             WHERE m.seq = d.seq \
+                               AND m.status IN ('PENDING', 'FAILED', 'DEAD')) \
+             AND d.seq",
+};
+
+/// Deliveries under a claim that does not exist.
+const UNCLAIMED: Fault = Fault {
+    find: "SELECT d.seq FROM outbox_delivery AS d \
+           LEFT JOIN outbox_claim AS c ON c.token = d.claim \
+           WHERE d.claim IS NOT NULL AND c.token IS NULL",
+    number: "d.seq",
+    mend: "UPDATE outbox_delivery FORCE INDEX (PRIMARY) SET claim = NULL \
+           WHERE claim IS NOT NULL \
+             AND NOT EXISTS (SELECT 1 FROM outbox_claim AS c \
+                             WHERE c.token = outbox_delivery.claim) \
+             AND seq",
+};
+
+/// Mends everything, and counts it.
+pub(super) async fn reconcile(store: &MySqlStore) -> Result<Reconciled, Error> {
+    let freed = mend(store, &UNCLAIMED).await?;
+    let made = mend(store, &UNFED).await?;
+    let removed = mend(store, &CLOSED).await?;
+    Ok(Reconciled { made, removed, freed })
+}
+
+/// Counts what [`reconcile`] would mend, in its words.
+pub(super) async fn count(store: &MySqlStore) -> Result<Reconciled, Error> {
+    let count = async |fault: &Fault| -> Result<u64, Error> {
+        let sql = format!("SELECT COUNT(*) FROM ({}) AS found", fault.find);
+        let row = sqlx::query(AssertSqlSafe(sql)).fetch_one(&store.pool).await?;
+        super::row::count(&row, 0)
+    };
+    Ok(Reconciled {
+        made: count(&UNFED).await?,
+        removed: count(&CLOSED).await?,
+        freed: count(&UNCLAIMED).await?,
+    })
+}
+
+/// What was freed may have been changed by hand while it was held.
+async fn follow_free(tx: &mut MySqlConnection, seqs: &[i64]) -> Result<(), Error> {
+    let sql = format!(
+        "SELECT seq FROM outbox_delivery FORCE INDEX (PRIMARY) \
+         WHERE seq IN ({}) AND claim IS NULL FOR UPDATE",
+        list(seqs)
+    );
+    let free = numbers(tx, sql).await?;
+    follow(tx, &free).await
+}
+
+/// Looks for numbers without a lock, and mends them in bounded steps.
+async fn mend(store: &MySqlStore, fault: &Fault) -> Result<u64, Error> {
+    let mut after = i64::MIN;
+    let mut mended = 0;
+    loop {
+        let mut connection = store.pool.acquire().await?;
+        let sql = format!(
+            "{} AND {number} > {after} ORDER BY {number} LIMIT {MEND_ROWS}",
+            fault.find,
+            number = fault.number
+        );
+        let rows = fetch(&mut connection, sql).await?;
+        let found = rows.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>()?;
+        let Some(last) = found.last() else { return Ok(mended) };
+        after = *last;
+        let mut tx = connection.begin().await?;
+        mended += execute(&mut tx, format!("{} IN ({})", fault.mend, list(&found))).await?;
+        follow_free(&mut tx, &found).await?;
+        tx.commit().await?;
+    }
+}

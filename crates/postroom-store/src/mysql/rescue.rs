@@ -1,0 +1,116 @@
+//! Freeing what expired claims hold. Lock order: claim, delivery, message.
+
+use super::attempts::{self, Failure};
+use super::claims::{literal, literals};
+use super::follow::follow;
+use super::version::Locking;
+use super::{LIST, MySqlStore, execute, fetch, list, now, numbers, row, statements};
+use postroom_core::{AttemptOutcome, Token};
+use sqlx::{AssertSqlSafe, Error, MySqlConnection, Row as _};
+use std::time::Duration;
+use uuid::Uuid;
+
+/// A claim that has expired.
+struct Expired {
+    token: Token,
+    worker: String,
+    alone: bool,
+    held: Duration,
+}
+
+/// Waits for nobody where the server can: a delivery that is locked is being settled, and is
+/// left for the next time, with its claim. Rows are found first and locked by their key then:
+/// to lock them by another index is to lock that first, and a settlement comes the other way.
+pub(super) async fn rescue(store: &MySqlStore, limit: usize) -> Result<u64, Error> {
+    let mut tokens = Vec::new();
+    let expired = format!("{} ORDER BY until, token LIMIT {limit}", statements::EXPIRED);
+    for row in sqlx::query(AssertSqlSafe(expired)).fetch_all(&store.pool).await? {
+        tokens.push(Token(row.try_get::<Uuid, _>(0)?));
+    }
+    if tokens.is_empty() {
+        return Ok(0);
+    }
+    let locking = store.locking().await?;
+    let mut tx = store.begin().await?;
+    let mut freed = 0;
+    for part in tokens.chunks(LIST) {
+        let sql = format!(
+            "SELECT token, worker, alone, TIMESTAMPDIFF(MICROSECOND, since, until) \
+             FROM outbox_claim FORCE INDEX (PRIMARY) \
+             WHERE token IN ({}) AND until < UTC_TIMESTAMP(6) {}",
+            literals(part),
+            locking.clause()
+        );
+        for row in fetch(&mut tx, sql).await? {
+            let token = Token(row.try_get::<Uuid, _>(0)?);
+            let held = Duration::from_micros(row::count(&row, 3)?);
+            let claim = Expired { token, worker: row.try_get(1)?, alone: row.try_get(2)?, held };
+            freed += free(&mut tx, &claim, locking).await?;
+            sqlx::query(statements::FORGET_CLAIM)
+                .bind(claim.token.0)
+                .bind(claim.token.0)
+                .execute(&mut *tx)
+                .await?;
+        }
+    }
+    tx.commit().await?;
+    Ok(freed)
+}
+
+async fn free(tx: &mut MySqlConnection, claim: &Expired, locking: Locking) -> Result<u64, Error> {
+    let token = literal(claim.token);
+    let held =
+        numbers(tx, format!("SELECT seq FROM outbox_delivery WHERE claim = {token}")).await?;
+    let mut seqs = Vec::with_capacity(held.len());
+    for part in held.chunks(LIST) {
+        let sql = format!(
+            "SELECT seq FROM outbox_delivery FORCE INDEX (PRIMARY) \
+             WHERE seq IN ({}) AND claim = {token} {}",
+            list(part),
+            locking.clause()
+        );
+        seqs.extend(numbers(tx, sql).await?);
+    }
+    for part in seqs.chunks(LIST) {
+        let sql = format!(
+            "UPDATE outbox_delivery FORCE INDEX (PRIMARY) \
+             SET claim = NULL, rescues = rescues + 1 WHERE seq IN ({})",
+            list(part)
+        );
+        execute(tx, sql).await?;
+    }
+    if claim.alone {
+        count_lost(tx, claim, &seqs).await?;
+    }
+    follow(tx, &seqs).await?;
+    Ok(seqs.len() as u64)
+}
+
+/// Lost alone, it was this message: that counts as an attempt, unless it was closed meanwhile.
+async fn count_lost(tx: &mut MySqlConnection, claim: &Expired, seqs: &[i64]) -> Result<(), Error> {
+    let at = now(tx).await?;
+    let error = format!(
+        "lost with its relay: the claim of {} expired while it handled this message alone",
+        claim.worker
+    );
+    let mut lost = Vec::new();
+    for seq in seqs {
+        let counted = sqlx::query(
+            "UPDATE integration_outbox FORCE INDEX (PRIMARY) \
+             SET status = 'FAILED', attempts = LEAST(CAST(attempts AS SIGNED) + 1, 2147483647), \
+                 last_error = ?, updated_at = ?, settled = ? \
+             WHERE seq = ? AND status IN ('PENDING', 'FAILED')",
+        )
+        .bind(&error)
+        .bind(at)
+        .bind(Token::random().0)
+        .bind(seq)
+        .execute(&mut *tx)
+        .await?;
+        if counted.rows_affected() == 1 {
+            let outcome = AttemptOutcome::Lost;
+            lost.push(Failure { seq: *seq, took: claim.held, outcome, error: &error });
+        }
+    }
+    attempts::record(tx, &lost, at).await
+}

@@ -1,0 +1,74 @@
+//! From a row to a message.
+
+use chrono::{DateTime, NaiveDateTime, Utc};
+use postroom_core::{ContentFault, Message, RawJson, Record, Taken};
+use sqlx::mysql::MySqlRow;
+use sqlx::{Error, Row as _};
+use uuid::fmt::Hyphenated;
+
+/// Reads the columns of `MESSAGE`.
+fn message(row: &MySqlRow) -> Result<Message, Error> {
+    let payload: Option<String> = row.try_get(6)?;
+    Ok(Message {
+        seq: row.try_get(0)?,
+        id: row.try_get::<Hyphenated, _>(1)?.into(),
+        event_id: row.try_get(2)?,
+        stream_id: row.try_get(3)?,
+        integration: row.try_get(4)?,
+        event_type: row.try_get(5)?,
+        payload: payload.map_or_else(|| RawJson::trusted("null"), RawJson::trusted),
+        headers: row.try_get::<Option<String>, _>(7)?.map(RawJson::trusted),
+        tenant_id: row.try_get(8)?,
+        user_id: row.try_get(9)?,
+        correlation_id: row.try_get(10)?,
+        causation_id: row.try_get(11)?,
+        source: row.try_get(12)?,
+        ordering_key: row.try_get(13)?,
+        schema_version: row.try_get(14)?,
+        copy: row.try_get(15)?,
+        occurred_at: optional_time(row, 16)?,
+        due_at: time(row, 17)?,
+        attempts: row.try_get::<i32, _>(18)?.unsigned_abs(),
+        max_attempts: row.try_get::<i32, _>(19)?.unsigned_abs(),
+        created_at: time(row, 20)?,
+    })
+}
+
+/// Reads what a take has selected. A payload that was left out was over the limit.
+pub(super) fn taken(row: &MySqlRow, rescues: u32, payload_limit: usize) -> Result<Taken, Error> {
+    let message = message(row)?;
+    let fault = if row.try_get::<Option<&str>, _>(6)?.is_none() {
+        Some(ContentFault::TooLarge { limit: payload_limit })
+    } else if message.headers.as_ref().is_some_and(|headers| !headers.is_object()) {
+        Some(ContentFault::HeadersNoObject)
+    } else {
+        None
+    };
+    Ok(Taken { message, rescues, fault })
+}
+
+/// Reads the columns of `RECORD`.
+pub(super) fn record(row: &MySqlRow) -> Result<Record, Error> {
+    Ok(Record {
+        message: message(row)?,
+        status: row.try_get(21)?,
+        locked_at: optional_time(row, 22)?,
+        locked_by: row.try_get(23)?,
+        updated_at: time(row, 24)?,
+        sent_at: optional_time(row, 25)?,
+        last_error: row.try_get(26)?,
+    })
+}
+
+pub(super) fn time(row: &MySqlRow, index: usize) -> Result<DateTime<Utc>, Error> {
+    row.try_get::<NaiveDateTime, _>(index).map(|at| at.and_utc())
+}
+
+fn optional_time(row: &MySqlRow, index: usize) -> Result<Option<DateTime<Utc>>, Error> {
+    Ok(row.try_get::<Option<NaiveDateTime>, _>(index)?.map(|at| at.and_utc()))
+}
+
+/// Reads a count, which is never negative.
+pub(super) fn count(row: &MySqlRow, index: usize) -> Result<u64, Error> {
+    Ok(u64::try_from(row.try_get::<i64, _>(index)?).unwrap_or(0))
+}

@@ -1,0 +1,260 @@
+//! Settling: fenced by the token, all of a call in one transaction.
+
+use super::attempts::{self, Failure};
+use super::claims::{literal, literals, micros};
+use super::error::{enqueue_error, store_error};
+use super::follow::follow;
+use super::{LIST, MySqlStore, delete, execute, fetch, list, now, numbers, statements};
+use chrono::{NaiveDateTime, TimeDelta};
+use postroom_core::{
+    AttemptOutcome, Fate, Settled, Settlement, StoreResult, Token, Verdict, clip_error,
+};
+use sqlx::{Error, MySql, MySqlConnection, QueryBuilder};
+use std::collections::HashSet;
+use std::time::Duration;
+
+pub(super) const DOING: &str = "recording outcomes";
+
+pub(super) async fn settle(store: &MySqlStore, settlements: &[Settlement]) -> StoreResult<Settled> {
+    let mut settled = Settled::default();
+    if settlements.is_empty() {
+        return Ok(settled);
+    }
+    let failed = |error| store_error(DOING, error);
+    let mut tx = store.begin().await.map_err(failed)?;
+    lock_finished(&mut tx, settlements).await.map_err(failed)?;
+    let at = now(&mut tx).await.map_err(failed)?;
+    for settlement in settlements {
+        let changed = apply(&mut tx, settlement, at, store.keep_sent).await.map_err(failed)?;
+        for verdict in &settlement.verdicts {
+            if let Fate::Dead { announcement: Some(announcement), .. } = &verdict.fate
+                && changed.contains(&verdict.seq)
+            {
+                let announcement = (**announcement).clone();
+                postroom::enqueue(&mut tx, announcement).await.map_err(enqueue_error)?;
+            }
+        }
+        settled.late.extend(late(&mut tx, settlement, &changed).await.map_err(failed)?);
+    }
+    tx.commit().await.map_err(failed)?;
+    Ok(settled)
+}
+
+/// Claims come before deliveries in the order of locks, so those that are about to go are locked
+/// first.
+async fn lock_finished(tx: &mut MySqlConnection, settlements: &[Settlement]) -> Result<(), Error> {
+    let finished = settlements.iter().filter(|settlement| settlement.finished);
+    let tokens: Vec<Token> = finished.map(|settlement| settlement.token).collect();
+    for part in tokens.chunks(LIST) {
+        let sql = format!(
+            "SELECT token FROM outbox_claim WHERE token IN ({}) ORDER BY token FOR UPDATE",
+            literals(part)
+        );
+        fetch(tx, sql).await?;
+    }
+    Ok(())
+}
+
+/// Applies one settlement; what it changed, by number.
+async fn apply(
+    tx: &mut MySqlConnection,
+    settlement: &Settlement,
+    at: NaiveDateTime,
+    keep_sent: bool,
+) -> Result<HashSet<i64>, Error> {
+    let token = settlement.token;
+    let held = held(tx, settlement).await?;
+    let chosen = |wanted: fn(&Fate) -> bool| -> Vec<i64> {
+        settlement
+            .verdicts
+            .iter()
+            .filter(|verdict| held.contains(&verdict.seq) && wanted(&verdict.fate))
+            .map(|verdict| verdict.seq)
+            .collect()
+    };
+    let sent = chosen(|fate| matches!(fate, Fate::Sent));
+    for part in sent.chunks(LIST) {
+        mark_sent(tx, token, part, at, keep_sent).await?;
+    }
+    for part in chosen(|fate| matches!(fate, Fate::Released)).chunks(LIST) {
+        let sql = format!(
+            "UPDATE outbox_delivery FORCE INDEX (PRIMARY) SET claim = NULL WHERE seq IN ({})",
+            list(part)
+        );
+        execute(tx, sql).await?;
+        follow(tx, part).await?;
+    }
+    let failed: Vec<Failed<'_>> = settlement
+        .verdicts
+        .iter()
+        .filter(|verdict| held.contains(&verdict.seq))
+        .filter_map(|verdict| Failed::of(verdict, at))
+        .collect();
+    for part in failed.chunks(LIST) {
+        mark_failed(tx, token, part, at).await?;
+    }
+    if settlement.finished {
+        sqlx::query(statements::FORGET_CLAIM).bind(token.0).bind(token.0).execute(&mut *tx).await?;
+    }
+    Ok(held)
+}
+
+/// The deliveries of a settlement that still carry its token, locked. What is not among them was
+/// lost to another relay.
+async fn held(tx: &mut MySqlConnection, settlement: &Settlement) -> Result<HashSet<i64>, Error> {
+    let mut seqs: Vec<i64> = settlement.verdicts.iter().map(|verdict| verdict.seq).collect();
+    seqs.sort_unstable();
+    let mut held = HashSet::with_capacity(seqs.len());
+    for part in seqs.chunks(LIST) {
+        let sql = format!(
+            "SELECT seq FROM outbox_delivery FORCE INDEX (PRIMARY) \
+             WHERE seq IN ({}) AND claim = {} FOR UPDATE",
+            list(part),
+            literal(settlement.token)
+        );
+        held.extend(numbers(tx, sql).await?);
+    }
+    Ok(held)
+}
+
+async fn mark_sent(
+    tx: &mut MySqlConnection,
+    token: Token,
+    seqs: &[i64],
+    at: NaiveDateTime,
+    keep_sent: bool,
+) -> Result<(), Error> {
+    delete(tx, "outbox_delivery", seqs).await?;
+    if !keep_sent {
+        delete(tx, "integration_outbox", seqs).await?;
+        return attempts::forget(tx, seqs).await;
+    }
+    let sql = format!(
+        "UPDATE integration_outbox FORCE INDEX (PRIMARY) \
+         SET status = 'SENT', sent_at = '{at}', updated_at = '{at}', settled = {} \
+         WHERE seq IN ({})",
+        literal(token),
+        list(seqs)
+    );
+    execute(tx, sql).await.map(|_| ())
+}
+
+/// A message that was not accepted: due again, or dead.
+struct Failed<'a> {
+    seq: i64,
+    /// When it is due again; `None` when it is dead.
+    due_at: Option<NaiveDateTime>,
+    error: &'a str,
+    tried: Option<(AttemptOutcome, Duration)>,
+}
+
+impl<'a> Failed<'a> {
+    fn of(verdict: &'a Verdict, at: NaiveDateTime) -> Option<Self> {
+        let seq = verdict.seq;
+        match &verdict.fate {
+            Fate::Failed { delay, error, took } => {
+                let due_at = at + TimeDelta::microseconds(micros(*delay));
+                let tried = Some((AttemptOutcome::Retry, *took));
+                Some(Self { seq, due_at: Some(due_at), error, tried })
+            }
+            Fate::Dead { error, tried, .. } => {
+                let tried = tried.map(|tried| (tried.outcome, tried.took));
+                Some(Self { seq, due_at: None, error, tried })
+            }
+            Fate::Sent | Fate::Released => None,
+        }
+    }
+}
+
+/// Frees the deliveries, marks the messages, and puts the attempts on record: a statement each,
+/// however many there are.
+async fn mark_failed(
+    tx: &mut MySqlConnection,
+    token: Token,
+    failed: &[Failed<'_>],
+    at: NaiveDateTime,
+) -> Result<(), Error> {
+    let seqs = list(&failed.iter().map(|one| one.seq).collect::<Vec<_>>());
+    // The dead keep the time at which they were due.
+    let due_at = by_seq(failed, "due_at", |one| one.due_at.map(|due_at| format!("'{due_at}'")));
+    let dead = by_seq(failed, "TRUE", |one| one.due_at.map(|_| "FALSE".to_owned()));
+    let again = by_seq(failed, "FALSE", |one| one.due_at.map(|_| "TRUE".to_owned()));
+    let sql = format!(
+        "UPDATE outbox_delivery FORCE INDEX (PRIMARY) \
+         SET claim = NULL, rescues = 0, due_at = {due_at}, dead = {dead}, failed = {again} \
+         WHERE seq IN ({seqs})"
+    );
+    execute(tx, sql).await?;
+
+    let status = by_seq(failed, "'DEAD'", |one| one.due_at.map(|_| "'FAILED'".to_owned()));
+    let attempts = by_seq(failed, "0", |one| one.tried.map(|_| "1".to_owned()));
+    // A count set by hand to the end of its type must not stop everyone else's outcome.
+    let mut update: QueryBuilder<MySql> = QueryBuilder::new(format!(
+        "UPDATE integration_outbox FORCE INDEX (PRIMARY) \
+         SET status = {status}, due_at = {due_at}, updated_at = '{at}', settled = {}, \
+             attempts = LEAST(CAST(attempts AS SIGNED) + {attempts}, 2147483647), \
+             last_error = CASE seq ",
+        literal(token)
+    ));
+    for one in failed {
+        update.push(format!("WHEN {} THEN ", one.seq)).push_bind(clip_error(one.error)).push(" ");
+    }
+    update.push(format!("END WHERE seq IN ({seqs})"));
+    update.build().persistent(false).execute(&mut *tx).await?;
+
+    // A message that was deleted meanwhile has no history.
+    let sql =
+        format!("SELECT seq FROM integration_outbox FORCE INDEX (PRIMARY) WHERE seq IN ({seqs})");
+    let there = numbers(tx, sql).await?;
+    let failures: Vec<Failure<'_>> = failed
+        .iter()
+        .filter(|one| there.contains(&one.seq))
+        .filter_map(|one| {
+            let (outcome, took) = one.tried?;
+            Some(Failure { seq: one.seq, took, outcome, error: one.error })
+        })
+        .collect();
+    attempts::record(tx, &failures, at).await
+}
+
+/// A value that depends on the message; `otherwise` where there is none.
+fn by_seq(
+    failed: &[Failed<'_>],
+    otherwise: &str,
+    value: impl Fn(&Failed<'_>) -> Option<String>,
+) -> String {
+    let mut cases = String::new();
+    for one in failed {
+        if let Some(value) = value(one) {
+            cases.push_str(&format!(" WHEN {} THEN {value}", one.seq));
+        }
+    }
+    if cases.is_empty() {
+        otherwise.to_owned()
+    } else {
+        format!("CASE seq{cases} ELSE {otherwise} END")
+    }
+}
+
+/// Verdicts that changed nothing are late, unless the same settlement was applied before: then
+/// its outcome was unknown, and it is repeated.
+async fn late(
+    tx: &mut MySqlConnection,
+    settlement: &Settlement,
+    changed: &HashSet<i64>,
+) -> Result<Vec<i64>, Error> {
+    let mut unchanged: Vec<i64> = settlement.verdicts.iter().map(|verdict| verdict.seq).collect();
+    unchanged.retain(|seq| !changed.contains(seq));
+    let mut known = HashSet::new();
+    for part in unchanged.chunks(LIST) {
+        let sql = format!(
+            "SELECT seq FROM integration_outbox FORCE INDEX (PRIMARY) \
+             WHERE seq IN ({}) AND settled = {}",
+            list(part),
+            literal(settlement.token)
+        );
+        known.extend(numbers(tx, sql).await?);
+    }
+    unchanged.retain(|seq| !known.contains(seq));
+    Ok(unchanged)
+}

@@ -1,0 +1,45 @@
+//! What a server of some version can do.
+
+/// How rows that others hold are met.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Locking {
+    /// They are passed over.
+    SkipLocked,
+    /// They are waited for, since the server cannot pass them over.
+    Wait,
+}
+
+impl Locking {
+    /// The end of a SELECT that locks what it reads.
+    pub(super) fn clause(self) -> &'static str {
+        match self {
+            Self::SkipLocked => "FOR UPDATE SKIP LOCKED",
+            Self::Wait => "FOR UPDATE",
+        }
+    }
+}
+
+/// By what `SELECT VERSION()` answers, such as `10.11.6-MariaDB-log` or `8.0.36`.
+pub(super) fn locking(version: &str) -> Locking {
+    let mut numbers = version.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().ok());
+    let mut next = || numbers.next().flatten().unwrap_or(0_u32);
+    let found = (next(), next(), next());
+    let since = if version.contains("MariaDB") { (10, 6, 0) } else { (8, 0, 1) };
+    if found >= since { Locking::SkipLocked } else { Locking::Wait }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_that_can_skip_locked_rows_are_known() {
+        for version in ["10.11.6-MariaDB-log", "10.6.0-MariaDB", "11.4.2-MariaDB", "8.0.36", "9.1"]
+        {
+            assert_eq!(locking(version), Locking::SkipLocked, "{version}");
+        }
+        for version in ["10.5.23-MariaDB-1:10.5", "5.5.68-MariaDB", "5.7.44-log", "8.0.0-dmr", ""] {
+            assert_eq!(locking(version), Locking::Wait, "{version}");
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The contract on MariaDB, and once more as on a server that cannot pass over locked rows.
+
+use chrono::{DateTime, NaiveDateTime, Utc};
+use postroom_core::{NewMessage, Store};
+use postroom_store::OpenOptions;
+use postroom_store::mysql::MySqlStore;
+use postroom_testkit::contract::{Commit, Harness, PlainRow};
+use postroom_testkit::{MariaDatabase, MariaDb};
+use sqlx::mysql::{MySqlPool, MySqlPoolOptions};
+use sqlx::{AssertSqlSafe, Connection as _};
+use std::sync::Arc;
+use std::time::Duration;
+use uuid::Uuid;
+use uuid::fmt::Hyphenated;
+
+/// A migrated outbox in a database of its own, and a connection for changes by hand.
+pub(crate) struct Maria {
+    pub(crate) database: MariaDatabase,
+    pub(crate) by_hand: MySqlPool,
+    skip_locked: bool,
+}
+
+pub(crate) async fn start() -> Maria {
+    let database = MariaDb::shared().await.database().await;
+    postroom_store::migrate(database.url()).await.expect("migrate");
+    // As another program would connect: with the driver's defaults.
+    let by_hand = MySqlPoolOptions::new().max_connections(1).connect(database.url()).await;
+    Maria { database, by_hand: by_hand.expect("a connection"), skip_locked: true }
+}
+
+impl Maria {
+    fn open(&self, keep_sent: bool) -> Arc<dyn Store> {
+        let options = OpenOptions { keep_sent, ..OpenOptions::default() };
+        let store = MySqlStore::new(self.database.url(), &options).expect("a store");
+        Arc::new(if self.skip_locked { store } else { store.without_skip_locked() })
+    }
+
+    pub(crate) async fn execute(&self, sql: String) -> Result<(), String> {
+        let done = sqlx::raw_sql(AssertSqlSafe(sql)).execute(&self.by_hand).await;
+        done.map(|_| ()).map_err(|error| error.to_string())
+    }
+
+    async fn count(&self, table: &str) -> u64 {
+        let sql = AssertSqlSafe(format!("SELECT COUNT(*) FROM {table}"));
+        let count: i64 = sqlx::query_scalar(sql).fetch_one(&self.by_hand).await.expect("a count");
+        count.unsigned_abs()
+    }
+}
+
+/// A time as MariaDB reads it: in UTC, since it knows no zones. What is no time stays as it is.
+fn in_utc(text: &str) -> String {
+    match text.parse::<DateTime<Utc>>() {
+        Ok(at) => at.naive_utc().to_string(),
+        Err(_) => text.to_owned(),
+    }
+}
+
+/// The INSERT of a plain row, in MariaDB's way of writing text and times.
+fn insert_sql(row: &PlainRow) -> String {
+    let mut row = row.clone();
+    if let Some(due_at) = row.get("due_at") {
+        let due_at = in_utc(due_at);
+        row = row.with("due_at", &due_at);
+    }
+    row.insert_sql("integration_outbox").replace('\\', "\\\\")
+}
+
+impl Harness for Maria {
+    fn name(&self) -> &'static str {
+        "mariadb"
+    }
+
+    async fn store(&self) -> Arc<dyn Store> {
+        self.open(true)
+    }
+
+    async fn store_without_history(&self) -> Arc<dyn Store> {
+        self.open(false)
+    }
+
+    async fn insert(&self, row: &PlainRow) -> Result<Uuid, String> {
+        let sql = AssertSqlSafe(insert_sql(row));
+        let id: Result<Hyphenated, _> = sqlx::query_scalar(sql).fetch_one(&self.by_hand).await;
+        id.map(Uuid::from).map_err(|error| error.to_string())
+    }
+
+    async fn set_status(&self, id: Uuid, status: &str) -> Result<(), String> {
+        self.execute(format!("UPDATE integration_outbox SET status = '{status}' WHERE id = '{id}'"))
+            .await
+    }
+
+    async fn set_due_at(&self, id: Uuid, due_at: DateTime<Utc>) {
+        let due_at: NaiveDateTime = due_at.naive_utc();
+        self.execute(format!(
+            "UPDATE integration_outbox SET due_at = '{due_at}' WHERE id = '{id}'"
+        ))
+        .await
+        .expect("updated");
+    }
+
+    async fn set_integration(&self, id: Uuid, integration: &str) {
+        self.execute(format!(
+            "UPDATE integration_outbox SET integration_type = '{integration}' WHERE id = '{id}'"
+        ))
+        .await
+        .expect("updated");
+    }
+
+    async fn make_older(&self, id: Uuid, by: Duration) {
+        let by = format!("INTERVAL {} SECOND", by.as_secs());
+        self.execute(format!(
+            "UPDATE integration_outbox SET created_at = created_at - {by}, \
+             sent_at = sent_at - {by}, updated_at = updated_at - {by} WHERE id = '{id}'"
+        ))
+        .await
+        .expect("updated");
+    }
+
+    async fn delete(&self, id: Uuid) {
+        self.execute(format!("DELETE FROM integration_outbox WHERE id = '{id}'"))
+            .await
+            .expect("deleted");
+    }
+
+    async fn delete_deliveries(&self) {
+        self.execute("DELETE FROM outbox_delivery".to_owned()).await.expect("deleted");
+    }
+
+    async fn delete_claims(&self) {
+        self.execute("DELETE FROM outbox_claim".to_owned()).await.expect("deleted");
+    }
+
+    async fn expire_claims(&self) {
+        self.execute("UPDATE outbox_claim SET until = since - INTERVAL 1 SECOND".to_owned())
+            .await
+            .expect("updated");
+    }
+
+    async fn deliveries(&self) -> u64 {
+        self.count("outbox_delivery").await
+    }
+
+    async fn claims(&self) -> u64 {
+        self.count("outbox_claim").await
+    }
+
+    async fn attempts(&self) -> u64 {
+        self.count("outbox_attempt").await
+    }
+
+    async fn enqueue_uncommitted(&self, message: &NewMessage) -> Result<Commit, &'static str> {
+        let mut producer = self.database.connection().await;
+        let row = PlainRow::new(&message.integration).with("source_event_id", &message.event_id);
+        let begin = AssertSqlSafe(format!("BEGIN; {}", insert_sql(&row)));
+        sqlx::raw_sql(begin).execute(&mut producer).await.expect("inserted");
+        Ok(Box::pin(async move {
+            sqlx::raw_sql("COMMIT").execute(&mut producer).await.expect("commit");
+            producer.close().await.expect("closed");
+        }))
+    }
+}
+
+postroom_testkit::contract_tests!(start);
+
+/// The same on a server without SKIP LOCKED.
+mod without_skip_locked {
+    async fn start() -> super::Maria {
+        super::Maria { skip_locked: false, ..super::start().await }
+    }
+
+    postroom_testkit::contract_tests!(start);
+}

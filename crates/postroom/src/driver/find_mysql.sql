@@ -1,0 +1,3 @@
+SELECT id FROM integration_outbox
+WHERE source_event_id = ? AND source_stream_id = ? AND integration_type = ? AND copy = ?
+LOCK IN SHARE MODE

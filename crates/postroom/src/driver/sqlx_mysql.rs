@@ -1,0 +1,74 @@
+//! sqlx on MariaDB and MySQL. Times are UTC there, whatever the time zone of the session.
+
+use super::{OutboxTransaction, sealed};
+use crate::EnqueueError;
+use async_trait::async_trait;
+use chrono::{DateTime, NaiveDateTime, Utc};
+use postroom_core::{Enqueued, NewMessage, RawJson};
+use sqlx::{MySql, MySqlConnection, Transaction};
+use uuid::Uuid;
+use uuid::fmt::Hyphenated;
+
+const INSERT: &str = include_str!("insert_mysql.sql");
+/// A locking read: the first message may have been committed after this transaction's snapshot
+/// was taken, and a plain read would not see it.
+const FIND: &str = include_str!("find_mysql.sql");
+
+impl sealed::Sealed for Transaction<'_, MySql> {}
+impl sealed::Sealed for MySqlConnection {}
+
+#[async_trait]
+impl OutboxTransaction for Transaction<'_, MySql> {
+    async fn insert(&mut self, message: &NewMessage) -> Result<Enqueued, EnqueueError> {
+        (**self).insert(message).await
+    }
+}
+
+#[async_trait]
+impl OutboxTransaction for MySqlConnection {
+    async fn insert(&mut self, message: &NewMessage) -> Result<Enqueued, EnqueueError> {
+        let id = Uuid::now_v7();
+        let written = sqlx::query(INSERT)
+            .bind(id.hyphenated())
+            .bind(message.stream_id())
+            .bind(&message.event_id)
+            .bind(&message.integration)
+            .bind(&message.event_type)
+            .bind(message.payload().map(RawJson::as_str))
+            .bind(message.headers_json().map(RawJson::as_str))
+            .bind(&message.tenant_id)
+            .bind(&message.user_id)
+            .bind(&message.correlation_id)
+            .bind(&message.causation_id)
+            .bind(&message.source)
+            .bind(&message.ordering_key)
+            .bind(message.schema_version)
+            .bind(message.copy)
+            .bind(message.occurred_at.map(in_utc))
+            .bind(message.due_at.map(in_utc))
+            .bind(message.max_attempts)
+            .execute(&mut *self)
+            .await;
+        match written {
+            Ok(_) => return Ok(Enqueued::New(id)),
+            // The statement alone is undone; the caller's transaction goes on. INSERT IGNORE
+            // would hide every other fault too.
+            Err(sqlx::Error::Database(error)) if error.is_unique_violation() => {}
+            Err(error) => return Err(EnqueueError::database(error)),
+        }
+        let first: Option<Hyphenated> = sqlx::query_scalar(FIND)
+            .bind(&message.event_id)
+            .bind(message.stream_id())
+            .bind(&message.integration)
+            .bind(message.copy)
+            .fetch_optional(&mut *self)
+            .await
+            .map_err(EnqueueError::database)?;
+        first.map(|id| Enqueued::Duplicate(id.into())).ok_or(EnqueueError::Vanished)
+    }
+}
+
+/// As the columns hold it: a `TIMESTAMP` would be read in the session's time zone.
+fn in_utc(at: DateTime<Utc>) -> NaiveDateTime {
+    at.naive_utc()
+}
