@@ -286,7 +286,7 @@ impl Blocked {
     pub(crate) async fn execute(&self, sql: &str) {
         match self {
             Self::Postgres(client) => client.batch_execute(sql).await.unwrap(),
-            Self::Sqlite(_) => panic!("this outbox is not on PostgreSQL"),
+            Self::MariaDb(_) | Self::Sqlite(_) => panic!("this outbox is not on PostgreSQL"),
         }
     }
 
