@@ -39,7 +39,8 @@ async fn fault_06_a_completion_whose_commit_has_an_unknown_outcome_is_checked_by
     receiver.always(Behaviour::HoldResponse);
     let (proxy, url) = proxied(&outbox);
     let ids = outbox.enqueue("webhook:a", 5).await;
-    let relay = outbox.relay_at(&url, SHORT_CLAIMS, &webhook(&receiver, ""));
+    // Longer than the relay tries in vain: what it holds must not be rescued meanwhile.
+    let relay = outbox.relay_at(&url, "claim_time = \"1m\"", &webhook(&receiver, ""));
     receiver.wait_for(5, SOON).await;
     // Every commit happens, and nobody learns of it.
     proxy.set(Passage::SwallowAnswer(b"COMMIT"));
