@@ -284,7 +284,7 @@ fn tools_need_the_database_section_alone() {
     let origin = Origin { file: Some(&file), database: None, environment: &nothing };
     assert!(origin.config().is_err());
     assert_eq!(origin.database().unwrap().url, "sqlite://a.db");
-    let origin = Origin { database: Some("mysql://x"), ..origin };
+    let origin = Origin { database: Some("oracle://x"), ..origin };
     assert!(origin.database().unwrap_err().to_string().contains("--database"));
 }
 
