@@ -67,7 +67,7 @@ pub(crate) enum Command {
     /// Check the configuration, then probe every database and sink
     Check(Show),
     /// Make messages and deliveries agree, after a restore or a load with triggers off
-    Reconcile(Show),
+    Reconcile(Reconcile),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -205,6 +205,16 @@ pub(crate) struct Show {
 
 fn duration(text: &str) -> Result<Duration, String> {
     units::duration(text).ok_or_else(|| format!("expected {}", units::DURATION_FORM))
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Reconcile {
+    #[command(flatten)]
+    pub(crate) actor: Actor,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 fn time(text: &str) -> Result<DateTime<Utc>, String> {

@@ -1,5 +1,6 @@
 //! One file per command.
 
+mod actor;
 mod check;
 mod completions;
 mod demo;

@@ -1,15 +1,19 @@
 //! `postroom reconcile`: makes messages and deliveries agree.
 
 use super::outbox;
-use crate::args::Show;
+use crate::args::Reconcile;
 use crate::config::Origin;
 use crate::failure::Failure;
 use crate::output;
-use postroom_core::Reconciled;
+use postroom_core::{NewAction, Operation, Reconciled};
 
-pub(super) async fn run(args: &Show, origin: &Origin<'_>) -> Result<(), Failure> {
+pub(super) async fn run(args: &Reconcile, origin: &Origin<'_>) -> Result<(), Failure> {
+    let actor = args.actor.name()?;
     let store = outbox::open(&origin.database()?).await?;
+    let action = NewAction { actor: &actor, operation: Operation::Reconcile, target: "the outbox" };
+    let action = store.begin_action(&action).await?;
     let mended = store.reconcile().await?;
+    store.note_action(action, mended.total()).await?;
     if args.json {
         return Ok(output::print_json(&mended)?);
     }

@@ -92,6 +92,10 @@ pub trait Operate: Send + Sync {
     /// What was done, newest first: at most `limit`, and only those before `before`.
     async fn actions(&self, before: Option<ActionId>, limit: usize) -> StoreResult<Vec<Action>>;
 
+    /// Adds to the record of an operation that is carried out in other ways than these, such as a
+    /// reconciliation.
+    async fn note_action(&self, action: ActionId, messages: u64) -> StoreResult<()>;
+
     /// DEAD → PENDING, due now, with no attempt used. The history of attempts stays.
     async fn redrive(&self, action: ActionId, keys: &[Key]) -> StoreResult<u64>;
 

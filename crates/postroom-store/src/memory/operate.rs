@@ -36,6 +36,11 @@ impl Operate for MemoryStore {
         Ok(wanted.take(limit).cloned().collect())
     }
 
+    async fn note_action(&self, action: ActionId, messages: u64) -> StoreResult<()> {
+        self.lock().count(action, usize::try_from(messages).unwrap_or(usize::MAX));
+        Ok(())
+    }
+
     async fn redrive(&self, action: ActionId, keys: &[Key]) -> StoreResult<u64> {
         let now = self.clock.now();
         Ok(self.change(action, keys, |row| {

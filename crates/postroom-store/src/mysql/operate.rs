@@ -51,6 +51,13 @@ impl Operate for MySqlStore {
         .map_err(|e| store_error("reading the record of operations", e))
     }
 
+    async fn note_action(&self, action: ActionId, messages: u64) -> StoreResult<()> {
+        let doing = "adding to the record of an operation";
+        let mut connection = self.pool.acquire().await.map_err(|e| store_error(doing, e))?;
+        let messages = usize::try_from(messages).unwrap_or(usize::MAX);
+        note(&mut connection, action, messages).await.map_err(|e| store_error(doing, e))
+    }
+
     async fn redrive(&self, action: ActionId, keys: &[Key]) -> StoreResult<u64> {
         let set = "status = 'PENDING', attempts = 0, due_at = {now}";
         again("redriving", || self.reset(action, keys, "status = 'DEAD'", set)).await

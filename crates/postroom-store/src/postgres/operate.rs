@@ -16,6 +16,7 @@ use uuid::Uuid;
 
 const BEGIN_ACTION: &str = "INSERT INTO core_outbox.action (actor, operation, target) \
                             VALUES ($1, $2, $3) RETURNING id";
+const NOTE_ACTION: &str = "UPDATE core_outbox.action SET messages = messages + $2 WHERE id = $1";
 const ACTIONS: &str = "SELECT id, at, actor, operation, target, messages FROM core_outbox.action \
                        WHERE id < $1 ORDER BY id DESC LIMIT $2";
 
@@ -59,6 +60,16 @@ impl Operate for PgStore {
         let rows =
             client.query(ACTIONS, &[&before, &limit]).await.map_err(|e| store_error(doing, e))?;
         rows.iter().map(action).collect::<Result<_, _>>().map_err(|e| store_error(doing, e))
+    }
+
+    async fn note_action(&self, action: ActionId, messages: u64) -> StoreResult<()> {
+        let client = self.connection().await?;
+        let messages = i64::try_from(messages).unwrap_or(i64::MAX);
+        client
+            .execute(NOTE_ACTION, &[&action.0, &messages])
+            .await
+            .map(|_| ())
+            .map_err(|e| store_error("adding to the record of an operation", e))
     }
 
     async fn redrive(&self, action: ActionId, keys: &[Key]) -> StoreResult<u64> {

@@ -123,6 +123,11 @@ impl Operate for SqliteStore {
         rows.iter().map(action).collect::<Result<_, _>>().map_err(|e| store_error(doing, e))
     }
 
+    async fn note_action(&self, action: ActionId, messages: u64) -> StoreResult<()> {
+        let doing = "adding to the record of an operation";
+        self.recorded(doing, action, async |_| Ok(messages)).await.map(|_| ())
+    }
+
     async fn redrive(&self, action: ActionId, keys: &[Key]) -> StoreResult<u64> {
         self.recorded("redriving messages", action, async |tx| redrive(tx, keys).await).await
     }

@@ -245,10 +245,11 @@ pub async fn actions_are_on_record_newest_first(outbox: &impl Harness) {
     store.redrive(redrive, &keys[..1]).await.expect("redrive");
     store.redrive(redrive, &keys[1..]).await.expect("redrive");
     let cancel = begin(&*store, Operation::Cancel).await;
+    store.note_action(cancel, 7).await.expect("noted");
 
     let actions = store.actions(None, 10).await.expect("actions");
     assert_eq!(actions.iter().map(|one| one.id).collect::<Vec<_>>(), [cancel.0, redrive.0]);
-    assert_eq!(actions.iter().map(|one| one.messages).collect::<Vec<_>>(), [0, 2]);
+    assert_eq!(actions.iter().map(|one| one.messages).collect::<Vec<_>>(), [7, 2]);
     let first = &actions[1];
     assert_eq!((first.actor.as_str(), first.operation.as_str()), ("ann@desk", "redrive"));
     assert_eq!(first.target, "a test");

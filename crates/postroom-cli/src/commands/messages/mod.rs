@@ -1,7 +1,6 @@
 //! `postroom messages`: what is in the outbox, and what operators do to it.
 
 mod actions;
-mod actor;
 mod change;
 mod list;
 mod progress;

@@ -187,6 +187,10 @@ impl Operate for Link {
         self.world.store.actions(before, limit).await
     }
 
+    async fn note_action(&self, action: ActionId, messages: u64) -> StoreResult<()> {
+        self.world.store.note_action(action, messages).await
+    }
+
     async fn redrive(&self, action: ActionId, keys: &[Key]) -> StoreResult<u64> {
         self.world.store.redrive(action, keys).await
     }
