@@ -37,3 +37,19 @@ async fn no_payload_is_in_the_log_or_in_an_error_whatever_the_receiver_does() {
     assert_eq!(log.matches("phase=\"FAILED\"").count(), 3, "{log}");
     assert!(!log.contains(SECRET), "{log}");
 }
+
+#[tokio::test]
+async fn a_database_password_is_in_no_line_of_a_relay_that_cannot_connect() {
+    let outbox = Outbox::mariadb().await;
+    let url = outbox.url().replace("root@", &format!("app:{SECRET}@"));
+    let folder = outbox.folder();
+    let config = folder.write("wrong.toml", &format!("[database]\nurl = \"{url}\"\n"));
+    let config = config.display().to_string();
+    for command in ["run", "check", "stats", "migrate"] {
+        let answer = folder.run(&[command, "--config", &config]);
+        assert_ne!(answer.code, 0, "{command}: {answer:?}");
+        let said = format!("{}{}", answer.stdout, answer.stderr);
+        assert!(said.contains("Access denied"), "{command}: {said}");
+        assert!(!said.contains(SECRET), "{command}: {said}");
+    }
+}
