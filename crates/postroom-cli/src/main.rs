@@ -17,7 +17,11 @@ fn main() -> ExitCode {
     let json = std::env::args_os().any(|word| word == "--json");
     let done = match Cli::try_parse() {
         Ok(cli) => commands::execute(cli),
-        Err(error) if json && error.use_stderr() => Err(Failure::Usage(error.to_string())),
+        Err(error) if json && error.use_stderr() => {
+            let text = error.to_string();
+            let text = text.strip_prefix("error: ").unwrap_or(&text);
+            Err(Failure::Usage(text.trim_end().to_owned()))
+        }
         Err(error) => error.exit(),
     };
     match done {

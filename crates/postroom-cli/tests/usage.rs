@@ -5,9 +5,17 @@ use crate::command::Folder;
 #[test]
 fn help_names_every_command() {
     let help = Folder::new().run(&["--help"]).ok();
-    for command in
-        ["demo", "run", "migrate", "enqueue", "messages", "stats", "check", "completions"]
-    {
+    for command in [
+        "demo",
+        "run",
+        "migrate",
+        "enqueue",
+        "messages",
+        "stats",
+        "check",
+        "reconcile",
+        "completions",
+    ] {
         assert!(help.contains(command), "{command}: {help}");
     }
 }
@@ -52,4 +60,33 @@ fn a_reader_that_goes_away_is_no_failure() {
     let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
     assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn errors_are_json_for_those_who_asked_for_json() {
+    let folder = Folder::new();
+    let nobody = "00000000-0000-7000-8000-000000000000";
+    let error = |args: &[&str], code: i32| {
+        let answer = folder.run(&[args, &["--json"]].concat());
+        assert_eq!((answer.code, answer.stdout.as_str()), (code, ""), "{args:?}: {answer:?}");
+        let error: serde_json::Value = serde_json::from_str(&answer.stderr)
+            .unwrap_or_else(|error| panic!("{args:?}: {error}: {}", answer.stderr));
+        let kind = if code == 2 { "usage" } else { "failed" };
+        assert_eq!(error["kind"], kind, "{args:?}: {error}");
+        error["error"].as_str().unwrap().to_owned()
+    };
+    assert!(error(&["stats"], 1).contains("postroom migrate"));
+    folder.run(&["migrate"]).ok();
+    assert!(error(&["messages", "show", nobody], 1).contains("there is no message"));
+    assert!(error(&["messages", "redrive", nobody], 1).contains("there is no message"));
+    let no_id = error(&["messages", "show", "nope"], 2);
+    assert!(no_id.starts_with("invalid value 'nope'"), "{no_id}");
+    assert!(no_id.contains("this is no message id"), "{no_id}");
+    assert!(error(&["messages", "redrive"], 2).contains("--all"));
+    assert!(error(&["frobnicate"], 2).contains("unrecognized subcommand"));
+    let enqueue = ["enqueue", "--to", "noop", "--type", "t", "--payload", "{oops"];
+    assert!(error(&enqueue, 2).contains("payload"));
+    assert!(error(&["check", "--config", "missing.toml"], 2).contains("missing.toml"));
+    assert!(error(&["migrate", "--database", "mongodb://x"], 2).contains("unknown scheme"));
+    assert!(folder.run(&["messages", "--help", "--json"]).ok().contains("Usage"));
 }

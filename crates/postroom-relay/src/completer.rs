@@ -17,6 +17,8 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::time::Instant;
 use uuid::Uuid;
 
+/// After this many conflicts in a row it is no bad luck any more: then the pauses grow.
+const CONFLICTS_AT_ONCE: u32 = 5;
 /// The most fates recorded in one transaction.
 const SETTLE_MAX: usize = 5_000;
 
@@ -166,6 +168,7 @@ async fn insist(
     stop: &Stop,
 ) -> Option<Result<Settled, StoreError>> {
     let mut backoff = Backoff::new();
+    let mut conflicts = 0;
     let answer = async {
         loop {
             let error = match shared.store.settle(settlements).await {
@@ -176,7 +179,11 @@ async fn insist(
                 Err(error) => error,
             };
             let pause = match error.kind {
-                StoreErrorKind::Conflict => Duration::from_millis(1),
+                StoreErrorKind::Conflict if conflicts < CONFLICTS_AT_ONCE => {
+                    conflicts += 1;
+                    Duration::from_millis(1)
+                }
+                StoreErrorKind::Conflict => backoff.pause(&shared.chance),
                 StoreErrorKind::Unavailable | StoreErrorKind::Schema => {
                     shared.board.database_fails(&error);
                     backoff.pause(&shared.chance)

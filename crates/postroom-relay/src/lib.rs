@@ -24,6 +24,7 @@ mod pruner;
 mod relay;
 mod rescuer;
 mod room;
+mod schema;
 mod settings;
 mod stop;
 mod verdict;

@@ -2,14 +2,14 @@
 
 use crate::chance::Chance;
 use crate::claimer::{Claimer, Doors};
-use crate::health::{Board, Health};
+use crate::health::{Board, Health, describe};
 use crate::held::Held;
 use crate::metrics::Metrics;
 use crate::pace::Backoff;
 use crate::room::LaneRoom;
 use crate::settings::{Lane, Settings};
 use crate::stop::Stop;
-use crate::{completer, extender, lane, monitor, pruner, rescuer};
+use crate::{completer, extender, lane, monitor, pruner, rescuer, schema};
 use postroom_core::{Store, StoreError, StoreErrorKind};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -192,7 +192,8 @@ impl Relay {
     /// When this future is dropped instead, what it holds is free once its claims have expired.
     ///
     /// # Errors
-    /// When the schema does not fit this program, or a stage panics.
+    /// When the schema does not fit this program, or a stage panics. A schema that is changed
+    /// under it stops the relay in the same way: what is in flight is finished.
     pub async fn run(&self, stop: impl Future<Output = ()> + Send) -> Result<(), RelayError> {
         let mut stop = std::pin::pin!(stop);
         let ready = tokio::select! {
@@ -214,12 +215,21 @@ impl Relay {
         upkeep.spawn(rescuer::run(Arc::clone(&self.shared)));
         upkeep.spawn(pruner::run(Arc::clone(&self.shared)));
         upkeep.spawn(monitor::run(Arc::clone(&self.shared)));
-        let defect = tokio::select! {
+        let defect = |stage, error: Option<JoinError>| {
+            let cause = error.map_or_else(|| "it returned".to_owned(), |error| error.to_string());
+            Err(RelayError::Defect { stage, cause })
+        };
+        let outcome = tokio::select! {
             biased;
-            () = stop => None,
-            ended = claiming.join_next() => Some(("claimer", ended.and_then(Result::err))),
-            (stage, ended) = stages.ended() => Some((stage, ended)),
-            ended = upkeep.join_next() => Some(("upkeep", ended.and_then(Result::err))),
+            () = stop => Ok(()),
+            ended = claiming.join_next() => defect("claimer", ended.and_then(Result::err)),
+            (stage, ended) = stages.ended() => defect(stage, ended),
+            ended = upkeep.join_next() => defect("upkeep", ended.and_then(Result::err)),
+            error = schema::changed(Arc::clone(&self.shared)) => {
+                let text = describe(&error);
+                tracing::error!(error = text, "the schema has changed: stopping");
+                Err(RelayError::Store(error))
+            }
         };
         // It ends between two takes: one that is cut off would leave its messages claimed until
         // the claim expires.
@@ -230,13 +240,7 @@ impl Relay {
         claiming.shutdown().await;
         stages.stop(deadline).await?;
         upkeep.shutdown().await;
-        match defect {
-            None => Ok(()),
-            Some((stage, error)) => Err(RelayError::Defect {
-                stage,
-                cause: error.map_or_else(|| "it returned".to_owned(), |error| error.to_string()),
-            }),
-        }
+        outcome
     }
 
     /// One pass: rescues expired claims, takes and settles up to `limit` due messages, and prunes.

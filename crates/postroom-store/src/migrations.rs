@@ -133,10 +133,10 @@ pub async fn set_notify(url: &str, on: bool) -> StoreResult<()> {
 ///
 /// # Errors
 /// When the database at `url` knows no rights.
-pub fn grants(url: &str) -> StoreResult<String> {
+pub fn grants(url: &str) -> StoreResult<&'static str> {
     match locate(url)? {
-        Location::Postgres => Ok(postgres::grants()),
-        Location::MySql => Ok(mysql::GRANTS.to_owned()),
+        Location::Postgres => Ok(postgres::GRANTS),
+        Location::MySql => Ok(mysql::GRANTS),
         Location::Sqlite(_) | Location::Memory => Err(StoreError::plain(
             StoreErrorKind::Refused,
             "there are no rights to grant here: whoever may open the file may do everything",

@@ -60,10 +60,15 @@ pub(crate) struct Guarded {
 impl Guarded {
     /// Makes the folder, which belongs to whom the server runs as.
     pub(crate) fn new(kind: Kind) -> anyhow::Result<Self> {
+        Self::new_in(&std::env::temp_dir(), kind)
+    }
+
+    /// The same, with the folder below `parent`.
+    pub(crate) fn new_in(parent: &Path, kind: Kind) -> anyhow::Result<Self> {
         let account = account(&kind)?;
         let folder = tempfile::Builder::new()
             .prefix(kind.prefix)
-            .tempdir()
+            .tempdir_in(parent)
             .with_context(|| format!("a temporary folder for {}", kind.name))?;
         if let Some(user) = &account {
             chown(folder.path(), Some(user.uid.as_raw()), Some(user.gid.as_raw()))

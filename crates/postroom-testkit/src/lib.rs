@@ -3,6 +3,7 @@
 //! * [`Postgres`] and [`MariaDb`] give each test a database on a real server.
 //! * [`PgBouncer`] stands between a test and PostgreSQL; [`Authority`] makes certificates.
 //! * [`Receiver`] is an HTTP endpoint that records what arrives and misbehaves on demand.
+//! * [`Proxy`] stands between two programs and breaks their connections.
 //! * [`Process`] runs a program that can be signalled and killed.
 //! * [`eventually`] waits for a condition; [`skip`] records a test that cannot run here.
 
@@ -16,6 +17,7 @@ mod mariadb;
 mod pgbouncer;
 mod postgres;
 mod process;
+mod proxy;
 mod receiver;
 mod skip;
 mod url;
@@ -26,5 +28,6 @@ pub use mariadb::{MariaDatabase, MariaDb, MariaDbPrograms, find_mariadb};
 pub use pgbouncer::{PgBouncer, find_pgbouncer};
 pub use postgres::{Postgres, TestDatabase, find_postgres};
 pub use process::{Process, Signal};
+pub use proxy::{Passage, Proxy};
 pub use receiver::{Behaviour, Receiver, Request};
 pub use skip::skip;

@@ -83,6 +83,7 @@ fn settings(folder: &Path, server: u16, port: u16, sessions: u32) -> String {
     format!(
         "[databases]\n* = host=127.0.0.1 port={server}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
          listen_port = {port}\nunix_socket_dir =\nauth_type = trust\nauth_file = {folder}/users\n\
-         pool_mode = transaction\ndefault_pool_size = {sessions}\nmax_client_conn = 200\n"
+         pool_mode = transaction\ndefault_pool_size = {sessions}\nmax_client_conn = 200\n\
+         server_idle_timeout = 1\n"
     )
 }

@@ -13,7 +13,7 @@ pub(super) async fn run(args: &Migrate, origin: &Origin<'_>) -> Result<(), Failu
     let database = origin.database()?;
     let url = database.session_url();
     if args.print_grants {
-        return Ok(output::print(&postroom_store::grants(url)?)?);
+        return Ok(output::print(postroom_store::grants(url)?)?);
     }
     let mut options =
         MigrateOptions { replace_fence: args.replace_fence, ..MigrateOptions::default() };

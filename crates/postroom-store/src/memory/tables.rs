@@ -225,7 +225,7 @@ impl Tables {
         stray.map(|(seq, _)| *seq).collect()
     }
 
-    /// Frees them, and follows those that were sent elsewhere by hand meanwhile.
+    /// Frees them, as the messages say by now.
     pub(super) fn free_stray(&mut self) -> u64 {
         let stray = self.stray();
         for seq in &stray {
@@ -233,6 +233,9 @@ impl Tables {
             delivery.claim = None;
             if let Some(row) = self.messages.get(seq) {
                 delivery.integration.clone_from(&row.message.integration);
+                delivery.due_at = row.message.due_at;
+                delivery.failed = row.status == "FAILED";
+                delivery.dead = row.status == "DEAD";
             }
         }
         stray.len() as u64

@@ -79,6 +79,6 @@ impl Admin for PgStore {
     async fn now(&self) -> StoreResult<DateTime<Utc>> {
         let doing = "reading the clock";
         let client = self.connection().await?;
-        ask(&client, doing, "SELECT clock_timestamp()").await
+        ask(client.client(), doing, "SELECT clock_timestamp()").await
     }
 }

@@ -2,10 +2,9 @@
 
 use deadpool_postgres::{Object, Transaction};
 use std::collections::HashMap;
-use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Error, Row, Statement};
+use tokio_postgres::{Client, Error, Row, Statement};
 
 type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 
@@ -103,6 +102,21 @@ impl Connection {
         }
     }
 
+    /// Runs statements without parameters.
+    pub(super) async fn batch_execute(&self, sql: &str) -> Result<(), Error> {
+        self.object.batch_execute(sql).await
+    }
+
+    /// Begins a transaction, which stays in one session: what is prepared in it is known there.
+    pub(super) async fn transaction(&mut self) -> Result<Transaction<'_>, Error> {
+        self.object.transaction().await
+    }
+
+    /// The driver's own, for statements that are prepared without a name.
+    pub(super) fn client(&self) -> &Client {
+        &self.object
+    }
+
     async fn types_of(&self, known: &KnownTypes, sql: &str) -> Result<Arc<[Type]>, Error> {
         if let Some(types) = known.get(sql) {
             return Ok(types);
@@ -144,18 +158,4 @@ impl KnownTypes {
 
 fn typed<'a>(params: Params<'a>, types: &[Type]) -> Vec<(&'a (dyn ToSql + Sync), Type)> {
     params.iter().copied().zip(types.iter().cloned()).collect()
-}
-
-impl Deref for Connection {
-    type Target = Object;
-
-    fn deref(&self) -> &Object {
-        &self.object
-    }
-}
-
-impl DerefMut for Connection {
-    fn deref_mut(&mut self) -> &mut Object {
-        &mut self.object
-    }
 }

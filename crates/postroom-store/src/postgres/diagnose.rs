@@ -83,3 +83,23 @@ async fn names(client: &Client, query: &str) -> StoreResult<Vec<String>> {
         .collect::<Result<_, _>>()
         .map_err(|e| store_error(DOING, e))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use postroom_testkit::Postgres;
+
+    #[tokio::test]
+    async fn who_keeps_vacuum_from_cleaning_is_named() {
+        let database = Postgres::shared().await.database().await;
+        let (client, other) = (database.client().await, database.client().await);
+        let at_once = SNAPSHOT.replace("10 minutes", "0 minutes");
+        assert_eq!(names(&client, &at_once).await.unwrap(), [""; 0]);
+        other.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").await.unwrap();
+        let pid: i32 = other.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);
+        let found = names(&client, &at_once).await.unwrap();
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with(&format!("the session with pid {pid} of ")), "{found:?}");
+        assert_eq!(names(&client, SNAPSHOT).await.unwrap(), [""; 0], "not after a moment");
+    }
+}

@@ -37,12 +37,14 @@ const WAITING: &str = concat!(
     "ORDER BY d.seq DESC LIMIT $10"
 );
 
-/// What relays hold is never much.
+/// What relays hold is never much, and the claims name it.
 const CLAIMED: &str = concat!(
     "SELECT found.seq FROM (
-         SELECT d.seq FROM core_outbox.delivery d
+         SELECT d.seq
+         FROM (SELECT token, unnest(seqs) AS seq FROM core_outbox.claim) AS held
+         JOIN core_outbox.delivery d ON d.seq = held.seq AND d.claim = held.token
          JOIN core_outbox.integration_outbox m ON m.id = d.message_id
-         WHERE d.claim IS NOT NULL AND $1::text = 'CLAIMED'\n",
+         WHERE $1::text = 'CLAIMED'\n",
     filter!(),
     "OFFSET 0
      ) AS found ORDER BY found.seq DESC LIMIT $10"

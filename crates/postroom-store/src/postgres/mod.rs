@@ -7,7 +7,6 @@ mod connect;
 mod connection;
 mod diagnose;
 mod error;
-mod grants;
 mod list;
 mod marks;
 mod migrate;
@@ -23,7 +22,6 @@ mod transaction;
 mod upkeep;
 mod wake;
 
-pub(crate) use grants::grants;
 pub use migrate::{MIGRATIONS, migrate, plan, set_notify};
 
 use crate::OpenOptions;
@@ -36,6 +34,18 @@ use marks::Marks;
 use postroom_core::{StoreError, StoreErrorKind, StoreResult};
 use std::sync::Arc;
 use tokio::sync::OnceCell;
+
+/// The statements that make a role for producers and one for relays.
+pub(crate) const GRANTS: &str = include_str!("../../migrations/postgres/grants.sql");
+
+/// Connects to the database at `url` as the store does, TLS included, for tools that need a
+/// connection of their own.
+///
+/// # Errors
+/// When the URL is malformed, or the database cannot be reached.
+pub async fn connect(url: &str) -> StoreResult<tokio_postgres::Client> {
+    Target::parse(url)?.client().await
+}
 
 /// The statements of the hot path, public so that benchmarks and plan tests measure exactly
 /// what the relay runs.

@@ -24,7 +24,7 @@ pub(super) fn client_config(security: &Security) -> StoreResult<ClientConfig> {
         (Mode::VerifyFull, Some(roots)) => {
             WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider))
                 .build()
-                .map_err(|error| setting_up(error))?
+                .map_err(setting_up)?
         }
         (_, roots) => Arc::new(AnyName { roots, provider: Arc::clone(&provider) }),
     };

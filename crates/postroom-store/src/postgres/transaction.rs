@@ -34,8 +34,9 @@ pub(super) const BEGIN_DURABLE: &str = concat!("BEGIN; ", by_index!());
 
 /// For statements that join what they were given with what they found: with the statistics of an
 /// emptied table a nested loop would be quadratic.
-pub(super) const JOIN_BY_HASH: &str =
-    "SET LOCAL enable_nestloop = off; SET LOCAL enable_hashjoin = on";
+pub(super) const JOIN_BY_HASH: &str = "SET LOCAL jit = off; \
+     SET LOCAL enable_nestloop = off; \
+     SET LOCAL enable_hashjoin = on";
 
 /// Ends what [`BEGIN`] began. After a failed statement it rolls back, without an error.
 pub(super) const COMMIT: &str = "COMMIT";

@@ -62,7 +62,7 @@ impl Upkeep for PgStore {
 
     async fn ready(&self) -> StoreResult<()> {
         self.refuse_unknown_pooler().await?;
-        migrate::check_version(&*self.connection().await?).await
+        migrate::check_version(self.connection().await?.client()).await
     }
 
     async fn reconcile(&self) -> StoreResult<Reconciled> {
@@ -70,7 +70,7 @@ impl Upkeep for PgStore {
     }
 
     async fn diagnose(&self) -> StoreResult<Vec<Finding>> {
-        diagnose::diagnose(&*self.connection().await?).await
+        diagnose::diagnose(self.connection().await?.client()).await
     }
 }
 

@@ -18,6 +18,7 @@ mod migrate;
 mod operate;
 #[cfg(test)]
 mod plan_tests;
+mod prune;
 mod row;
 mod settle;
 mod statistics;

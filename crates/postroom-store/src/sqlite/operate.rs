@@ -2,10 +2,11 @@
 
 use super::claims::json;
 use super::error::store_error;
+use super::prune::{PRUNABLE, PRUNABLE_DEAD, prune_dead, prune_sent};
 use super::row::text as text_column;
 use super::time::{earlier, moment, now_ms, text};
 use super::upkeep::count;
-use super::{SqliteStore, attempts, statements};
+use super::{SqliteStore, statements};
 use crate::prunable::by_status;
 use async_trait::async_trait;
 use postroom_core::{
@@ -93,31 +94,6 @@ const REPLAY: &str = "
       -- Marked SENT by hand during an attempt: that attempt decides.
       AND NOT EXISTS (SELECT 1 FROM outbox_delivery AS d
                       WHERE d.seq = m.seq AND d.claim IS NOT NULL)";
-
-/// Dead messages whose state last changed before. `?1` before, `?2` rows.
-const OLD_DEAD: &str = "
-    SELECT d.seq FROM outbox_delivery AS d INDEXED BY outbox_delivery_dead
-    CROSS JOIN integration_outbox AS m ON m.seq = d.seq
-    WHERE d.dead AND d.claim IS NULL AND m.status = 'DEAD'
-      AND julianday(m.updated_at) < julianday(?1)
-    ORDER BY d.seq LIMIT ?2";
-
-/// `?1` numbers.
-const DELETE_DELIVERIES: &str =
-    "DELETE FROM outbox_delivery WHERE seq IN (SELECT value FROM json_each(?1))";
-
-/// `?1` before.
-const PRUNABLE: &str = "
-    SELECT count(*) FROM integration_outbox INDEXED BY outbox_sent
-    WHERE status = 'SENT' AND coalesce(sent_at, created_at) < ?1
-      AND julianday(coalesce(sent_at, created_at)) < julianday(?1)";
-
-/// `?1` before.
-const PRUNABLE_DEAD: &str = "
-    SELECT count(*) FROM outbox_delivery AS d INDEXED BY outbox_delivery_dead
-    CROSS JOIN integration_outbox AS m ON m.seq = d.seq
-    WHERE d.dead AND d.claim IS NULL AND m.status = 'DEAD'
-      AND julianday(m.updated_at) < julianday(?1)";
 
 #[async_trait]
 impl Operate for SqliteStore {
@@ -295,27 +271,6 @@ async fn replay(
         }
     }
     Ok(made)
-}
-
-/// Deletes SENT messages from before, with their attempts.
-pub(super) async fn prune_sent(
-    tx: &mut SqliteConnection,
-    before: &str,
-    limit: i64,
-) -> Result<u64, Error> {
-    let gone: Vec<i64> =
-        sqlx::query_scalar(statements::PRUNE).bind(before).bind(limit).fetch_all(&mut *tx).await?;
-    attempts::forget(tx, &gone).await?;
-    Ok(gone.len() as u64)
-}
-
-async fn prune_dead(tx: &mut SqliteConnection, before: &str, limit: i64) -> Result<u64, Error> {
-    let old: Vec<i64> =
-        sqlx::query_scalar(OLD_DEAD).bind(before).bind(limit).fetch_all(&mut *tx).await?;
-    sqlx::query(DELETE_DELIVERIES).bind(json(&old)).execute(&mut *tx).await?;
-    sqlx::query(statements::DELETE_MESSAGES).bind(json(&old)).execute(&mut *tx).await?;
-    attempts::forget(tx, &old).await?;
-    Ok(old.len() as u64)
 }
 
 fn action(row: &SqliteRow) -> Result<Action, Error> {

@@ -263,14 +263,23 @@ pub(super) const STRAY: &str = "
       AND NOT EXISTS (SELECT 1 FROM outbox_claim AS c WHERE c.token = d.claim)
     ORDER BY d.seq LIMIT ?2";
 
-/// Frees them, and follows those that were sent elsewhere by hand meanwhile. `?1` numbers.
-pub(super) const FREE_STRAY: &str = "
-    UPDATE outbox_delivery
-    SET claim = NULL,
-        integration = coalesce((SELECT m.integration_type FROM integration_outbox AS m
-                                WHERE m.seq = outbox_delivery.seq), integration)
-    WHERE seq IN (SELECT value FROM json_each(?1)) AND claim IS NOT NULL
-      AND NOT EXISTS (SELECT 1 FROM outbox_claim AS c WHERE c.token = outbox_delivery.claim)";
+/// Frees them, as the messages say by now. `?1` numbers.
+pub(super) const FREE_STRAY: &str = concat!(
+    "UPDATE outbox_delivery
+     SET claim = NULL,
+         (due_at, integration, failed, dead) = (
+             SELECT coalesce(max(",
+    ms!("m.due_at"),
+    "), outbox_delivery.due_at),
+                    coalesce(max(m.integration_type), outbox_delivery.integration),
+                    coalesce(max(m.status = 'FAILED'), outbox_delivery.failed),
+                    coalesce(max(m.status = 'DEAD'), outbox_delivery.dead)
+             FROM integration_outbox AS m
+             WHERE m.seq = outbox_delivery.seq
+         )
+     WHERE seq IN (SELECT value FROM json_each(?1)) AND claim IS NOT NULL
+       AND NOT EXISTS (SELECT 1 FROM outbox_claim AS c WHERE c.token = outbox_delivery.claim)"
+);
 
 /// What reconciliation would mend: open messages without a delivery, deliveries without an open
 /// message, deliveries under a claim that does not exist.

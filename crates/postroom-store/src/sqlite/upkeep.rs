@@ -2,7 +2,7 @@
 
 use super::claims::json;
 use super::error::store_error;
-use super::operate::prune_sent;
+use super::prune::prune_sent;
 use super::row::text as text_column;
 use super::time::{earlier, now_ms, text};
 use super::{SqliteStore, attempts, forget_statistics, migrate, statements};

@@ -145,11 +145,11 @@ async fn a_stop_leaves_the_rest_alone_and_the_record_true() {
 #[tokio::test]
 async fn old_messages_are_pruned_in_batches() {
     let store = MemoryStore::new(Arc::new(SystemClock));
-    bury(&store, 450).await;
+    bury(&store, 1_250).await;
     let prune = Prune { actor: "ann", status: Status::Dead, older_than: Duration::ZERO };
-    assert_eq!(prune.count(&store).await.expect("count"), 450);
+    assert_eq!(prune.count(&store).await.expect("count"), 1_250);
     let stopped = prune.run(&store, ready(()), |_| {}).await.expect("run");
-    assert_eq!((stopped.messages, stopped.is_stopped), (200, true));
+    assert_eq!((stopped.messages, stopped.is_stopped), (1_000, true));
     let finished = prune.run(&store, pending(), |_| {}).await.expect("run");
     assert_eq!((finished.messages, finished.is_stopped), (250, false));
     assert_eq!(count(&store, Status::Dead).await, 0);

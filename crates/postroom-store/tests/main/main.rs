@@ -3,6 +3,7 @@
 mod adopt;
 mod altered;
 mod bulk;
+mod diagnose;
 mod enqueue_function;
 mod grants;
 mod mariadb;

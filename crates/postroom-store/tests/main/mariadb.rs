@@ -35,7 +35,7 @@ pub(crate) async fn start() -> Maria {
 pub(crate) async fn start_with_least_rights() -> Maria {
     let mut outbox = start().await;
     let grants = postroom_store::grants(outbox.database.url()).expect("grants");
-    outbox.execute(grants).await.expect("granted");
+    outbox.execute(grants.to_owned()).await.expect("granted");
     let user = format!("relay_{}", &Uuid::new_v4().simple().to_string()[..20]);
     outbox
         .execute(format!(

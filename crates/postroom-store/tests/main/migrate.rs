@@ -59,10 +59,38 @@ async fn an_index_left_invalid_by_a_killed_build_is_built_again() {
     assert_eq!(table.text(invalid).await, "core_outbox.adoption_order");
     old.batch_execute("COMMIT").await.expect("the snapshot goes");
 
+    // Until somebody migrates again, old workers finish what they had, and people change rows.
+    table
+        .execute(
+            "UPDATE core_outbox.integration_outbox SET status = 'SENT' WHERE source_event_id = 'CLAIMED-1';
+             UPDATE core_outbox.integration_outbox SET status = 'FAILED', attempts = 5,
+                 due_at = now() + interval '1 day' WHERE source_event_id = 'CLAIMED-2';
+             UPDATE core_outbox.integration_outbox SET locked_at = now() WHERE source_event_id = 'CLAIMED-3';
+             UPDATE core_outbox.integration_outbox SET status = 'DEAD' WHERE source_event_id = 'PENDING-1';
+             UPDATE core_outbox.integration_outbox SET headers = '{}' WHERE source_event_id = 'PENDING-2';
+             UPDATE core_outbox.integration_outbox SET status = 'PENDING' WHERE source_event_id = 'SENT-1';
+             DELETE FROM core_outbox.integration_outbox WHERE source_event_id = 'PENDING-3'",
+        )
+        .await;
     postroom_store::migrate(table.url()).await.expect("the rest");
     assert_eq!(table.text(invalid).await, "");
     let findings = table.store().await.diagnose().await.expect("diagnose");
     assert_eq!(findings.len(), 1, "only the old fence: {findings:?}");
+    let differs = "SELECT count(*)::text
+        FROM core_outbox.delivery d JOIN core_outbox.integration_outbox m USING (seq)
+        WHERE d.due_at <> m.due_at OR d.failed <> (m.status = 'FAILED')
+           OR d.dead <> (m.status = 'DEAD') OR d.message_id <> m.id";
+    assert_eq!(table.text(differs).await, "0");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_44_an_old_program_does_not_migrate_a_newer_schema() {
+    let table = OldTable::empty().await;
+    postroom_store::migrate(table.url()).await.expect("migrated");
+    table.execute("INSERT INTO core_outbox.schema_migration VALUES (99, 'next')").await;
+    let error = postroom_store::migrate(table.url()).await.expect_err("a newer schema");
+    assert_eq!(error.kind, StoreErrorKind::Schema);
+    assert!(error.to_string().contains("newer than this program"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

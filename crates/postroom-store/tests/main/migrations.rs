@@ -83,3 +83,31 @@ async fn a_number_given_twice_stops_the_upgrade_and_can_be_mended() {
     store.ready().await.expect("ready");
     store.enqueue(&NewMessage::new("noop", "t").json(&1)).await.expect("enqueue");
 }
+
+#[tokio::test]
+async fn what_a_relay_of_the_first_version_held_is_rescued() {
+    let database = version_1().await;
+    let client = database.client().await;
+    for _ in 0..3 {
+        client.batch_execute(INSERT).await.expect("inserted");
+    }
+    // As that version claimed: without naming what it holds.
+    let claim = "
+        WITH held AS (
+            INSERT INTO core_outbox.claim (token, worker, since, until, alone)
+            VALUES (gen_random_uuid(), 'old', now() - interval '2 s', now() - interval '1 s', false)
+            RETURNING token
+        )
+        UPDATE core_outbox.delivery SET claim = held.token FROM held
+        WHERE seq = (SELECT min(seq) FROM core_outbox.delivery WHERE claim IS NULL)";
+    client.batch_execute(claim).await.expect("claimed before the upgrade");
+    migrate(database.url()).await.expect("migrated");
+    client.batch_execute(claim).await.expect("claimed by one that has not noticed yet");
+
+    let store = open(database.url(), &OpenOptions::default()).await.expect("opens");
+    assert_eq!(store.rescue(10).await.expect("rescued"), 2);
+    let backlog = store.backlog().await.expect("backlog");
+    assert_eq!((backlog.total(|lane| lane.pending), backlog.total(|lane| lane.claimed)), (3, 0));
+    let claims = client.query_one("SELECT count(*) FROM core_outbox.claim", &[]).await;
+    assert_eq!(claims.expect("a count").get::<_, i64>(0), 0);
+}

@@ -6,6 +6,12 @@ use postroom_testkit::{PgBouncer, Postgres, TestDatabase};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Everything that the contract asks of a store, by whichever session comes.
+mod contract {
+    use crate::postgres::start_behind_a_pooler as start;
+    postroom_testkit::contract_tests!(start);
+}
+
 struct Pooled {
     database: TestDatabase,
     _pooler: PgBouncer,

@@ -5,10 +5,11 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use postroom_core::{NewMessage, Store};
 use postroom_store::OpenOptions;
 use postroom_testkit::contract::{Commit, Harness, PlainRow};
-use postroom_testkit::{Postgres, TestDatabase};
+use postroom_testkit::{PgBouncer, Postgres, TestDatabase};
 use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::OnceCell;
 use tokio_postgres::Client;
 use uuid::Uuid;
 
@@ -20,6 +21,7 @@ pub(crate) struct Database {
     by_hand: Client,
     /// What stores connect to.
     store_url: String,
+    transaction_pooler: bool,
 }
 
 pub(crate) async fn start() -> Database {
@@ -27,7 +29,7 @@ pub(crate) async fn start() -> Database {
     postroom_store::migrate(database.url()).await.expect("migrate");
     let by_hand = database.client().await;
     let store_url = database.url().to_owned();
-    Database { database, by_hand, store_url }
+    Database { database, by_hand, store_url, transaction_pooler: false }
 }
 
 /// The same, for stores that have no right but those of a relay.
@@ -38,9 +40,22 @@ pub(crate) async fn start_with_least_rights() -> Database {
     outbox
 }
 
+/// The same, for stores behind a pooler in transaction mode that all tests share.
+pub(crate) async fn start_behind_a_pooler() -> Database {
+    static POOLER: OnceCell<PgBouncer> = OnceCell::const_new();
+    let server = Postgres::shared().await;
+    let pooler = async || PgBouncer::start(server.url(), 2).await.expect("a pooler");
+    let pooler = POOLER.get_or_init(pooler).await;
+    let mut outbox = start().await;
+    outbox.store_url = pooler.before(outbox.database.url());
+    outbox.transaction_pooler = true;
+    outbox
+}
+
 impl Database {
     async fn open(&self, keep_sent: bool) -> Arc<dyn Store> {
-        let options = OpenOptions { keep_sent, ..OpenOptions::default() };
+        let transaction_pooler = self.transaction_pooler;
+        let options = OpenOptions { keep_sent, transaction_pooler, ..OpenOptions::default() };
         postroom_store::open(&self.store_url, &options).await.expect("a store")
     }
 

@@ -35,7 +35,9 @@ fn read(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<Chaos> {
             "--database" => {
                 chaos.database = Database::parse(&value).context("--database is unknown")?;
             }
-            "--postroom" => chaos.postroom = value.into(),
+            "--postroom" => {
+                chaos.postroom = std::fs::canonicalize(&value).with_context(|| value.clone())?;
+            }
             _ => bail!("{name} is unknown\n{USAGE}"),
         }
     }

@@ -78,7 +78,7 @@ pub struct Balance {
 pub struct Duplicates {
     /// How many.
     pub count: usize,
-    /// By the fault that explains them: the last that had begun before the duplicate arrived.
+    /// By the fault that explains them.
     pub explained: BTreeMap<&'static str, usize>,
     /// No fault was near. Must be 0.
     pub unexplained: usize,
@@ -201,10 +201,14 @@ impl Books {
     }
 }
 
-/// The last fault that was under way, or had its aftermath, between two arrivals.
+/// The fault that kept the first arrival from being recorded: the one that was under way then,
+/// or the next one before the second arrival, or else the aftermath of one before.
 fn explain(windows: &[Window], first: Instant, second: Instant) -> Option<&'static str> {
-    let near = |window: &&Window| window.began <= second && window.ended + AFTERMATH >= first;
-    windows.iter().filter(near).max_by_key(|window| window.began).map(|window| window.what)
+    let under_way = |window: &&Window| window.began <= first && first <= window.ended;
+    let next = |window: &&Window| first < window.began && window.began <= second;
+    let before = |window: &&Window| window.ended < first && first <= window.ended + AFTERMATH;
+    let found = windows.iter().find(under_way).or_else(|| windows.iter().find(next));
+    found.or_else(|| windows.iter().rev().find(before)).map(|window| window.what)
 }
 
 #[cfg(test)]

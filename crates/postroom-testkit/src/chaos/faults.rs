@@ -1,6 +1,7 @@
 //! Faults, drawn by seed and spread over the run.
 
 use super::database::Outbox;
+use super::producers::Gate;
 use super::relays::{CLAIM_TIME, RELAYS, Relays};
 use crate::{Behaviour, Receiver};
 use anyhow::Context as _;
@@ -10,8 +11,11 @@ use rand::{RngExt, SeedableRng};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a fault waits for its share of the messages before it strikes anyway.
+/// How long a fault waits for messages to arrive before it strikes anyway.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How many requests are reset after their work, each time.
+const RESETS: usize = 200;
 
 /// What strikes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -84,14 +88,17 @@ impl Striker {
         Self { rng, faults, outbox, receiver, relays, windows: Vec::new() }
     }
 
-    /// Strikes one fault after the other, each when its share of `messages` has arrived.
-    pub(super) async fn strike(&mut self, messages: usize) -> anyhow::Result<()> {
+    /// Strikes one fault after the other. With each, its share of `messages` is let through the
+    /// gate, and it strikes once some of them have arrived.
+    pub(super) async fn strike(&mut self, messages: usize, gate: &Gate) -> anyhow::Result<()> {
         let faults = std::mem::take(&mut self.faults);
         let share = messages / (faults.len() + 1);
         for (number, fault) in faults.into_iter().enumerate() {
             let due = Instant::now() + PATIENCE;
-            while self.receiver.count() < share * (number + 1) && Instant::now() < due {
-                tokio::time::sleep(Duration::from_millis(10)).await;
+            let arrived = self.receiver.count();
+            gate.open(share * (number + 1));
+            while self.receiver.count() < arrived + share / 4 && Instant::now() < due {
+                tokio::time::sleep(Duration::from_millis(1)).await;
             }
             let began = Instant::now();
             self.one(fault).await.with_context(|| format!("the fault {}", fault.name()))?;
@@ -104,6 +111,7 @@ impl Striker {
             );
             self.windows.push(Window { what: fault.name(), began, ended: Instant::now() });
         }
+        gate.open(messages);
         Ok(())
     }
 
@@ -140,9 +148,9 @@ impl Striker {
                 self.receiver.always(Behaviour::Accept);
             }
             Fault::ReceiverResets => {
-                self.receiver.always(Behaviour::ResetAfterWork);
+                let resets = std::iter::repeat_n(Behaviour::ResetAfterWork, RESETS);
+                self.receiver.next(resets);
                 tokio::time::sleep(while_it_lasts / 3).await;
-                self.receiver.always(Behaviour::Accept);
             }
         }
         Ok(())

@@ -3,7 +3,6 @@
 use super::Chaos;
 use super::books::{Books, Written};
 use super::database::{Ended, Outbox, Producer};
-use crate::Receiver;
 use anyhow::Context as _;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -17,10 +16,22 @@ const PRODUCERS: u64 = 4;
 const TRANSACTION_MAX: usize = 40;
 /// How many transactions are rolled back.
 const ROLLED_BACK: f64 = 0.1;
-/// How far producers may be ahead: they go on until the last fault, instead of being done before
-/// the first.
-const AHEAD_MAX: usize = 2_000;
 const PAUSE: Duration = Duration::from_millis(20);
+
+/// How many messages may have been written by now. It opens with every fault, so that each strikes
+/// while there is work, instead of all being done before the first.
+#[derive(Debug, Default)]
+pub(super) struct Gate(AtomicUsize);
+
+impl Gate {
+    pub(super) fn open(&self, messages: usize) {
+        self.0.store(messages, Ordering::Release);
+    }
+
+    fn is_open(&self, written: usize) -> bool {
+        written < self.0.load(Ordering::Acquire)
+    }
+}
 
 pub(super) struct Producers(JoinSet<()>);
 
@@ -29,7 +40,7 @@ impl Producers {
         chaos: &Chaos,
         outbox: &Arc<dyn Outbox>,
         books: &Arc<Books>,
-        receiver: &Arc<Receiver>,
+        gate: &Arc<Gate>,
     ) -> Self {
         let left = Arc::new(Left { total: chaos.messages, taken: AtomicUsize::new(0) });
         let mut producers = JoinSet::new();
@@ -37,7 +48,7 @@ impl Producers {
             let worker = Worker {
                 outbox: Arc::clone(outbox),
                 books: Arc::clone(books),
-                receiver: Arc::clone(receiver),
+                gate: Arc::clone(gate),
                 left: Arc::clone(&left),
                 rng: StdRng::seed_from_u64(chaos.seed.wrapping_mul(31).wrapping_add(number)),
             };
@@ -71,7 +82,7 @@ impl Left {
 struct Worker {
     outbox: Arc<dyn Outbox>,
     books: Arc<Books>,
-    receiver: Arc<Receiver>,
+    gate: Arc<Gate>,
     left: Arc<Left>,
     rng: StdRng,
 }
@@ -80,8 +91,10 @@ impl Worker {
     async fn run(mut self) {
         let mut producer: Option<Box<dyn Producer>> = None;
         loop {
-            while self.left.taken.load(Ordering::Acquire) > self.receiver.count() + AHEAD_MAX {
+            let taken = self.left.taken.load(Ordering::Acquire);
+            if taken < self.left.total && !self.gate.is_open(taken) {
                 tokio::time::sleep(PAUSE).await;
+                continue;
             }
             let event_ids = self.left.take(self.rng.random_range(1..=TRANSACTION_MAX));
             if event_ids.is_empty() {

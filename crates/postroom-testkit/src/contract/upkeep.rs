@@ -193,18 +193,24 @@ pub async fn deliveries_without_a_message_go(outbox: &impl Harness) {
 /// A delivery whose claim is gone is held by nobody, and would wait for ever.
 pub async fn deliveries_under_a_claim_that_is_gone_are_freed(outbox: &impl Harness) {
     let store = outbox.store().await;
-    let all = enqueue_many(&*store, "noop", 3).await;
-    take(&*store, "worker", &["noop"], 2).await.expect("due");
+    let all = enqueue_many(&*store, "noop", 4).await;
+    take(&*store, "worker", &["noop"], 3).await.expect("due");
+    // What was changed by hand while it was claimed counts now.
     outbox.set_integration(all[1], "other").await;
+    outbox.set_status(all[2], "DEAD").await.expect("set by hand");
     outbox.delete_claims().await;
     take(&*store, "worker", &["noop"], 1).await.expect("due");
     assert_eq!(store.rescue(10).await.expect("rescue"), 0);
 
     let mended = store.reconcile().await.expect("reconcile");
-    assert_eq!((mended.freed, mended.total()), (2, 2));
+    assert_eq!((mended.freed, mended.total()), (3, 3));
     assert_eq!(store.reconcile().await.expect("reconcile").total(), 0);
     let batch = take(&*store, "worker", &["noop"], 10).await.expect("due");
-    assert_eq!(ids(&batch), [all[0]], "the third is held by a claim that is there");
+    assert_eq!(
+        ids(&batch),
+        [all[0]],
+        "the last is held by a claim that is there, the third is dead"
+    );
     let batch = take(&*store, "worker", &["other"], 10).await.expect("due");
     assert_eq!(ids(&batch), [all[1]]);
 }

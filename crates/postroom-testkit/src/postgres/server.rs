@@ -32,10 +32,14 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Makes a data folder and starts a server on it.
-    pub(super) fn create(settings: &[(String, String)], limit: Duration) -> anyhow::Result<Self> {
+    /// Makes a data folder below `parent` and starts a server on it.
+    pub(super) fn create(
+        parent: &Path,
+        settings: &[(String, String)],
+        limit: Duration,
+    ) -> anyhow::Result<Self> {
         let binaries = find_postgres()?;
-        let guarded = Guarded::new(KIND)?;
+        let guarded = Guarded::new_in(parent, KIND)?;
         let mut initdb = Command::new(binaries.join("initdb"));
         initdb
             .args(["-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C", "-D"])

@@ -5,5 +5,6 @@
 mod mariadb;
 mod postgres;
 mod process;
+mod proxy;
 mod receiver;
 mod skip;

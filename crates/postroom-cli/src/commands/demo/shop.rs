@@ -42,10 +42,7 @@ impl Shop {
             return Ok(Self::MySql(connection));
         }
         let Some(path) = crate::commands::outbox::sqlite_path(url) else {
-            let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls)
-                .await
-                .context("the shop cannot connect to PostgreSQL")?;
-            tokio::spawn(connection);
+            let client = postroom_store::postgres::connect(url).await?;
             client.batch_execute(table).await.context("the shop cannot make its table")?;
             return Ok(Self::Postgres(client));
         };

@@ -109,11 +109,8 @@ pub(super) fn report_dry_run(
         )?);
     }
     let statuses: Vec<&str> = statuses.iter().map(|status| status.as_str()).collect();
-    Ok(output::print(&format!(
-        "would {operation} {} {}; nothing was changed\n",
-        counted(messages),
-        statuses.join(" or ")
-    ))?)
+    let what = counted(messages, &statuses.join(" or "));
+    Ok(output::print(&format!("would {operation} {what}; nothing was changed\n"))?)
 }
 
 /// What an operation over many messages did.
@@ -126,7 +123,7 @@ pub(super) fn report(
 ) -> Result<(), Failure> {
     progress.end();
     let finished = finished.map_err(|error| {
-        let so_far = counted(progress.messages);
+        let so_far = counted(progress.messages, "");
         anyhow::Error::new(error).context(format!("{so_far} {done}, then it failed"))
     })?;
     let Finished { action, messages, is_stopped } = finished;
@@ -141,14 +138,16 @@ pub(super) fn report(
         let end = if is_stopped { "; stopped before the end" } else { "" };
         output::print(&format!(
             "{} {done}, on record as action {}{end}\n",
-            counted(messages),
+            counted(messages, ""),
             action.0
         ))?;
     }
     if is_stopped { Err(Failure::Told) } else { Ok(()) }
 }
 
-fn counted(messages: u64) -> String {
+/// How many messages, of a kind where there is one.
+fn counted(messages: u64, kind: &str) -> String {
+    let space = if kind.is_empty() { "" } else { " " };
     let plural = if messages == 1 { "" } else { "s" };
-    format!("{} message{plural}", output::count(messages))
+    format!("{}{space}{kind} message{plural}", output::count(messages))
 }

@@ -12,6 +12,7 @@ pub(super) use fence::old_fences;
 
 use super::connect::{Target, ask};
 use super::diagnose::changing_indexes;
+use super::error::store_error;
 use super::pooler;
 use crate::migrations::{MigrateOptions, Migrated, Migration, Planned};
 use postroom_core::{StoreError, StoreErrorKind, StoreResult};
@@ -35,6 +36,11 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "enqueue_checks",
         sql: include_str!("../../../migrations/postgres/0003_enqueue_checks.sql"),
     },
+    Migration {
+        number: 4,
+        name: "claims_in_place",
+        sql: include_str!("../../../migrations/postgres/0004_claims_in_place.sql"),
+    },
 ];
 
 /// Applies what is missing. Safe to run twice, from several processes at once, and again after
@@ -45,6 +51,9 @@ pub const MIGRATIONS: &[Migration] = &[
 /// adopted, or somebody holds a lock for too long.
 pub async fn migrate(url: &str, options: &MigrateOptions) -> StoreResult<Migrated> {
     let client = connect(url).await?;
+    // A limit for the role's daily work is none for an index on a large table.
+    let unlimited = client.batch_execute("SET statement_timeout = 0").await;
+    unlimited.map_err(|e| store_error("migrating", e))?;
     lock::acquire(&client).await?;
     let mut migrated = Migrated::default();
     for work in plan::plan(&client, options).await? {
@@ -134,6 +143,11 @@ pub async fn set_notify(url: &str, on: bool) -> StoreResult<()> {
 pub(super) async fn check_version(client: &Client) -> StoreResult<()> {
     const VERSION: &str = "SELECT coalesce(max(number), 0) FROM core_outbox.schema_migration";
     let found: i32 = ask(client, "reading the schema's version", VERSION).await?;
+    crate::migrations::check(found, latest())
+}
+
+/// The schema version that this program was built for.
+fn latest() -> i32 {
     let latest = MIGRATIONS.last().map_or(0, |migration| migration.number);
-    crate::migrations::check(found, i32::try_from(latest).unwrap_or(i32::MAX))
+    i32::try_from(latest).unwrap_or(i32::MAX)
 }

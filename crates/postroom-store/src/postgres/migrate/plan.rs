@@ -1,7 +1,7 @@
 //! What is left to do on a database.
 
 use super::script::{Step, steps};
-use super::{MIGRATIONS, adopt, fence};
+use super::{MIGRATIONS, adopt, fence, latest};
 use crate::MigrateOptions;
 use crate::migrations::Migration;
 use crate::postgres::connect::ask;
@@ -76,9 +76,12 @@ pub(super) async fn plan(client: &Client, options: &MigrateOptions) -> StoreResu
 
 async fn applied(client: &Client) -> StoreResult<HashSet<u32>> {
     let rows = client.query(APPLIED, &[]).await.map_err(|e| store_error(DOING, e))?;
-    let numbers = rows.iter().map(|row| row.try_get::<_, i32>(0));
-    let numbers = numbers.filter_map(|number| number.map(|n| u32::try_from(n).ok()).transpose());
-    numbers.collect::<Result<_, _>>().map_err(|e| store_error(DOING, e))
+    let numbers = rows.iter().map(|row| row.try_get::<_, i32>(0)).collect::<Result<Vec<_>, _>>();
+    let numbers = numbers.map_err(|e| store_error(DOING, e))?;
+    if let Some(newer) = numbers.iter().find(|number| **number > latest()) {
+        crate::migrations::check(*newer, latest())?;
+    }
+    Ok(numbers.into_iter().filter_map(|number| u32::try_from(number).ok()).collect())
 }
 
 /// Records a migration with the last of its steps: in the same transaction, if that is one.

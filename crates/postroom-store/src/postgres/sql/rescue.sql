@@ -4,7 +4,11 @@
 -- $3 a fresh token for the attempts counted here. Runs under JOIN_BY_HASH of `transaction.rs`; the
 -- arrays beside the joins bound what is read.
 WITH expired AS (
-    SELECT token, worker, alone, seqs, greatest(extract(epoch FROM until - since), 0) AS held_for
+    SELECT token, worker, alone, greatest(extract(epoch FROM until - since), 0) AS held_for,
+           -- A relay older than the column names nothing: then everything is looked through.
+           CASE WHEN seqs <> '{}' THEN seqs
+                ELSE ARRAY(SELECT d.seq FROM core_outbox.delivery d WHERE d.claim = token) END
+               AS seqs
     FROM core_outbox.claim
     WHERE until < now()
     LIMIT $2

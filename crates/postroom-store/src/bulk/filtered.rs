@@ -1,0 +1,133 @@
+//! A change of all messages that a filter finds.
+
+use super::pace::Pace;
+use super::{BATCH, Change, Finished};
+use postroom_core::{Filter, Key, NewAction, Record, Status, Store, StoreResult};
+use std::fmt::Write as _;
+use std::num::NonZeroU32;
+use std::pin::pin;
+use tokio::time::Instant;
+
+/// A change of all messages that a filter finds.
+#[derive(Clone, Copy, Debug)]
+pub struct Bulk<'a> {
+    /// Who asks for it.
+    pub actor: &'a str,
+    /// What is done.
+    pub change: Change,
+    /// To which messages. The status follows from the change, and all pages are gone through:
+    /// what the filter says of these is not looked at.
+    pub filter: &'a Filter,
+    /// The most messages per second.
+    pub per_second: Option<NonZeroU32>,
+}
+
+impl Bulk<'_> {
+    /// How many messages it would find now. Changes nothing, and is not on record.
+    ///
+    /// # Errors
+    /// When the database is away.
+    pub async fn count(&self, store: &dyn Store) -> StoreResult<u64> {
+        let mut found = 0;
+        for status in self.change.statuses() {
+            let mut before = None;
+            while let Some(page) = self.page(store, *status, before).await? {
+                before = page.last().map(|key| key.seq);
+                found += page.len() as u64;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Changes them, newest first, until all are done or `stop` is ready; a batch that has begun
+    /// is finished. `progress` is told the number of messages changed so far, after each batch.
+    /// What comes to match while it runs may be left out.
+    ///
+    /// # Errors
+    /// When the database is away or refuses. What was changed by then stays changed, and is on
+    /// record.
+    pub async fn run(
+        &self,
+        store: &dyn Store,
+        stop: impl Future<Output = ()>,
+        mut progress: impl FnMut(u64),
+    ) -> StoreResult<Finished> {
+        let target = in_words(self.filter);
+        let action =
+            NewAction { actor: self.actor, operation: self.change.operation(), target: &target };
+        let action = store.begin_action(&action).await?;
+        let mut stop = pin!(stop);
+        let mut pace = Pace::new(self.per_second);
+        let mut messages = 0;
+        for status in self.change.statuses() {
+            let mut before = None;
+            while let Some(page) = self.page(store, *status, before).await? {
+                before = page.last().map(|key| key.seq);
+                for batch in page.chunks(pace.batch) {
+                    tokio::select! {
+                        biased;
+                        () = &mut stop => {
+                            return Ok(Finished { action, messages, is_stopped: true });
+                        }
+                        () = tokio::time::sleep_until(pace.next) => {}
+                    }
+                    let began = Instant::now();
+                    let changed = self.change.apply(store, action, batch).await?.messages;
+                    pace.changed(changed, began);
+                    messages += changed;
+                    progress(messages);
+                }
+            }
+        }
+        Ok(Finished { action, messages, is_stopped: false })
+    }
+
+    /// The keys of a page; none after the last.
+    async fn page(
+        &self,
+        store: &dyn Store,
+        status: Status,
+        before: Option<i64>,
+    ) -> StoreResult<Option<Vec<Key>>> {
+        let filter = Filter { status: Some(status), before, limit: BATCH, ..self.filter.clone() };
+        let records = store.list(&filter).await?;
+        Ok((!records.is_empty()).then(|| records.iter().map(Record::key).collect()))
+    }
+}
+
+/// A filter as the record of an action shows it.
+fn in_words(filter: &Filter) -> String {
+    let time = |time: Option<chrono::DateTime<chrono::Utc>>| time.map(|time| time.to_rfc3339());
+    let parts = [
+        ("integration", filter.integration.clone()),
+        ("tenant", filter.tenant.clone()),
+        ("type", filter.event_type.clone()),
+        ("correlation", filter.correlation.clone()),
+        ("event id", filter.event_id.clone()),
+        ("since", time(filter.since)),
+        ("until", time(filter.until)),
+    ];
+    let mut words = String::new();
+    for (name, value) in parts {
+        let Some(value) = value else { continue };
+        let comma = if words.is_empty() { "" } else { ", " };
+        let _ = write!(words, "{comma}{name} {value}");
+    }
+    if words.is_empty() { "all".to_owned() } else { words }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_is_told_in_words() {
+        assert_eq!(in_words(&Filter::default()), "all");
+        let filter = Filter {
+            integration: Some("webhook:a".to_owned()),
+            tenant: Some("acme".to_owned()),
+            ..Filter::default()
+        };
+        assert_eq!(in_words(&filter), "integration webhook:a, tenant acme");
+    }
+}
