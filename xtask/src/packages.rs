@@ -13,6 +13,7 @@ struct Package {
 
 const PACKAGES: &[Package] = &[
     Package { name: "postgresql", is_there: has_postgres },
+    Package { name: "mariadb-server", is_there: has_mariadb },
     Package { name: "pgbouncer", is_there: || postroom_testkit::find_pgbouncer().is_ok() },
     Package { name: "faketime", is_there: || answers("faketime", &["--version"]) },
     Package { name: "python3-venv", is_there: has_python },
@@ -57,6 +58,10 @@ fn apt(tree: &Tree, prefix: &[&str], arguments: &[&str]) -> anyhow::Result<()> {
 
 fn has_postgres() -> bool {
     std::env::var_os("DATABASE_URL").is_some() || postroom_testkit::find_postgres().is_ok()
+}
+
+fn has_mariadb() -> bool {
+    std::env::var_os("MARIADB_URL").is_some() || postroom_testkit::find_mariadb().is_ok()
 }
 
 /// Debian splits the standard library's `ensurepip`, which `venv` needs, into a package.

@@ -39,6 +39,22 @@ async fn no_payload_is_in_the_log_or_in_an_error_whatever_the_receiver_does() {
     assert!(!log.contains(SECRET), "{log}");
 }
 
+#[tokio::test]
+async fn fault_38_no_password_of_mariadb_is_in_an_error() {
+    let outbox = Outbox::mariadb().await;
+    let url = outbox.url().replace("root@", &format!("app:{SECRET}@"));
+    let folder = outbox.folder();
+    let config = folder.write("wrong.toml", &format!("[database]\nurl = \"{url}\"\n"));
+    let config = config.display().to_string();
+    for command in ["run", "check", "stats", "migrate"] {
+        let answer = folder.run(&[command, "--config", &config]);
+        assert_ne!(answer.code, 0, "{command}: {answer:?}");
+        let said = format!("{}{}", answer.stdout, answer.stderr);
+        assert!(said.contains("Access denied"), "{command}: {said}");
+        assert!(!said.contains(SECRET), "{command}: {said}");
+    }
+}
+
 const PASSWORD: &str = "correct-horse-battery";
 
 /// A server that asks one role for its password.

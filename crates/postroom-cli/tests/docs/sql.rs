@@ -3,7 +3,7 @@
 
 use super::pages::{Fence, Page, pages};
 use crate::command::Folder;
-use postroom_testkit::Postgres;
+use postroom_testkit::{MariaDb, Postgres};
 use sqlx::ConnectOptions as _;
 use sqlx::sqlite::SqliteConnectOptions;
 use tokio_postgres::SimpleQueryMessage;
@@ -34,6 +34,12 @@ const SQLITE: &str = "
            ('ord_dead', 'ord_dead-created', 'stdout', 'order.created.v1', '{}', 'DEAD', NULL),
            ('ord_sent', 'ord_sent-created', 'stdout', 'order.created.v1', '{}', 'SENT', '2020-01-01');";
 
+const MARIADB: &str = "
+    INSERT INTO integration_outbox
+        (source_stream_id, source_event_id, integration_type, event_type, payload, status)
+    VALUES ('ord_1', 'ord_1-created', 'stdout', 'order.created.v1', '{}', 'PENDING'),
+           ('ord_dead', 'ord_dead-created', 'stdout', 'order.created.v1', '{}', 'DEAD');";
+
 #[tokio::test(flavor = "multi_thread")]
 async fn sql_runs_on_postgresql_and_finds_what_it_is_about() {
     let database = Postgres::shared().await.database().await;
@@ -41,7 +47,7 @@ async fn sql_runs_on_postgresql_and_finds_what_it_is_about() {
     let client = database.client().await;
     client.batch_execute(POSTGRES).await.unwrap();
     let mut seen = 0;
-    for (page, fence) in fences(|fence| !fence.has_tag("sqlite")) {
+    for (page, fence) in fences(|fence| !fence.has_tag("mariadb") && !fence.has_tag("sqlite")) {
         client.batch_execute("BEGIN").await.unwrap();
         for statement in statements(&fence.text) {
             let answers = client.simple_query(&statement).await;
@@ -85,6 +91,32 @@ async fn sql_for_sqlite_runs_there_and_finds_what_it_is_about() {
         seen += 1;
     }
     assert!(seen > 2, "only {seen} fences were found");
+}
+
+#[tokio::test]
+async fn sql_for_mariadb_runs_there_and_finds_what_it_is_about() {
+    let database = MariaDb::shared().await.database().await;
+    Folder::new().run(&["migrate", "--database", database.url()]).ok();
+    let mut connection = database.connection().await;
+    sqlx::raw_sql(MARIADB).execute(&mut connection).await.unwrap();
+    let mut seen = 0;
+    for (page, fence) in fences(|fence| fence.has_tag("mariadb")) {
+        sqlx::raw_sql("BEGIN").execute(&mut connection).await.unwrap();
+        for statement in statements(&fence.text) {
+            let query = sqlx::raw_sql(sqlx::AssertSqlSafe(statement.clone()));
+            let rows = if statement.starts_with("SELECT") {
+                query.fetch_all(&mut connection).await.map(|rows| rows.len() as u64)
+            } else {
+                query.execute(&mut connection).await.map(|done| done.rows_affected())
+            };
+            let rows =
+                rows.unwrap_or_else(|error| panic!("{}: {error}\n{statement}", page.place(&fence)));
+            assert_found(&page, &fence, &statement, rows);
+        }
+        sqlx::raw_sql("ROLLBACK").execute(&mut connection).await.unwrap();
+        seen += 1;
+    }
+    assert!(seen > 1, "only {seen} fences were found");
 }
 
 fn fences(wanted: impl Fn(&Fence) -> bool) -> Vec<(Page, Fence)> {

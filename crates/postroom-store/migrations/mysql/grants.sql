@@ -2,8 +2,9 @@
 -- GRANT postroom_producer TO 'shop'@'%', then SET DEFAULT ROLE postroom_producer FOR 'shop'@'%'
 -- (MySQL: … TO 'shop'@'%'). Run this with the outbox's database selected.
 
--- Producers insert messages. What they may read is what RETURNING and the search for a duplicate
--- need: no payload, no header, no state but the defaults of a new row.
+-- Producers insert messages. What they may read is what the search for a duplicate needs, and the
+-- defaults of a new row: no payload, no header. MariaDB's RETURNING asks for the right to read
+-- every column that is written, the payload included; whoever wants it needs SELECT on the table.
 CREATE ROLE IF NOT EXISTS postroom_producer;
 GRANT INSERT,
       SELECT (id, source_stream_id, source_event_id, integration_type, copy, seq, due_at, attempts,

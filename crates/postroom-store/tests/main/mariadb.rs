@@ -17,6 +17,8 @@ use uuid::fmt::Hyphenated;
 pub(crate) struct Maria {
     pub(crate) database: MariaDatabase,
     pub(crate) by_hand: MySqlPool,
+    /// What stores connect by.
+    url: String,
     skip_locked: bool,
 }
 
@@ -25,13 +27,32 @@ pub(crate) async fn start() -> Maria {
     postroom_store::migrate(database.url()).await.expect("migrate");
     // As another program would connect: with the driver's defaults.
     let by_hand = MySqlPoolOptions::new().max_connections(1).connect(database.url()).await;
-    Maria { database, by_hand: by_hand.expect("a connection"), skip_locked: true }
+    let url = database.url().to_owned();
+    Maria { database, by_hand: by_hand.expect("a connection"), url, skip_locked: true }
+}
+
+/// An outbox whose stores have the rights of `migrate --print-grants`, and no others.
+pub(crate) async fn start_with_least_rights() -> Maria {
+    let mut outbox = start().await;
+    let grants = postroom_store::grants(outbox.database.url()).expect("grants");
+    outbox.execute(grants.to_owned()).await.expect("granted");
+    let user = format!("relay_{}", &Uuid::new_v4().simple().to_string()[..20]);
+    outbox
+        .execute(format!(
+            "CREATE USER {user}@'127.0.0.1' IDENTIFIED BY 'secret'; \
+             GRANT postroom_relay TO {user}@'127.0.0.1'; \
+             SET DEFAULT ROLE postroom_relay FOR {user}@'127.0.0.1'"
+        ))
+        .await
+        .expect("a relay's user");
+    outbox.url = outbox.url.replace("root@", &format!("{user}:secret@"));
+    outbox
 }
 
 impl Maria {
     fn open(&self, keep_sent: bool) -> Arc<dyn Store> {
         let options = OpenOptions { keep_sent, ..OpenOptions::default() };
-        let store = MySqlStore::new(self.database.url(), &options).expect("a store");
+        let store = MySqlStore::new(&self.url, &options).expect("a store");
         Arc::new(if self.skip_locked { store } else { store.without_skip_locked() })
     }
 
@@ -161,6 +182,12 @@ impl Harness for Maria {
 }
 
 postroom_testkit::contract_tests!(start);
+
+/// The same with the rights of a relay's role.
+mod with_least_rights {
+    use super::start_with_least_rights as start;
+    postroom_testkit::contract_tests!(start);
+}
 
 /// The same on a server without SKIP LOCKED.
 mod without_skip_locked {

@@ -133,25 +133,40 @@ async fn a_duplicate_that_was_committed_after_the_snapshot_is_found() {
 }
 
 #[tokio::test]
-async fn a_producer_needs_no_right_but_to_insert() {
+async fn a_producer_needs_no_rights_but_those_of_its_role() {
     let outbox = start().await;
+    let grants = postroom_store::grants(outbox.database.url()).expect("grants");
+    outbox.execute(grants.to_owned()).await.expect("granted");
     let name = format!("p_{}", &Uuid::new_v4().simple().to_string()[..20]);
-    let database = outbox.database.name();
     outbox
         .execute(format!(
             "CREATE USER {name}@'127.0.0.1' IDENTIFIED BY 'secret'; \
-             GRANT INSERT ON {database}.integration_outbox TO {name}@'127.0.0.1'"
+             GRANT postroom_producer TO {name}@'127.0.0.1'; \
+             SET DEFAULT ROLE postroom_producer FOR {name}@'127.0.0.1'"
         ))
         .await
         .expect("a user");
     let url = outbox.database.url().replace("root@", &format!("{name}:secret@"));
     let mut producer = MySqlConnection::connect(&url).await.expect("connected");
-    let sql = format!(
+    let plain = format!(
         "INSERT INTO integration_outbox ({COLUMNS}) VALUES ('s', 'e', 'noop', 't', '{{}}')"
     );
-    execute(&mut producer, &sql).await.expect("inserted");
-    execute(&mut producer, "DELETE FROM outbox_delivery").await.expect_err("not allowed");
-    assert_eq!(outbox.deliveries().await, 1);
+    execute(&mut producer, &plain).await.expect("inserted");
+    let message = NewMessage::new("noop", "t").event_id("evt-1");
+    let first = postroom::enqueue(&mut producer, message.clone()).await.expect("enqueue");
+    let again = postroom::enqueue(&mut producer, message).await.expect("enqueue");
+    assert_eq!(again, Enqueued::Duplicate(first.id()));
+    for forbidden in [
+        "SELECT payload FROM integration_outbox",
+        "UPDATE integration_outbox SET status = 'SENT'",
+        "DELETE FROM integration_outbox",
+        "SELECT seq FROM outbox_delivery",
+        "INSERT INTO outbox_delivery (seq, integration, due_at, bytes, failed, dead) \
+         VALUES (9, 'noop', '2020-01-01', 1, FALSE, FALSE)",
+    ] {
+        execute(&mut producer, forbidden).await.expect_err(forbidden);
+    }
+    assert_eq!(outbox.deliveries().await, 2);
     outbox.execute(format!("DROP USER {name}@'127.0.0.1'")).await.expect("dropped");
 }
 

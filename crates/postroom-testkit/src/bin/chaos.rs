@@ -6,7 +6,7 @@ use postroom_testkit::chaos::{Chaos, Database};
 use std::process::ExitCode;
 
 const USAGE: &str = "\
-usage: chaos --postroom PROGRAM [--messages N] [--faults N] [--seed S] [--database postgres|sqlite]";
+usage: chaos --postroom PROGRAM [--messages N] [--faults N] [--seed S] [--database postgres|mariadb|sqlite]";
 
 #[tokio::main]
 async fn main() -> anyhow::Result<ExitCode> {

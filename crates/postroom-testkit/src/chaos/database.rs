@@ -1,6 +1,6 @@
 //! The databases that the checker knows, and what it asks of them.
 
-use super::{postgres, sqlite};
+use super::{mariadb, postgres, sqlite};
 use async_trait::async_trait;
 use std::collections::HashSet;
 use std::path::Path;
@@ -11,19 +11,22 @@ use std::sync::Arc;
 pub enum Database {
     /// A private, durable PostgreSQL that crashes and restarts.
     Postgres,
+    /// A private, durable MariaDB that crashes and restarts.
+    MariaDb,
     /// A file.
     Sqlite,
 }
 
 impl Database {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Postgres, Self::Sqlite];
+    pub const ALL: [Self; 3] = [Self::Postgres, Self::MariaDb, Self::Sqlite];
 
     /// The name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Postgres => "postgres",
+            Self::MariaDb => "mariadb",
             Self::Sqlite => "sqlite",
         }
     }
@@ -38,6 +41,7 @@ impl Database {
     pub(super) async fn start(self, postroom: &Path) -> anyhow::Result<Arc<dyn Outbox>> {
         Ok(match self {
             Self::Postgres => Arc::new(postgres::start(postroom).await?),
+            Self::MariaDb => Arc::new(mariadb::start(postroom).await?),
             Self::Sqlite => Arc::new(sqlite::start(postroom)?),
         })
     }

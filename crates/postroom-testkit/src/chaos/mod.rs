@@ -8,6 +8,7 @@
 mod books;
 mod database;
 mod faults;
+mod mariadb;
 mod postgres;
 mod producers;
 mod relays;
