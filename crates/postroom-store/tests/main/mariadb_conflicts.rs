@@ -69,9 +69,48 @@ async fn a_deadlock_is_a_conflict_and_the_same_settlement_works_afterwards() {
     assert_eq!((record.status.as_str(), record.message.attempts), ("SENT", 0));
 }
 
-/// In the default isolation of the server half of these inserts would end in a deadlock.
+/// In the server's default isolation a claim would lock the gaps that producers insert into.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn producers_are_not_disturbed_by_relays_at_work() {
+async fn a_claim_under_way_keeps_no_producer_waiting() {
+    let outbox = start().await;
+    let store = outbox.store().await;
+    for _ in 0..3 {
+        store.enqueue(&NewMessage::new("noop", "t")).await.expect("enqueue");
+    }
+    // A claim is put on record last: here it stops, with its deliveries locked.
+    let mut by_hand = outbox.database.connection().await;
+    let stop = "LOCK TABLES outbox_claim WRITE";
+    sqlx::raw_sql(stop).execute(&mut by_hand).await.expect("locked");
+    let taking = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { take(&*store, 20).await }
+    });
+    let mut producer = outbox.database.connection().await;
+    eventually("the claim to wait", SOON, async || {
+        let waiting: i64 = sqlx::query_scalar(
+            "SELECT COUNT(*) FROM information_schema.PROCESSLIST \
+             WHERE DB = DATABASE() AND STATE LIKE 'Waiting for table%'",
+        )
+        .fetch_one(&mut producer)
+        .await
+        .expect("processes");
+        (waiting == 1).then_some(())
+    })
+    .await;
+    let impatient = "SET innodb_lock_wait_timeout = 1";
+    sqlx::raw_sql(impatient).execute(&mut producer).await.expect("set");
+    for _ in 0..3 {
+        let message = NewMessage::new("noop", "t");
+        postroom::enqueue(&mut producer, message).await.expect("nothing to wait for");
+    }
+    sqlx::raw_sql("UNLOCK TABLES").execute(&mut by_hand).await.expect("unlocked");
+    assert_eq!(taking.await.expect("taken").expect("due").messages.len(), 3);
+    assert_eq!(take(&*store, 20).await.expect("due").messages.len(), 3);
+}
+
+/// Producers get no error, and everything they commit is sent once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn producers_and_relays_at_once_lose_nothing() {
     const MESSAGES: usize = 150;
     let outbox = start().await;
     let done = Arc::new(AtomicBool::new(false));
