@@ -14,10 +14,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::{Mutex, mpsc};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-/// After this many conflicts in a row it is no bad luck any more: then the pauses grow.
+/// After this many conflicts in a row it is no bad luck any more.
 const CONFLICTS_AT_ONCE: u32 = 5;
 /// The most fates recorded in one transaction.
 const SETTLE_MAX: usize = 5_000;
@@ -44,20 +45,26 @@ pub(crate) type Inbox = Arc<Mutex<mpsc::UnboundedReceiver<Vec<Completion>>>>;
 
 /// Runs until every lane has ended and everything decided is recorded.
 pub(crate) async fn run(shared: Arc<Shared>, inbox: Inbox, stop: Arc<Stop>) {
+    // In a set, which ends what it holds when this future is dropped.
+    let mut aside = JoinSet::new();
     while let Some(completions) = next(&inbox).await {
-        let (claims, settlements, tallies) = gather(completions);
-        if let Some(recorded) = record(&shared, &settlements, &stop).await {
-            count(&shared, &tallies, &recorded);
-        }
-        for (claim, messages) in claims {
-            // Extended until then, since another part of the batch may still be being recorded.
-            if claim.settled(messages) {
-                shared.held.remove(claim.token);
+        let group = Group::gather(completions);
+        match insist(&shared, &group.settlements, &stop, Some(CONFLICTS_AT_ONCE)).await {
+            None => group.end(&shared, None),
+            Some(Ok(settled)) => group.end(&shared, Some(Recorded::late(settled))),
+            // One bad row does not take others along, and one that somebody else has locked does
+            // not hold up what comes after.
+            Some(Err(_)) => {
+                let (shared, stop) = (Arc::clone(&shared), Arc::clone(&stop));
+                aside.spawn(async move {
+                    let recorded = one_by_one(&shared, &group.settlements, &stop).await;
+                    group.end(&shared, recorded);
+                });
             }
         }
-        drop(tallies);
-        shared.room_freed.notify_one();
+        while aside.try_join_next().is_some() {}
     }
+    while aside.join_next().await.is_some() {}
 }
 
 /// Waits for decided messages, and takes what else has arrived, up to one settlement's worth.
@@ -80,36 +87,59 @@ struct Tally {
     due: Option<Instant>,
 }
 
-type Shares = Vec<(Arc<Claim>, usize)>;
+/// Completions that are recorded together.
+struct Group {
+    /// How many messages of each claim are in it.
+    shares: Vec<(Arc<Claim>, usize)>,
+    settlements: Vec<Settlement>,
+    tallies: Vec<Tally>,
+}
 
-fn gather(completions: Vec<Completion>) -> (Shares, Vec<Settlement>, Vec<Tally>) {
-    let mut by_token: BTreeMap<Token, (Arc<Claim>, usize, Vec<Verdict>)> = BTreeMap::new();
-    let mut tallies = Vec::with_capacity(completions.len());
-    let now = Instant::now();
-    for completion in completions {
-        let (phase, due) = match &completion.fate {
-            None => (None, None),
-            Some(Fate::Sent) => (Some(Phase::SENT), None),
-            Some(Fate::Failed { delay, .. }) => (Some(Phase::FAILED), now.checked_add(*delay)),
-            Some(Fate::Dead { .. }) => (Some(Phase::DEAD), None),
-            Some(Fate::Released) => (Some(Phase::RELEASED), None),
-        };
-        tallies.push(Tally { place: completion.place, seq: completion.seq, phase, due });
-        let (_, messages, verdicts) = by_token
-            .entry(completion.claim.token)
-            .or_insert_with(|| (Arc::clone(&completion.claim), 0, Vec::new()));
-        *messages += 1;
-        if let Some(fate) = completion.fate {
-            verdicts.push(Verdict { seq: completion.seq, id: completion.id, fate });
+impl Group {
+    fn gather(completions: Vec<Completion>) -> Self {
+        let mut by_token: BTreeMap<Token, (Arc<Claim>, usize, Vec<Verdict>)> = BTreeMap::new();
+        let mut tallies = Vec::with_capacity(completions.len());
+        let now = Instant::now();
+        for completion in completions {
+            let (phase, due) = match &completion.fate {
+                None => (None, None),
+                Some(Fate::Sent) => (Some(Phase::SENT), None),
+                Some(Fate::Failed { delay, .. }) => (Some(Phase::FAILED), now.checked_add(*delay)),
+                Some(Fate::Dead { .. }) => (Some(Phase::DEAD), None),
+                Some(Fate::Released) => (Some(Phase::RELEASED), None),
+            };
+            tallies.push(Tally { place: completion.place, seq: completion.seq, phase, due });
+            let (_, messages, verdicts) = by_token
+                .entry(completion.claim.token)
+                .or_insert_with(|| (Arc::clone(&completion.claim), 0, Vec::new()));
+            *messages += 1;
+            if let Some(fate) = completion.fate {
+                verdicts.push(Verdict { seq: completion.seq, id: completion.id, fate });
+            }
         }
+        let mut shares = Vec::with_capacity(by_token.len());
+        let mut settlements = Vec::with_capacity(by_token.len());
+        for (token, (claim, messages, verdicts)) in by_token {
+            settlements.push(Settlement { token, verdicts, finished: claim.ends_with(messages) });
+            shares.push((claim, messages));
+        }
+        Self { shares, settlements, tallies }
     }
-    let mut shares = Vec::with_capacity(by_token.len());
-    let mut settlements = Vec::with_capacity(by_token.len());
-    for (token, (claim, messages, verdicts)) in by_token {
-        settlements.push(Settlement { token, verdicts, finished: claim.ends_with(messages) });
-        shares.push((claim, messages));
+
+    /// Counts what was recorded, or was given up at the stop, and makes room.
+    fn end(self, shared: &Shared, recorded: Option<Recorded>) {
+        if let Some(recorded) = recorded {
+            count(shared, &self.tallies, &recorded);
+        }
+        for (claim, messages) in self.shares {
+            // Extended until then, since another part of the batch may still be being recorded.
+            if claim.settled(messages) {
+                shared.held.remove(claim.token);
+            }
+        }
+        drop(self.tallies);
+        shared.room_freed.notify_one();
     }
-    (shares, settlements, tallies)
 }
 
 /// What became of a settlement.
@@ -120,34 +150,53 @@ struct Recorded {
     refused: HashSet<i64>,
 }
 
-/// Records settlements, however long the database is away. What it refuses is tried verdict by
-/// verdict, so that one bad row does not take others along. `None` when the relay stops first:
-/// the claims expire, and the messages are delivered again.
-async fn record(shared: &Shared, settlements: &[Settlement], stop: &Stop) -> Option<Recorded> {
+impl Recorded {
+    fn late(settled: Settled) -> Self {
+        Self { late: settled.late.into_iter().collect(), refused: HashSet::new() }
+    }
+}
+
+/// Records verdict by verdict, what is locked again and again until it is free. `None` when the
+/// relay stops first: the claims expire, and the messages are delivered again.
+async fn one_by_one(shared: &Shared, settlements: &[Settlement], stop: &Stop) -> Option<Recorded> {
     let mut recorded = Recorded::default();
-    match insist(shared, settlements, stop).await? {
-        Ok(settled) => recorded.late.extend(settled.late),
-        Err(_) => {
-            for settlement in settlements {
-                for verdict in &settlement.verdicts {
-                    let alone = alone(settlement.token, Some(verdict));
-                    match insist(shared, &[alone], stop).await? {
-                        Ok(settled) => recorded.late.extend(settled.late),
-                        Err(error) => {
-                            recorded.refused.insert(verdict.seq);
-                            tracing::error!(
-                                id = %verdict.id,
-                                error = describe(&error),
-                                "the database refuses this outcome; the message will be delivered again when its claim expires"
-                            );
-                        }
-                    }
+    let mut backoff = Backoff::new();
+    let mut left: Vec<(Token, &Verdict)> = settlements
+        .iter()
+        .flat_map(|one| one.verdicts.iter().map(|verdict| (one.token, verdict)))
+        .collect();
+    while !left.is_empty() {
+        let mut locked = Vec::new();
+        for (token, verdict) in left {
+            match insist(shared, &[alone(token, Some(verdict))], stop, Some(0)).await? {
+                Ok(settled) => recorded.late.extend(settled.late),
+                Err(error) if error.kind == StoreErrorKind::Conflict => {
+                    locked.push((token, verdict));
                 }
-                if settlement.finished {
-                    insist(shared, &[alone(settlement.token, None)], stop).await?.ok()?;
+                Err(error) => {
+                    recorded.refused.insert(verdict.seq);
+                    tracing::error!(
+                        id = %verdict.id,
+                        error = describe(&error),
+                        "the database refuses this outcome; the message will be delivered again when its claim expires"
+                    );
                 }
             }
         }
+        left = locked;
+        if !left.is_empty() {
+            tracing::warn!(
+                verdicts = left.len(),
+                "outcomes wait for messages that somebody else has locked: look for a transaction that stays open"
+            );
+            tokio::select! {
+                () = tokio::time::sleep(backoff.pause(&shared.chance)) => {}
+                () = stop.over() => return None,
+            }
+        }
+    }
+    for settlement in settlements.iter().filter(|one| one.finished) {
+        insist(shared, &[alone(settlement.token, None)], stop, None).await?.ok()?;
     }
     Some(recorded)
 }
@@ -161,11 +210,13 @@ fn alone(token: Token, verdict: Option<&Verdict>) -> Settlement {
     }
 }
 
-/// Settles until the database has an answer. `None` when the relay stops first.
+/// Settles until the database has an answer, however long it is away; after `patience` conflicts
+/// that is one too. `None` when the relay stops first.
 async fn insist(
     shared: &Shared,
     settlements: &[Settlement],
     stop: &Stop,
+    patience: Option<u32>,
 ) -> Option<Result<Settled, StoreError>> {
     let mut backoff = Backoff::new();
     let mut conflicts = 0;
@@ -179,6 +230,9 @@ async fn insist(
                 Err(error) => error,
             };
             let pause = match error.kind {
+                StoreErrorKind::Conflict if patience.is_some_and(|most| conflicts >= most) => {
+                    return Err(error);
+                }
                 StoreErrorKind::Conflict if conflicts < CONFLICTS_AT_ONCE => {
                     conflicts += 1;
                     Duration::from_millis(1)

@@ -123,7 +123,7 @@ impl<'a> Repository<'a> {
     async fn bury(&self, token: Token, message: &Message, fault: &ContentFault) -> StoreResult<()> {
         let fate = Fate::Dead { error: fault.to_string(), tried: None, announcement: None };
         let verdict = Verdict { seq: message.seq, id: message.id, fate };
-        let settlement = Settlement { token, verdicts: vec![verdict], finished: false };
+        let settlement = Settlement { token, verdicts: vec![verdict], finished: true };
         self.store.settle(&[settlement]).await.map(|_| ())
     }
 
@@ -135,9 +135,9 @@ impl<'a> Repository<'a> {
             )
         };
         let (token, seq) = self.store.claim_of(worker, id).await?.ok_or_else(not_held)?;
-        // The rest of the batch may still be held: the rescuer removes the claim in the end.
+        // Where the rest of the batch is still held, the claim stays for it.
         let settlement =
-            Settlement { token, verdicts: vec![Verdict { seq, id, fate }], finished: false };
+            Settlement { token, verdicts: vec![Verdict { seq, id, fate }], finished: true };
         let settled = self.store.settle(&[settlement]).await?;
         if settled.late.is_empty() { Ok(()) } else { Err(not_held()) }
     }

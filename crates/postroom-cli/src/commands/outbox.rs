@@ -39,21 +39,26 @@ pub(super) fn sqlite_path(url: &str) -> Option<PathBuf> {
 
 /// A URL without what may be secret: user, password and options.
 pub(super) fn shown(url: &str) -> String {
-    let url = url.split('?').next().unwrap_or_default();
-    match url.split_once("://") {
-        Some((scheme, rest)) if scheme != "sqlite" => {
-            format!("{scheme}://{}", rest.rsplit_once('@').map_or(rest, |(_, place)| place))
-        }
-        _ => url.to_owned(),
+    let Some((scheme, rest)) = url.split_once("://").filter(|(scheme, _)| *scheme != "sqlite")
+    else {
+        return url.split('?').next().unwrap_or_default().to_owned();
+    };
+    let (user, place) = rest.rsplit_once('@').unwrap_or(("", rest));
+    // A `?` before the `@`: a password with one in it, or options; nobody can tell which.
+    if user.contains('?') {
+        return format!("{scheme}://…");
     }
+    format!("{scheme}://{}", place.split('?').next().unwrap_or_default())
 }
 
 /// Whether a URL holds a password.
 pub(super) fn has_password(url: &str) -> bool {
-    let rest = url.split_once("://").map_or("", |(_, rest)| rest);
-    let authority = rest.split(['/', '?']).next().unwrap_or_default();
-    let user = authority.rsplit_once('@').map_or("", |(user, _)| user);
-    user.contains(':') || url.contains("password=")
+    let rest = match url.split_once("://") {
+        Some((scheme, rest)) if scheme != "sqlite" => rest,
+        _ => return false,
+    };
+    let user = rest.rsplit_once('@').map_or("", |(user, _)| user);
+    user.contains(':') || rest.contains("password=")
 }
 
 #[cfg(test)]
@@ -64,6 +69,7 @@ mod tests {
     fn a_password_in_a_url_is_noticed() {
         assert!(has_password("postgres://app:secret@db/shop"));
         assert!(has_password("postgres://db/shop?user=app&password=secret"));
+        assert!(has_password("postgres://app:se/cr?et@db/shop"));
         assert!(!has_password("postgres://app@db:5432/shop"));
         assert!(!has_password("sqlite://postroom.db"));
     }
@@ -71,6 +77,8 @@ mod tests {
     #[test]
     fn a_url_is_shown_without_its_secrets() {
         assert_eq!(shown("postgres://app:p@ss@db:5432/shop?sslkey=x"), "postgres://db:5432/shop");
+        assert_eq!(shown("postgres://app:se?cret@db/shop?sslmode=require"), "postgres://…");
+        assert_eq!(shown("postgres://db/shop?user=app&password=a@b"), "postgres://…");
         assert_eq!(shown("mysql://app:p@ss@db/shop?ssl-ca=x"), "mysql://db/shop");
         assert_eq!(shown("mariadb://app:p@ss@db/shop"), "mariadb://db/shop");
         assert_eq!(shown("sqlite://data/postroom.db"), "sqlite://data/postroom.db");

@@ -134,7 +134,8 @@ pub struct Settlement {
     pub token: Token,
     /// At most one per message.
     pub verdicts: Vec<Verdict>,
-    /// Whether nothing of the batch is left after this, so that the claim can go too.
+    /// Whether nothing of the batch is thought to be left after this, so that the claim can go
+    /// too. One that still holds something stays.
     pub finished: bool,
 }
 

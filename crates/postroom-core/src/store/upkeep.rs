@@ -118,8 +118,9 @@ impl Finding {
 /// Keeping the outbox right while relays come and go.
 #[async_trait]
 pub trait Upkeep: Send + Sync {
-    /// Frees messages whose claim has expired, at most `limit` claims. A message that was lost
-    /// alone has an attempt counted. Returns how many were freed.
+    /// Frees messages whose claim has expired, of at most `limit` claims at once. A message that
+    /// was lost alone has an attempt counted. Returns how many were freed: none only when no
+    /// expired claim holds anything that can be freed now.
     async fn rescue(&self, limit: usize) -> StoreResult<u64>;
 
     /// Deletes SENT messages older than `older_than`, at most `limit`. Returns how many. Dead

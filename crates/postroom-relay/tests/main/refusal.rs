@@ -37,3 +37,34 @@ async fn an_outcome_that_is_refused_takes_no_other_along() {
     outbox.wait_for(ids[4], "SENT").await;
     relay.stop().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_that_somebody_has_locked_hold_up_no_other() {
+    let outbox = Outbox::postgres().await;
+    let locked = outbox.enqueue("memory:a", 2).await;
+    let mut editors = Vec::new();
+    // As many as there are completers, each in a transaction that stays open.
+    for id in &locked {
+        let client = outbox.database().client().await;
+        let edit = format!(
+            "BEGIN; UPDATE core_outbox.integration_outbox SET tenant_id = 'x' WHERE id = '{id}'"
+        );
+        client.batch_execute(&edit).await.unwrap();
+        editors.push(client);
+    }
+    let sinks = [MemorySink::new(), MemorySink::new()];
+    let mut lanes = vec![lane("memory:a", sinks[0].clone()), lane("memory:b", sinks[1].clone())];
+    lanes[0].batch_size = 1;
+    let relay = outbox.start(Settings::default(), lanes);
+    sinks[0].wait_for(2).await;
+    let others = outbox.enqueue("memory:b", 20).await;
+    outbox.wait_for_all(&others, "SENT").await;
+    assert_eq!(outbox.statuses(&locked).await, ["CLAIMED", "CLAIMED"]);
+
+    for editor in editors {
+        editor.batch_execute("COMMIT").await.unwrap();
+    }
+    outbox.wait_for_all(&locked, "SENT").await;
+    assert_eq!(sinks[0].attempts(), 2, "each was delivered once");
+    relay.stop().await.unwrap();
+}

@@ -22,12 +22,15 @@ impl Upkeep for MemoryStore {
             .iter()
             .filter(|(_, claim)| claim.until < now)
             .map(|(token, _)| *token)
-            .take(limit)
             .collect();
-        let mut freed = 0;
+        let (mut freed, mut claims) = (0, 0);
         for token in expired {
-            let Some(claim) = tables.claims.remove(&token) else { continue };
             let held: Vec<i64> = tables.held_under(token);
+            claims += usize::from(!held.is_empty());
+            if claims > limit {
+                break;
+            }
+            let Some(claim) = tables.claims.remove(&token) else { continue };
             for seq in &held {
                 tables.free_lost(*seq, &claim, now);
             }

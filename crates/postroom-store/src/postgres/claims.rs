@@ -2,7 +2,7 @@
 
 use super::connection::Connection;
 use super::error::store_error;
-use super::marks::is_from_start;
+use super::marks::{Place, is_from_start};
 use super::row::{TakenRow, taken};
 use super::transaction::{BEGIN, transact};
 use super::{PgStore, statements};
@@ -11,7 +11,8 @@ use chrono::{DateTime, Utc};
 use postroom_core::{
     Batch, Claims, Quota, Settled, Settlement, StoreResult, Take, Taken, Token, Wake,
 };
-use std::time::Duration;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 const TAKE_RESCUED: &str =
@@ -105,6 +106,7 @@ impl PgStore {
         let statement =
             client.prepare_cached(statements::TAKE).await.map_err(|e| store_error(doing, e))?;
         let token = Token::random();
+        let began_at = Instant::now();
         let began = self.marks.begin(take.quotas);
         let integrations = integrations(take.quotas);
         let (due_marks, seq_marks): (Vec<_>, Vec<_>) = began.iter().copied().unzip();
@@ -136,7 +138,14 @@ impl PgStore {
                 TakenRow::Message(message, due) => messages.push((due, *message)),
             }
         }
-        self.marks.note(take.quotas, &began, &messages);
+        let mut found: HashMap<&str, (Place, usize)> = HashMap::new();
+        for (due, taken) in &messages {
+            let place = (*due, taken.message.seq);
+            let (last, rows) = found.entry(&taken.message.integration).or_insert((place, 0));
+            *last = place.max(*last);
+            *rows += 1;
+        }
+        self.marks.note(take.quotas, &began, began_at, &found);
         forget(&client, &orphans).await?;
         if rows.is_empty() {
             let from_start = is_from_start(&began);

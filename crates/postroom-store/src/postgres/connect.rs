@@ -105,9 +105,12 @@ impl Security {
     /// Takes both out of a URL and returns the rest of it.
     fn split(url: &str) -> StoreResult<(String, Self)> {
         let mut security = Self { mode: Mode::Prefer, roots: None };
-        let Some((address, query)) = url.split_once('?') else {
+        // As the driver reads it: the credentials end at the first `@`, and may hold a `?`.
+        let host = url.find('@').map_or(0, |at| at + 1);
+        let Some(question) = url[host..].find('?') else {
             return Ok((url.to_owned(), security));
         };
+        let (address, query) = (&url[..host + question], &url[host + question + 1..]);
         let mut rest = Vec::new();
         for pair in query.split('&') {
             match pair.split_once('=') {
@@ -178,6 +181,15 @@ mod tests {
         let (rest, security) = split("postgres://h/d?sslmode=disable");
         assert_eq!((rest.as_str(), security.mode), ("postgres://h/d", Mode::Disable));
         assert_eq!(split("postgres://h/d").1.mode, Mode::Prefer);
+    }
+
+    #[test]
+    fn a_password_may_hold_a_question_mark() {
+        let (rest, security) = split("postgres://a:b?c@h/d?sslmode=require&connect_timeout=3");
+        assert_eq!(rest, "postgres://a:b?c@h/d?connect_timeout=3");
+        assert_eq!(security.mode, Mode::Require);
+        let config: Config = rest.parse().unwrap();
+        assert_eq!(config.get_password(), Some(&b"b?c"[..]), "the driver reads it alike");
     }
 
     #[test]

@@ -24,10 +24,14 @@ macro_rules! by_index {
     };
 }
 
-/// Begins a transaction of the relay's, by index. The commit does not wait for the disk: a
+/// Begins a transaction of the relay's, by index. It waits for nobody's locks for long: someone
+/// who edits a message by hand and goes to lunch holds up that message, and no other. The commit does not wait for the disk: a
 /// database that crashes then can forget a claim or a completion, which repeats a delivery and
 /// never loses one.
-pub(super) const BEGIN: &str = concat!("BEGIN; SET LOCAL synchronous_commit = off; ", by_index!());
+pub(super) const BEGIN: &str = concat!(
+    "BEGIN; SET LOCAL synchronous_commit = off; SET LOCAL lock_timeout = '1s'; ",
+    by_index!()
+);
 
 /// Begins a transaction of an operator's, by index. What it commits has happened.
 pub(super) const BEGIN_DURABLE: &str = concat!("BEGIN; ", by_index!());

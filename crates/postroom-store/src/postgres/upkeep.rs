@@ -13,7 +13,7 @@ const ANY_EXPIRED: &str = "SELECT EXISTS (SELECT FROM core_outbox.claim WHERE un
 const RESCUE: &str = concat!(
     include_str!("sql/rescue.sql"),
     include_str!("sql/note_attempts.sql"),
-    "SELECT count(*) FROM freed"
+    "SELECT (SELECT count(*) FROM freed), (SELECT count(*) FROM ended)"
 );
 const PRUNE: &str = concat!(include_str!("sql/prune.sql"), "SELECT count(*) FROM changed");
 const PRUNE_ORPHANS: &str = include_str!("sql/prune_orphans.sql");
@@ -24,19 +24,32 @@ impl Upkeep for PgStore {
     async fn rescue(&self, limit: usize) -> StoreResult<u64> {
         let doing = "rescuing expired claims";
         let client = self.connection().await?;
-        // Nearly always there is nothing to do, and that must cost nearly nothing.
-        let any = client.query_one(ANY_EXPIRED, &[]).await.map_err(|e| store_error(doing, e))?;
-        if !any.try_get::<_, bool>(0).map_err(|e| store_error(doing, e))? {
-            return Ok(0);
-        }
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let statement = client.prepare_cached(RESCUE).await.map_err(|e| store_error(doing, e))?;
         let begin = format!("{BEGIN}; {JOIN_BY_HASH}");
-        let rows =
-            transact(&client, &begin, &statement, &[&attempts_kept(), &limit, &Token::random().0])
+        loop {
+            // Nearly always there is nothing to do, and that must cost nearly nothing.
+            let any =
+                client.query_one(ANY_EXPIRED, &[]).await.map_err(|e| store_error(doing, e))?;
+            if !any.try_get::<_, bool>(0).map_err(|e| store_error(doing, e))? {
+                return Ok(0);
+            }
+            let statement =
+                client.prepare_cached(RESCUE).await.map_err(|e| store_error(doing, e))?;
+            let token = Token::random().0;
+            let rows = transact(&client, &begin, &statement, &[&attempts_kept(), &limit, &token])
                 .await
                 .map_err(|e| store_error(doing, e))?;
-        rows.first().map_or(Ok(0), |row| count(row, 0)).map_err(|e| store_error(doing, e))
+            let counted = |index| {
+                rows.first()
+                    .map_or(Ok(0), |row| count(row, index))
+                    .map_err(|e| store_error(doing, e))
+            };
+            let (freed, ended) = (counted(0)?, counted(1)?);
+            // Behind claims that held nothing there may be one that does.
+            if freed > 0 || ended == 0 {
+                return Ok(freed);
+            }
+        }
     }
 
     async fn prune(&self, older_than: Duration, limit: usize) -> StoreResult<u64> {

@@ -22,20 +22,25 @@ impl Upkeep for SqliteStore {
     async fn rescue(&self, limit: usize) -> StoreResult<u64> {
         let doing = "rescuing expired claims";
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        // Looks before the write lock is taken: mostly there is nothing to rescue.
-        let expired = sqlx::query(statements::EXPIRED)
-            .bind(now_ms())
-            .bind(1)
-            .fetch_optional(&self.readers)
-            .await
-            .map_err(|e| store_error(doing, e))?;
-        if expired.is_none() {
-            return Ok(0);
+        loop {
+            // Looks before the write lock is taken: mostly there is nothing to rescue.
+            let expired = sqlx::query(statements::EXPIRED)
+                .bind(now_ms())
+                .bind(1)
+                .fetch_optional(&self.readers)
+                .await
+                .map_err(|e| store_error(doing, e))?;
+            if expired.is_none() {
+                return Ok(0);
+            }
+            let mut tx = self.begin(doing).await?;
+            let freed = rescue(&mut tx, limit).await.map_err(|e| store_error(doing, e))?;
+            tx.commit().await.map_err(|e| store_error(doing, e))?;
+            // Behind claims that held nothing there may be one that does.
+            if freed > 0 {
+                return Ok(freed);
+            }
         }
-        let mut tx = self.begin(doing).await?;
-        let freed = rescue(&mut tx, limit).await.map_err(|e| store_error(doing, e))?;
-        tx.commit().await.map_err(|e| store_error(doing, e))?;
-        Ok(freed)
     }
 
     async fn prune(&self, older_than: Duration, limit: usize) -> StoreResult<u64> {

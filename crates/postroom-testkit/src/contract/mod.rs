@@ -116,6 +116,7 @@ macro_rules! contract_tests {
                 a_released_rescue_is_taken_alone_again
                 a_rescue_stops_at_its_limit
                 only_what_is_unsettled_is_rescued
+                empty_claims_in_front_are_passed
             }
             by_hand {
                 set_back_to_pending_it_is_delivered_again

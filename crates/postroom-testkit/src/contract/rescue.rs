@@ -5,7 +5,7 @@ use super::steps::{
     assert_nothing_due, assert_same, enqueue, enqueue_many, failed, find, ids, message, settle,
     settle_one, take, take_one, take_rescued, verdict,
 };
-use postroom_core::{Batch, Fate, Store};
+use postroom_core::{Batch, Fate, Settlement, Store};
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -146,4 +146,20 @@ pub async fn only_what_is_unsettled_is_rescued(outbox: &impl Harness) {
     assert_eq!(store.rescue(10).await.expect("rescue"), 0);
     assert_eq!(outbox.claims().await, 0);
     assert_nothing_due(&*store, "noop").await;
+}
+
+/// Claims that hold nothing any more do not stand in the way of one that does.
+pub async fn empty_claims_in_front_are_passed(outbox: &impl Harness) {
+    let store = outbox.store().await;
+    for _ in 0..8 {
+        enqueue(&*store, &message("noop")).await;
+        let (token, taken) = take_one(&*store, "dying", "noop").await;
+        let verdicts = vec![verdict(&taken, Fate::Sent)];
+        let settlement = Settlement { token, verdicts, finished: false };
+        store.settle(&[settlement]).await.expect("settled");
+    }
+    enqueue(&*store, &message("noop")).await;
+    take_one(&*store, "dying", "noop").await;
+    outbox.expire_claims().await;
+    assert_eq!(store.rescue(3).await.expect("rescue"), 1);
 }

@@ -56,6 +56,7 @@ ended AS (
         ) AS done ON done.token = e.token
         WHERE coalesce(held.deliveries, 0) = coalesce(done.deliveries, 0)
     ))
+    RETURNING 1
 ),
 tried AS (
     UPDATE core_outbox.integration_outbox m
