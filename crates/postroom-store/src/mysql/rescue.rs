@@ -22,17 +22,28 @@ struct Expired {
 /// left for the next time, with its claim. Rows are found first and locked by their key then:
 /// to lock them by another index is to lock that first, and a settlement comes the other way.
 pub(super) async fn rescue(store: &MySqlStore, limit: usize) -> Result<u64, Error> {
+    loop {
+        let (freed, ended) = rescue_some(store, limit).await?;
+        // Behind claims that held nothing there may be one that does.
+        if freed > 0 || ended == 0 {
+            return Ok(freed);
+        }
+    }
+}
+
+/// How many messages were freed, and how many claims ended.
+async fn rescue_some(store: &MySqlStore, limit: usize) -> Result<(u64, u64), Error> {
     let mut tokens = Vec::new();
     let expired = format!("{} ORDER BY until, token LIMIT {limit}", statements::EXPIRED);
     for row in sqlx::query(AssertSqlSafe(expired)).fetch_all(&store.pool).await? {
         tokens.push(Token(row.try_get::<Uuid, _>(0)?));
     }
     if tokens.is_empty() {
-        return Ok(0);
+        return Ok((0, 0));
     }
     let locking = store.locking().await?;
     let mut tx = store.begin().await?;
-    let mut freed = 0;
+    let (mut freed, mut ended) = (0, 0);
     for part in tokens.chunks(LIST) {
         let sql = format!(
             "SELECT token, worker, alone, TIMESTAMPDIFF(MICROSECOND, since, until) \
@@ -46,15 +57,16 @@ pub(super) async fn rescue(store: &MySqlStore, limit: usize) -> Result<u64, Erro
             let held = Duration::from_micros(row::count(&row, 3)?);
             let claim = Expired { token, worker: row.try_get(1)?, alone: row.try_get(2)?, held };
             freed += free(&mut tx, &claim, locking).await?;
-            sqlx::query(statements::FORGET_CLAIM)
+            let forgotten = sqlx::query(statements::FORGET_CLAIM)
                 .bind(claim.token.0)
                 .bind(claim.token.0)
                 .execute(&mut *tx)
                 .await?;
+            ended += forgotten.rows_affected();
         }
     }
     tx.commit().await?;
-    Ok(freed)
+    Ok((freed, ended))
 }
 
 async fn free(tx: &mut MySqlConnection, claim: &Expired, locking: Locking) -> Result<u64, Error> {
