@@ -81,7 +81,8 @@ fn is_missing_file(error: &Error) -> bool {
     matches!(error, Error::Io(io) if io.kind() == std::io::ErrorKind::NotFound)
 }
 
-fn number(error: &Error) -> Option<u16> {
+/// The server's number for an error, if it was the server that refused.
+pub(super) fn number(error: &Error) -> Option<u16> {
     error.as_database_error()?.try_downcast_ref::<MySqlDatabaseError>().map(|error| error.number())
 }
 
