@@ -2,7 +2,7 @@
 
 use crate::open::{Location, locate};
 use crate::{mysql, postgres, sqlite};
-use postroom_core::{StoreError, StoreErrorKind, StoreResult};
+use postroom_core::{Finding, StoreError, StoreErrorKind, StoreResult};
 use std::time::Duration;
 
 /// One numbered step of the schema.
@@ -46,8 +46,20 @@ impl Default for MigrateOptions {
 pub struct Migrated {
     /// The numbers applied.
     pub applied: Vec<u32>,
+    /// What else was done.
+    pub done: Vec<String>,
     /// What the operator should know.
     pub notes: Vec<String>,
+}
+
+impl Migrated {
+    /// Adds a piece of work that was done.
+    pub(crate) fn add(&mut self, work: &Planned) {
+        match work.number {
+            Some(number) => self.applied.push(number),
+            None => self.done.push(work.name.clone()),
+        }
+    }
 }
 
 /// A piece of work that a migration would do.
@@ -59,6 +71,16 @@ pub struct Planned {
     pub name: String,
     /// The statements, as they would be run.
     pub sql: String,
+}
+
+impl Planned {
+    /// What it is called where something goes wrong with it.
+    pub(crate) fn title(&self) -> String {
+        match self.number {
+            Some(number) => format!("migration {number:04}_{}", self.name),
+            None => self.name.clone(),
+        }
+    }
 }
 
 /// The migrations for the kind of database at `url`; nothing is connected to.
@@ -90,14 +112,8 @@ pub async fn migrate(url: &str) -> StoreResult<Vec<u32>> {
 pub async fn migrate_with(url: &str, options: &MigrateOptions) -> StoreResult<Migrated> {
     match locate(url)? {
         Location::Postgres => postgres::migrate(url, options).await,
-        Location::MySql => {
-            let applied = mysql::migrate(url).await?;
-            Ok(Migrated { applied, ..Migrated::default() })
-        }
-        Location::Sqlite(path) => {
-            let applied = sqlite::migrate(&path).await?;
-            Ok(Migrated { applied, ..Migrated::default() })
-        }
+        Location::MySql => mysql::migrate(url).await,
+        Location::Sqlite(path) => sqlite::migrate(&path).await,
         Location::Memory => Ok(Migrated::default()),
     }
 }
@@ -142,6 +158,73 @@ pub fn grants(url: &str) -> StoreResult<&'static str> {
             "there are no rights to grant here: whoever may open the file may do everything",
         )),
     }
+}
+
+/// The triggers that keep deliveries in step, by the names they have everywhere.
+pub(crate) const TRIGGERS: [&str; 2] = ["outbox_feed", "outbox_follow"];
+
+/// What became of a migration, by the database's own record.
+pub(crate) struct Noted {
+    pub(crate) number: u32,
+    /// Where DDL commits by itself, a migration can have been cut off.
+    pub(crate) finished: bool,
+}
+
+/// What is left to do where tables of someone else are not adopted.
+///
+/// # Errors
+/// When `has_table` although nothing was noted, or the schema is newer than this program.
+pub(crate) fn left(
+    known: &[Migration],
+    noted: &[Noted],
+    has_table: bool,
+) -> StoreResult<Vec<Planned>> {
+    if has_table && noted.is_empty() {
+        return Err(StoreError::plain(
+            StoreErrorKind::Refused,
+            "integration_outbox exists already and was not made by Postroom; this version cannot \
+             adopt it. Nothing was changed. Rename the table, or use another database",
+        ));
+    }
+    let newest = noted.iter().map(|note| note.number).max().unwrap_or(0);
+    if version(newest) > latest(known) {
+        check(version(newest), latest(known))?;
+    }
+    let is_finished = |number| noted.iter().any(|note| note.number == number && note.finished);
+    let missing = known.iter().filter(|migration| !is_finished(migration.number));
+    let planned = missing.map(|migration| Planned {
+        number: Some(migration.number),
+        name: migration.name.to_owned(),
+        sql: migration.sql.trim().to_owned(),
+    });
+    Ok(planned.collect())
+}
+
+/// The statement that makes a trigger, as the newest migration with one has it: up to `end`.
+pub(crate) fn make_trigger(known: &'static [Migration], name: &str, end: &str) -> &'static str {
+    let begin = format!("CREATE TRIGGER {name} ");
+    let found = known.iter().rev().find_map(|migration| {
+        let statement = &migration.sql[migration.sql.find(&begin)?..];
+        statement.split_inclusive(end).next()
+    });
+    found.unwrap_or_default()
+}
+
+/// A trigger that is not there.
+pub(crate) fn trigger_is_missing(name: &str) -> Finding {
+    Finding::fault(
+        format!("the trigger {name} is missing: new messages or changes are not noticed"),
+        "run `postroom migrate`, then `postroom reconcile`",
+    )
+}
+
+/// The schema version that migrations lead to.
+pub(crate) fn latest(known: &[Migration]) -> i32 {
+    version(known.last().map_or(0, |migration| migration.number))
+}
+
+fn version(number: u32) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
 }
 
 /// Compares the schema found with the one this program was built for.

@@ -112,7 +112,8 @@ pub(crate) struct Migrate {
     #[arg(long)]
     pub(crate) dry_run: bool,
 
-    /// Print the statements for a producer's and a relay's role (PostgreSQL); connects to nothing
+    /// Print the statements for a producer's and a relay's role (PostgreSQL, MariaDB); connects to
+    /// nothing
     #[arg(long, conflicts_with_all = ["dry_run", "notify", "replace_fence", "claimed_grace"])]
     pub(crate) print_grants: bool,
 

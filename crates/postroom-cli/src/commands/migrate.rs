@@ -23,21 +23,25 @@ pub(super) async fn run(args: &Migrate, origin: &Origin<'_>) -> Result<(), Failu
     if args.dry_run {
         return print_plan(&postroom_store::plan(url, &options).await?, args.json);
     }
-    let Migrated { applied, notes } = postroom_store::migrate_with(url, &options).await?;
+    let Migrated { applied, done, notes } = postroom_store::migrate_with(url, &options).await?;
     if let Some(switch) = args.notify {
         postroom_store::set_notify(url, switch == Switch::On).await?;
     }
     let known = postroom_store::migrations(url)?;
     if args.json {
         let version = known.last().map_or(0, |step| step.number);
-        let done = json!({ "applied": applied, "version": version, "notes": notes });
-        return Ok(output::print_json(&done)?);
+        let migrated =
+            json!({ "applied": applied, "version": version, "done": done, "notes": notes });
+        return Ok(output::print_json(&migrated)?);
     }
     let mut text = String::new();
     for step in known.iter().filter(|step| applied.contains(&step.number)) {
         let _ = writeln!(text, "applied {:04} {}", step.number, step.name);
     }
-    if applied.is_empty() {
+    for work in &done {
+        let _ = writeln!(text, "done: {work}");
+    }
+    if applied.is_empty() && done.is_empty() {
         let _ = writeln!(text, "nothing to do: {} is up to date", outbox::shown(url));
     }
     for note in notes {

@@ -36,6 +36,9 @@ fn hint(kind: StoreErrorKind, error: &Error) -> &'static str {
              it names, or the server's settings"
         }
         StoreErrorKind::Refused => match number(error) {
+            Some(1153) => {
+                "the statement is longer than the server's max_allowed_packet; raise that"
+            }
             Some(1419) => {
                 "the server writes a binary log and lets only administrators make triggers; \
                  migrate as one, or set log_bin_trust_function_creators = 1 meanwhile"
@@ -78,7 +81,8 @@ fn is_missing_file(error: &Error) -> bool {
     matches!(error, Error::Io(io) if io.kind() == std::io::ErrorKind::NotFound)
 }
 
-fn number(error: &Error) -> Option<u16> {
+/// The server's number for an error, if it was the server that refused.
+pub(super) fn number(error: &Error) -> Option<u16> {
     error.as_database_error()?.try_downcast_ref::<MySqlDatabaseError>().map(|error| error.number())
 }
 
@@ -105,9 +109,22 @@ fn kind_of_number(number: u16) -> StoreErrorKind {
         // Too many connections, by server or by user; too many errors from this host.
         1040 | 1203 | 1226 | 1129 => StoreErrorKind::Unavailable,
         // Shutdown, killed, interrupted; packets lost on the way.
-        1053 | 1077..=1080 | 1317 | 1927 | 1152..=1161 | 1184 => StoreErrorKind::Unavailable,
+        1053 | 1077..=1080 | 1317 | 1927 | 1152 | 1154..=1161 | 1184 => StoreErrorKind::Unavailable,
         // Read-only, for now or since another server took over; a Galera node out of its cluster.
         1290 | 1792 | 1836 | 1036 | 1047 => StoreErrorKind::Unavailable,
         _ => StoreErrorKind::Refused,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_statement_that_is_too_long_is_no_outage() {
+        assert_eq!(kind_of_number(1153), StoreErrorKind::Refused);
+        for lost_on_the_way in [1152, 1154, 1158, 1161] {
+            assert_eq!(kind_of_number(lost_on_the_way), StoreErrorKind::Unavailable);
+        }
     }
 }

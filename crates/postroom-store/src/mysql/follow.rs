@@ -1,13 +1,16 @@
 //! Deliveries that nobody holds any more follow what was changed by hand meanwhile.
 
-use super::{LIST, fetch, list};
+use super::version::Locking;
+use super::{LIST, fetch, list, numbers};
 use chrono::NaiveDateTime;
 use sqlx::{Error, MySqlConnection, Row as _};
 
-/// Makes deliveries say what their messages say. Read and then written: an UPDATE with a join
-/// would lock the messages too, and wait for whoever holds them.
+/// Makes deliveries say what their messages say. The messages are locked first, so that a change
+/// that is being made is waited for. Read and then written: an UPDATE with a join would lock
+/// every message of the list again.
 pub(super) async fn follow(tx: &mut MySqlConnection, seqs: &[i64]) -> Result<(), Error> {
     for part in seqs.chunks(LIST) {
+        lock_messages(tx, part, Locking::Wait).await?;
         let sql = format!(
             "SELECT d.seq, m.due_at, m.integration_type, m.status \
              FROM outbox_delivery AS d FORCE INDEX (PRIMARY) \
@@ -33,4 +36,18 @@ pub(super) async fn follow(tx: &mut MySqlConnection, seqs: &[i64]) -> Result<(),
         }
     }
     Ok(())
+}
+
+/// Locks messages by number; which ones that could be done to.
+pub(super) async fn lock_messages(
+    tx: &mut MySqlConnection,
+    seqs: &[i64],
+    locking: Locking,
+) -> Result<Vec<i64>, Error> {
+    let sql = format!(
+        "SELECT seq FROM integration_outbox FORCE INDEX (PRIMARY) WHERE seq IN ({}) {}",
+        list(seqs),
+        locking.clause()
+    );
+    numbers(tx, sql).await
 }

@@ -1,8 +1,8 @@
 //! Numbered migrations, applied once each.
 
-use super::connect;
 use super::error::store_error;
-use crate::migrations::{Migration, Planned};
+use super::{connect, execute, triggers};
+use crate::migrations::{self, Migrated, Migration, Noted, Planned};
 use postroom_core::{StoreError, StoreErrorKind, StoreResult};
 use sqlx::mysql::MySqlPool;
 use sqlx::{Error, MySqlConnection};
@@ -26,22 +26,13 @@ const BOOKS: &str = "
         name       VARCHAR(100) NOT NULL,
         applied_at DATETIME(6)
     ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4";
-const HAS_BOOKS: &str = "
+const HAS_TABLE: &str = "
     SELECT EXISTS (
         SELECT 1 FROM information_schema.TABLES
-        WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'outbox_schema_migration'
+        WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ?
     )";
-const APPLIED: &str = "
-    SELECT CAST(number AS UNSIGNED) FROM outbox_schema_migration WHERE applied_at IS NOT NULL";
-const IS_APPLIED: &str = "
-    SELECT EXISTS (
-        SELECT 1 FROM outbox_schema_migration WHERE number = ? AND applied_at IS NOT NULL
-    )";
-const IS_FOREIGN: &str = "
-    SELECT EXISTS (
-        SELECT 1 FROM information_schema.TABLES
-        WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'integration_outbox'
-    ) AND NOT EXISTS (SELECT 1 FROM outbox_schema_migration)";
+const NOTED: &str = "
+    SELECT CAST(number AS UNSIGNED), applied_at IS NOT NULL FROM outbox_schema_migration";
 const BEGIN: &str = "INSERT IGNORE INTO outbox_schema_migration (number, name) VALUES (?, ?)";
 const END: &str =
     "UPDATE outbox_schema_migration SET applied_at = UTC_TIMESTAMP(6) WHERE number = ?";
@@ -49,13 +40,15 @@ const VERSION: &str = "
     SELECT CAST(COALESCE(MAX(number), 0) AS SIGNED) FROM outbox_schema_migration
     WHERE applied_at IS NOT NULL";
 
-/// Applies what is missing and returns its numbers. Safe to run twice, after one that was cut
-/// off, and from several processes at once.
+const LOOKING: &str = "looking at what was migrated";
+
+/// Applies what is missing. Safe to run twice, after one that was cut off, and from several
+/// processes at once.
 ///
 /// # Errors
-/// When the database cannot be reached, refuses, or holds a table of that name that Postroom did
-/// not make.
-pub async fn migrate(url: &str) -> StoreResult<Vec<u32>> {
+/// When the database cannot be reached, refuses, holds a table of that name that Postroom did
+/// not make, or a schema newer than this program.
+pub async fn migrate(url: &str) -> StoreResult<Migrated> {
     let pool = connect::pool(connect::options(url)?, 1);
     let failed = |error| store_error("migrating", error);
     let mut connection = pool.acquire().await.map_err(failed)?;
@@ -67,102 +60,87 @@ pub async fn migrate(url: &str) -> StoreResult<Vec<u32>> {
             "another process has been migrating this database for a minute: try again later",
         ));
     }
-    let mut applied = Vec::new();
-    for migration in MIGRATIONS {
-        if apply(&mut connection, migration).await? {
-            applied.push(migration.number);
-        }
+    let mut migrated = Migrated::default();
+    for work in left(&mut connection).await? {
+        run(&mut connection, &work).await.map_err(|e| store_error(&work.title(), e))?;
+        migrated.add(&work);
     }
     sqlx::raw_sql(UNLOCK).execute(&mut *connection).await.map_err(failed)?;
     drop(connection);
     pool.close().await;
-    Ok(applied)
+    Ok(migrated)
 }
 
 /// What [`migrate`] would run.
 ///
 /// # Errors
-/// When the database cannot be reached or read.
+/// As [`migrate`].
 pub async fn plan(url: &str) -> StoreResult<Vec<Planned>> {
-    let failed = |error| store_error("looking at what was migrated", error);
     let pool = connect::pool(connect::options(url)?, 1);
-    let has_books: bool = sqlx::query_scalar(HAS_BOOKS).fetch_one(&pool).await.map_err(failed)?;
-    let applied: Vec<u32> = if has_books {
-        sqlx::query_scalar(APPLIED).fetch_all(&pool).await.map_err(failed)?
-    } else {
-        Vec::new()
-    };
+    let mut connection = pool.acquire().await.map_err(|e| store_error(LOOKING, e))?;
+    let planned = left(&mut connection).await?;
+    drop(connection);
     pool.close().await;
-    let missing = MIGRATIONS.iter().filter(|migration| !applied.contains(&migration.number));
-    let planned = missing.map(|migration| Planned {
-        number: Some(migration.number),
-        name: migration.name.to_owned(),
-        sql: migration.sql.trim().to_owned(),
-    });
-    Ok(planned.collect())
+    Ok(planned)
 }
 
-async fn apply(connection: &mut MySqlConnection, migration: &Migration) -> StoreResult<bool> {
-    let doing = format!("migration {:04}_{}", migration.number, migration.name);
-    let failed = |error| store_error(&doing, error);
-    sqlx::raw_sql(BOOKS).execute(&mut *connection).await.map_err(failed)?;
-    let known: bool = sqlx::query_scalar(IS_APPLIED)
-        .bind(migration.number)
-        .fetch_one(&mut *connection)
-        .await
-        .map_err(failed)?;
-    if known {
-        return Ok(false);
+/// Everything that is left to do, in order. Changes nothing.
+async fn left(connection: &mut MySqlConnection) -> StoreResult<Vec<Planned>> {
+    let failed = |error| store_error(LOOKING, error);
+    let noted = noted(connection).await.map_err(failed)?;
+    let has_table = has_table(connection, "integration_outbox").await.map_err(failed)?;
+    let mut planned = migrations::left(MIGRATIONS, &noted, has_table)?;
+    if noted.iter().any(|note| note.number == 1 && note.finished) {
+        let missing = triggers::missing(connection).await.map_err(failed)?;
+        planned.extend(missing.into_iter().map(triggers::making));
     }
-    let foreign: bool =
-        sqlx::query_scalar(IS_FOREIGN).fetch_one(&mut *connection).await.map_err(failed)?;
-    if foreign {
-        return Err(StoreError::plain(
-            StoreErrorKind::Refused,
-            format!(
-                "{doing}: integration_outbox exists already and was not made by Postroom; this \
-                 version cannot adopt it. Nothing was changed. Rename the table, or use another \
-                 database"
-            ),
-        ));
-    }
-    run(connection, migration).await.map_err(failed)?;
-    Ok(true)
+    Ok(planned)
 }
 
-async fn run(connection: &mut MySqlConnection, migration: &Migration) -> Result<(), Error> {
-    sqlx::query(BEGIN)
-        .bind(migration.number)
-        .bind(migration.name)
-        .execute(&mut *connection)
-        .await?;
-    for statements in sections(migration.sql) {
-        sqlx::raw_sql(statements).execute(&mut *connection).await?;
+async fn noted(connection: &mut MySqlConnection) -> Result<Vec<Noted>, Error> {
+    if !has_table(connection, "outbox_schema_migration").await? {
+        return Ok(Vec::new());
     }
-    sqlx::query(END).bind(migration.number).execute(&mut *connection).await?;
+    let rows: Vec<(u32, bool)> = sqlx::query_as(NOTED).fetch_all(connection).await?;
+    Ok(rows.into_iter().map(|(number, finished)| Noted { number, finished }).collect())
+}
+
+async fn has_table(connection: &mut MySqlConnection, name: &str) -> Result<bool, Error> {
+    sqlx::query_scalar(HAS_TABLE).bind(name).fetch_one(connection).await
+}
+
+async fn run(connection: &mut MySqlConnection, work: &Planned) -> Result<(), Error> {
+    if let Some(number) = work.number {
+        sqlx::raw_sql(BOOKS).execute(&mut *connection).await?;
+        sqlx::query(BEGIN).bind(number).bind(&work.name).execute(&mut *connection).await?;
+    }
+    for statements in sections(&work.sql) {
+        execute(connection, statements.to_owned()).await?;
+    }
+    if let Some(number) = work.number {
+        sqlx::query(END).bind(number).execute(&mut *connection).await?;
+    }
     Ok(())
 }
 
 /// What a script says between its `DELIMITER` lines, as the command-line client would send it.
 /// The server itself understands semicolons, those inside of triggers included.
-fn sections(script: &'static str) -> Vec<&'static str> {
+fn sections(script: &str) -> Vec<&str> {
     let mut sections = Vec::new();
     let mut delimiter = ";";
-    for part in script.split("\nDELIMITER ") {
+    for (index, part) in script.split("\nDELIMITER ").enumerate() {
+        let mut statements = part;
         // The script's first part has no delimiter of its own.
-        let statements = match part.split_once('\n') {
-            Some((word, rest)) if !sections.is_empty() => {
-                delimiter = word.trim();
-                rest
-            }
-            _ => part,
-        };
+        if index > 0 {
+            (delimiter, statements) = part.split_once('\n').unwrap_or((part, ""));
+        }
         if delimiter == ";" {
             sections.push(statements);
         } else {
-            sections.extend(statements.split(delimiter).filter(|one| !one.trim().is_empty()));
+            sections.extend(statements.split(delimiter));
         }
     }
+    sections.retain(|statements| !statements.trim().is_empty());
     sections
 }
 
@@ -172,7 +150,6 @@ pub(super) async fn check_version(pool: &MySqlPool) -> StoreResult<()> {
         .fetch_one(pool)
         .await
         .map_err(|e| store_error("reading the schema's version", e))?;
-    let latest = MIGRATIONS.last().map_or(0, |migration| migration.number);
-    let number = |n| i32::try_from(n).unwrap_or(i32::MAX);
-    crate::migrations::check(number(found), number(i64::from(latest)))
+    let found = i32::try_from(found).unwrap_or(i32::MAX);
+    migrations::check(found, migrations::latest(MIGRATIONS))
 }

@@ -21,6 +21,7 @@ mod rescue;
 mod row;
 mod settle;
 mod statements;
+mod triggers;
 mod upkeep;
 mod version;
 

@@ -2,7 +2,7 @@
 
 use super::attempts::{self, Failure};
 use super::claims::{literal, literals};
-use super::follow::follow;
+use super::follow::{follow, lock_messages};
 use super::version::Locking;
 use super::{LIST, MySqlStore, execute, fetch, list, now, numbers, row, statements};
 use postroom_core::{AttemptOutcome, Token};
@@ -18,8 +18,8 @@ struct Expired {
     held: Duration,
 }
 
-/// Waits for nobody where the server can: a delivery that is locked is being settled, and is
-/// left for the next time, with its claim. Rows are found first and locked by their key then:
+/// Waits for nobody where the server can: a delivery that is locked is being settled, a message
+/// that is locked is being changed, and both are left for the next time, with their claim. Rows are found first and locked by their key then:
 /// to lock them by another index is to lock that first, and a settlement comes the other way.
 pub(super) async fn rescue(store: &MySqlStore, limit: usize) -> Result<u64, Error> {
     loop {
@@ -81,7 +81,8 @@ async fn free(tx: &mut MySqlConnection, claim: &Expired, locking: Locking) -> Re
             list(part),
             locking.clause()
         );
-        seqs.extend(numbers(tx, sql).await?);
+        let deliveries = numbers(tx, sql).await?;
+        seqs.extend(unchanging(tx, deliveries, locking).await?);
     }
     for part in seqs.chunks(LIST) {
         let sql = format!(
@@ -96,6 +97,23 @@ async fn free(tx: &mut MySqlConnection, claim: &Expired, locking: Locking) -> Re
     }
     follow(tx, &seqs).await?;
     Ok(seqs.len() as u64)
+}
+
+/// Locks the messages, so that no change to them is missed, and leaves out those that someone is
+/// changing. Of a message that was deleted there is nothing to lock, and nothing to wait for.
+async fn unchanging(
+    tx: &mut MySqlConnection,
+    mut seqs: Vec<i64>,
+    locking: Locking,
+) -> Result<Vec<i64>, Error> {
+    let sql = format!(
+        "SELECT seq FROM integration_outbox FORCE INDEX (PRIMARY) WHERE seq IN ({})",
+        list(&seqs)
+    );
+    let there = numbers(tx, sql).await?;
+    let locked = lock_messages(tx, &seqs, locking).await?;
+    seqs.retain(|seq| locked.contains(seq) || !there.contains(seq));
+    Ok(seqs)
 }
 
 /// Lost alone, it was this message: that counts as an attempt, unless it was closed meanwhile.

@@ -3,7 +3,10 @@
 use super::connect::promptly;
 use super::error::store_error;
 use super::row::count;
-use super::{MySqlStore, attempts, delete, migrate, numbers, reconcile, rescue, statements};
+use super::{
+    MySqlStore, attempts, delete, migrate, numbers, reconcile, rescue, statements, triggers,
+};
+use crate::migrations::trigger_is_missing;
 use async_trait::async_trait;
 use postroom_core::{Backlog, Finding, LaneBacklog, Reconciled, StoreResult, Upkeep};
 use sqlx::mysql::MySqlRow;
@@ -38,13 +41,16 @@ impl Upkeep for MySqlStore {
     }
 
     async fn diagnose(&self) -> StoreResult<Vec<Finding>> {
-        let doing = "looking for what is wrong";
-        let found = reconcile::count(self).await.map_err(|e| store_error(doing, e))?;
+        let failed = |error| store_error("looking for what is wrong", error);
+        let found = reconcile::count(self).await.map_err(failed)?;
         let mut findings = Finding::disagreements(found.made, found.removed, found.freed);
+        let mut connection = self.pool.acquire().await.map_err(failed)?;
+        let missing = triggers::missing(&mut connection).await.map_err(failed)?;
+        findings.extend(missing.into_iter().map(trigger_is_missing));
         let costly: Vec<String> = sqlx::query_scalar(statements::COSTLY_INDEXES)
-            .fetch_all(&self.pool)
+            .fetch_all(&mut *connection)
             .await
-            .map_err(|e| store_error(doing, e))?;
+            .map_err(failed)?;
         findings.extend(costly.into_iter().map(|index| {
             Finding::warning(
                 format!(

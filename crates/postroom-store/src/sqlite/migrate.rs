@@ -2,9 +2,10 @@
 
 use super::connect;
 use super::error::store_error;
-use crate::migrations::{Migration, Planned};
-use postroom_core::{StoreError, StoreErrorKind, StoreResult};
+use crate::migrations::{self, Migrated, Migration, Noted, Planned, TRIGGERS, make_trigger};
+use postroom_core::StoreResult;
 use sqlx::sqlite::SqlitePool;
+use sqlx::{AssertSqlSafe, Error, SqliteConnection};
 use std::path::Path;
 
 /// Every migration, in order.
@@ -27,95 +28,95 @@ const BOOKS: &str = "
         name       TEXT NOT NULL,
         applied_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))
     )";
-const HAS_BOOKS: &str =
-    "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'outbox_schema_migration')";
-const IS_KNOWN: &str = "SELECT EXISTS (SELECT 1 FROM outbox_schema_migration WHERE number = ?1)";
-const IS_FOREIGN: &str = "
-    SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'integration_outbox')
-       AND NOT EXISTS (SELECT 1 FROM outbox_schema_migration)";
+const HAS_TABLE: &str = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = ?1)";
+const NOTED: &str = "SELECT number FROM outbox_schema_migration";
+const TRIGGERS_THERE: &str = "SELECT name FROM sqlite_schema WHERE type = 'trigger'";
 const NOTE: &str = "INSERT INTO outbox_schema_migration (number, name) VALUES (?1, ?2)";
 const VERSION: &str = "SELECT coalesce(max(number), 0) FROM outbox_schema_migration";
 
-/// Applies what is missing and returns its numbers. Safe to run twice, and from several
-/// processes at once: each migration is one transaction under the write lock.
+const LOOKING: &str = "looking at what was migrated";
+
+/// Applies what is missing. Safe to run twice, and from several processes at once: all of it is
+/// one transaction under the write lock.
 ///
 /// # Errors
-/// When the file cannot be opened or written, or holds a table of that name that Postroom did
-/// not make.
-pub async fn migrate(path: &Path) -> StoreResult<Vec<u32>> {
+/// When the file cannot be opened or written, holds a table of that name that Postroom did not
+/// make, or a schema newer than this program.
+pub async fn migrate(path: &Path) -> StoreResult<Migrated> {
     let pool = connect::pool(connect::writing(path)?, 1, path).await?;
-    let mut applied = Vec::new();
-    for migration in MIGRATIONS {
-        if apply(&pool, migration).await? {
-            applied.push(migration.number);
-        }
+    let failed = |error| store_error("migrating", error);
+    let mut tx = pool.begin_with("BEGIN IMMEDIATE").await.map_err(failed)?;
+    let mut migrated = Migrated::default();
+    for work in left(&mut tx).await? {
+        run(&mut tx, &work).await.map_err(|e| store_error(&work.title(), e))?;
+        migrated.add(&work);
     }
+    tx.commit().await.map_err(failed)?;
     pool.close().await;
-    Ok(applied)
+    Ok(migrated)
 }
 
 /// What [`migrate`] would run. A file that is not there is not made.
 ///
 /// # Errors
-/// When the file cannot be read.
+/// As [`migrate`].
 pub async fn plan(path: &Path) -> StoreResult<Vec<Planned>> {
-    let applied = if path.exists() { applied(path).await? } else { Vec::new() };
-    let missing = MIGRATIONS.iter().filter(|migration| !applied.contains(&migration.number));
-    let planned = missing.map(|migration| Planned {
-        number: Some(migration.number),
-        name: migration.name.to_owned(),
-        sql: migration.sql.trim().to_owned(),
-    });
-    Ok(planned.collect())
-}
-
-async fn applied(path: &Path) -> StoreResult<Vec<u32>> {
-    let failed = |error| store_error("looking at what was migrated", error);
+    if !path.exists() {
+        return migrations::left(MIGRATIONS, &[], false);
+    }
     let pool = connect::pool(connect::reading(path)?, 1, path).await?;
-    let has_books: bool = sqlx::query_scalar(HAS_BOOKS).fetch_one(&pool).await.map_err(failed)?;
-    let numbers = if has_books {
-        sqlx::query_scalar("SELECT number FROM outbox_schema_migration").fetch_all(&pool).await
-    } else {
-        Ok(Vec::new())
-    };
+    let mut connection = pool.acquire().await.map_err(|e| store_error(LOOKING, e))?;
+    let planned = left(&mut connection).await?;
+    drop(connection);
     pool.close().await;
-    numbers.map_err(failed)
+    Ok(planned)
 }
 
-async fn apply(pool: &SqlitePool, migration: &Migration) -> StoreResult<bool> {
-    let doing = format!("migration {:04}_{}", migration.number, migration.name);
-    let failed = |error| store_error(&doing, error);
-    let mut tx = pool.begin_with("BEGIN IMMEDIATE").await.map_err(failed)?;
-    sqlx::query(BOOKS).execute(&mut *tx).await.map_err(failed)?;
-    let known: bool = sqlx::query_scalar(IS_KNOWN)
-        .bind(migration.number)
-        .fetch_one(&mut *tx)
-        .await
-        .map_err(failed)?;
-    if known {
-        return Ok(false);
+/// Everything that is left to do, in order. Changes nothing.
+async fn left(connection: &mut SqliteConnection) -> StoreResult<Vec<Planned>> {
+    let failed = |error| store_error(LOOKING, error);
+    let noted = noted(connection).await.map_err(failed)?;
+    let has_table = has_table(connection, "integration_outbox").await.map_err(failed)?;
+    let mut planned = migrations::left(MIGRATIONS, &noted, has_table)?;
+    if !noted.is_empty() {
+        let missing = missing_triggers(connection).await.map_err(failed)?;
+        planned.extend(missing.into_iter().map(|name| Planned {
+            number: None,
+            name: format!("the trigger {name}"),
+            sql: make_trigger(MIGRATIONS, name, "\nEND;").to_owned(),
+        }));
     }
-    let foreign: bool = sqlx::query_scalar(IS_FOREIGN).fetch_one(&mut *tx).await.map_err(failed)?;
-    if foreign {
-        return Err(StoreError::plain(
-            StoreErrorKind::Refused,
-            format!(
-                "{doing}: integration_outbox exists already and was not made by Postroom; this \
-                 version cannot adopt it. Nothing was changed. Rename the table, or use another \
-                 file"
-            ),
-        ));
+    Ok(planned)
+}
+
+async fn noted(connection: &mut SqliteConnection) -> Result<Vec<Noted>, Error> {
+    if !has_table(connection, "outbox_schema_migration").await? {
+        return Ok(Vec::new());
     }
+    let numbers: Vec<u32> = sqlx::query_scalar(NOTED).fetch_all(connection).await?;
+    Ok(numbers.into_iter().map(|number| Noted { number, finished: true }).collect())
+}
+
+async fn has_table(connection: &mut SqliteConnection, name: &str) -> Result<bool, Error> {
+    sqlx::query_scalar(HAS_TABLE).bind(name).fetch_one(connection).await
+}
+
+/// The triggers that are not there.
+pub(super) async fn missing_triggers(
+    connection: &mut SqliteConnection,
+) -> Result<Vec<&'static str>, Error> {
+    let there: Vec<String> = sqlx::query_scalar(TRIGGERS_THERE).fetch_all(connection).await?;
+    Ok(TRIGGERS.into_iter().filter(|name| !there.iter().any(|one| one == name)).collect())
+}
+
+async fn run(tx: &mut SqliteConnection, work: &Planned) -> Result<(), Error> {
     // The whole script at once: its triggers hold semicolons of their own.
-    sqlx::raw_sql(migration.sql).execute(&mut *tx).await.map_err(failed)?;
-    sqlx::query(NOTE)
-        .bind(migration.number)
-        .bind(migration.name)
-        .execute(&mut *tx)
-        .await
-        .map_err(failed)?;
-    tx.commit().await.map_err(failed)?;
-    Ok(true)
+    sqlx::raw_sql(AssertSqlSafe(work.sql.clone())).execute(&mut *tx).await?;
+    if let Some(number) = work.number {
+        sqlx::query(BOOKS).execute(&mut *tx).await?;
+        sqlx::query(NOTE).bind(number).bind(&work.name).execute(&mut *tx).await?;
+    }
+    Ok(())
 }
 
 /// Whether the schema is the one this program was built for.
@@ -124,6 +125,5 @@ pub(super) async fn check_version(readers: &SqlitePool) -> StoreResult<()> {
         .fetch_one(readers)
         .await
         .map_err(|e| store_error("reading the schema's version", e))?;
-    let latest = MIGRATIONS.last().map_or(0, |migration| migration.number);
-    crate::migrations::check(found, i32::try_from(latest).unwrap_or(i32::MAX))
+    migrations::check(found, migrations::latest(MIGRATIONS))
 }

@@ -6,6 +6,7 @@ use super::prune::prune_sent;
 use super::row::text as text_column;
 use super::time::{earlier, now_ms, text};
 use super::{SqliteStore, attempts, forget_statistics, migrate, statements};
+use crate::migrations::trigger_is_missing;
 use async_trait::async_trait;
 use postroom_core::{
     AttemptOutcome, Backlog, Finding, LaneBacklog, Reconciled, StoreResult, Token, Tried, Upkeep,
@@ -92,7 +93,11 @@ impl Upkeep for SqliteStore {
         let row = sqlx::query(statements::DISAGREEMENTS).fetch_one(&self.readers).await;
         let row = row.map_err(failed)?;
         let counted = |index| count(&row, index).map_err(failed);
-        Ok(Finding::disagreements(counted(0)?, counted(1)?, counted(2)?))
+        let mut findings = Finding::disagreements(counted(0)?, counted(1)?, counted(2)?);
+        let mut connection = self.readers.acquire().await.map_err(failed)?;
+        let missing = migrate::missing_triggers(&mut connection).await.map_err(failed)?;
+        findings.extend(missing.into_iter().map(trigger_is_missing));
+        Ok(findings)
     }
 
     /// A producer's OR IGNORE or OR REPLACE overrides the conflict rule of the triggers.

@@ -75,7 +75,7 @@ async fn an_adopted_table_is_what_a_fresh_one_is_but_for_the_old_fence() {
 
     let options = MigrateOptions { replace_fence: true, ..MigrateOptions::default() };
     let replaced = postroom_store::migrate_with(adopted.url(), &options).await.expect("replaced");
-    assert_eq!(replaced.notes, ["done: replacing the fence ux_outbox_source"]);
+    assert_eq!(replaced.done, ["replacing the fence ux_outbox_source"]);
     assert!(described(&adopted).await == fresh_one);
 }
 

@@ -1,26 +1,35 @@
 //! Transactions that meet on MariaDB.
 
 use crate::mariadb::{Maria, start};
-use postroom_core::{Fate, NewMessage, Quota, Settlement, Store, StoreErrorKind, Take, Verdict};
+use postroom_core::{
+    Enqueued, Fate, NewMessage, Quota, Settlement, Store, StoreErrorKind, Take, Verdict,
+};
 use postroom_testkit::contract::Harness as _;
 use postroom_testkit::eventually;
+use sqlx::Connection as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const SOON: Duration = Duration::from_secs(30);
 
-async fn take(store: &dyn Store, rows: usize) -> Option<postroom_core::Batch> {
-    let quotas = [Quota { integration: "noop".to_owned(), rows }];
-    let take = Take {
+fn noop(rows: usize) -> [Quota; 1] {
+    [Quota { integration: "noop".to_owned(), rows }]
+}
+
+fn take_of(quotas: &[Quota; 1]) -> Take<'_> {
+    Take {
         worker: "worker",
-        quotas: &quotas,
-        rows,
+        quotas,
+        rows: quotas[0].rows,
         bytes: 1 << 20,
         payload_limit: 1 << 20,
         claim_time: Duration::from_secs(600),
-    };
-    match store.take(&take).await {
+    }
+}
+
+async fn take(store: &dyn Store, rows: usize) -> Option<postroom_core::Batch> {
+    match store.take(&take_of(&noop(rows))).await {
         Ok(batch) => batch,
         Err(error) if error.kind == StoreErrorKind::Conflict => None,
         Err(error) => panic!("{error}"),
@@ -106,6 +115,74 @@ async fn a_claim_under_way_keeps_no_producer_waiting() {
     sqlx::raw_sql("UNLOCK TABLES").execute(&mut by_hand).await.expect("unlocked");
     assert_eq!(taking.await.expect("taken").expect("due").messages.len(), 3);
     assert_eq!(take(&*store, 20).await.expect("due").messages.len(), 3);
+}
+
+/// A producer that repeats itself may keep its transaction open for as long as it likes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_producer_with_a_duplicate_keeps_no_relay_waiting() {
+    let outbox = start().await;
+    let store = outbox.store().await;
+    let message = NewMessage::new("noop", "t").event_id("evt-1");
+    let id = store.enqueue(&message).await.expect("enqueue").id();
+    let settlement = all_sent(&take(&*store, 1).await.expect("due"));
+
+    let mut producer = outbox.database.connection().await;
+    let mut tx = producer.begin().await.expect("begin");
+    let again = postroom::enqueue(&mut tx, message).await.expect("enqueue");
+    assert_eq!(again, Enqueued::Duplicate(id));
+    // Whoever has to wait for the producer gives up after a while.
+    assert!(store.settle(&[settlement]).await.expect("not kept waiting").late.is_empty());
+    tx.commit().await.expect("commit");
+    assert_eq!(store.find(id).await.expect("find").expect("the message").status, "SENT");
+}
+
+/// In READ COMMITTED a message that is being closed is locked, and its claimed delivery is not.
+const CLOSE: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; BEGIN; \
+                     UPDATE integration_outbox SET status = 'SENT'";
+
+async fn take_rescued(store: &dyn Store) -> usize {
+    store.take_rescued(&take_of(&noop(10))).await.expect("take").len()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rescue_leaves_what_is_being_changed_for_the_next_time() {
+    let outbox = start().await;
+    let store = outbox.store().await;
+    store.enqueue(&NewMessage::new("noop", "t")).await.expect("enqueue");
+    take(&*store, 1).await.expect("due");
+    outbox.expire_claims().await;
+
+    let mut by_hand = outbox.database.connection().await;
+    sqlx::raw_sql(CLOSE).execute(&mut by_hand).await.expect("changed");
+    assert_eq!(store.rescue(10).await.expect("rescue"), 0);
+    assert_eq!(outbox.claims().await, 1);
+    sqlx::raw_sql("COMMIT").execute(&mut by_hand).await.expect("commit");
+
+    assert_eq!(store.rescue(10).await.expect("rescue"), 1);
+    assert_eq!((take_rescued(&*store).await, outbox.claims().await), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_given_back_follows_a_change_that_is_being_made() {
+    let outbox = start().await;
+    let store = outbox.store().await;
+    store.enqueue(&NewMessage::new("noop", "t")).await.expect("enqueue");
+    let mut settlement = all_sent(&take(&*store, 1).await.expect("due"));
+    settlement.verdicts[0].fate = Fate::Released;
+
+    let mut by_hand = outbox.database.connection().await;
+    sqlx::raw_sql(CLOSE).execute(&mut by_hand).await.expect("changed");
+    let settling = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { store.settle(&[settlement]).await }
+    });
+    eventually("the settlement to wait", SOON, async || {
+        (outbox.database.lock_waits().await.len() == 1).then_some(())
+    })
+    .await;
+    sqlx::raw_sql("COMMIT").execute(&mut by_hand).await.expect("commit");
+    settling.await.expect("ended").expect("settled");
+    assert!(take(&*store, 1).await.is_none());
 }
 
 /// Producers get no error, and everything they commit is sent once.

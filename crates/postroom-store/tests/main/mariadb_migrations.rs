@@ -1,8 +1,8 @@
 //! Migrations where DDL commits by itself.
 
-use crate::mariadb::start;
-use postroom_core::StoreErrorKind;
-use postroom_store::{OpenOptions, migrate, migrations, open};
+use crate::mariadb::{start, start_with_least_rights};
+use postroom_core::{Severity, StoreErrorKind};
+use postroom_store::{MigrateOptions, OpenOptions, migrate, migrate_with, migrations, open, plan};
 use postroom_testkit::contract::Harness as _;
 use postroom_testkit::{MariaDatabase, MariaDb, skip};
 use sqlx::AssertSqlSafe;
@@ -66,9 +66,17 @@ async fn a_table_of_someone_else_is_refused_and_untouched() {
         "CREATE TABLE integration_outbox (id INT); INSERT INTO integration_outbox VALUES (7)",
     )
     .await;
-    let error = migrate(database.url()).await.expect_err("must be refused");
-    assert_eq!(error.kind, StoreErrorKind::Refused);
-    assert!(error.to_string().contains("Nothing was changed"), "{error}");
+    let refused = migrate(database.url()).await.expect_err("must be refused");
+    let planned = plan(database.url(), &MigrateOptions::default()).await.expect_err("no plan");
+    for error in [refused, planned] {
+        assert_eq!(error.kind, StoreErrorKind::Refused);
+        assert!(error.to_string().contains("Nothing was changed"), "{error}");
+    }
+    let tables: Vec<String> = sqlx::query_scalar("SHOW TABLES")
+        .fetch_all(&mut database.connection().await)
+        .await
+        .expect("tables");
+    assert_eq!(tables, ["integration_outbox"]);
     let left: i32 = sqlx::query_scalar("SELECT id FROM integration_outbox")
         .fetch_one(&mut database.connection().await)
         .await
@@ -84,6 +92,47 @@ async fn a_newer_schema_is_refused() {
     let (kind, error) = readiness(&outbox.database).await.expect_err("too new");
     assert_eq!(kind, StoreErrorKind::Schema);
     assert!(error.contains("upgrade Postroom"), "{error}");
+    // One that was cut off is newer too.
+    execute(
+        &outbox.database,
+        "UPDATE outbox_schema_migration SET applied_at = NULL WHERE number = 99",
+    )
+    .await;
+    let url = outbox.database.url();
+    let migrated = migrate(url).await.expect_err("too new");
+    let planned = plan(url, &MigrateOptions::default()).await.expect_err("too new");
+    for error in [migrated, planned] {
+        assert_eq!(error.kind, StoreErrorKind::Schema);
+        assert!(error.to_string().contains("upgrade Postroom"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn missing_triggers_are_found_with_a_relays_rights_and_made_again() {
+    let outbox = start_with_least_rights().await;
+    let url = outbox.database.url();
+    let triggers = "SELECT TRIGGER_NAME, ACTION_STATEMENT FROM information_schema.TRIGGERS \
+                    WHERE TRIGGER_SCHEMA = DATABASE() ORDER BY 1";
+    let there = async || -> Vec<(String, String)> {
+        let mut connection = outbox.database.connection().await;
+        sqlx::query_as(triggers).fetch_all(&mut connection).await.expect("triggers")
+    };
+    let before = there().await;
+    let store = outbox.store().await;
+    assert_eq!(store.diagnose().await.expect("diagnose"), []);
+    execute(&outbox.database, "DROP TRIGGER outbox_feed; DROP TRIGGER outbox_follow").await;
+    let findings = store.diagnose().await.expect("diagnose");
+    assert_eq!(findings.len(), 2, "{findings:?}");
+    for (finding, trigger) in findings.iter().zip(["outbox_feed", "outbox_follow"]) {
+        assert_eq!(finding.severity, Severity::Fault);
+        assert!(finding.problem.contains(&format!("{trigger} is missing")), "{finding:?}");
+        assert!(finding.remedy.contains("postroom migrate"), "{finding:?}");
+    }
+    let migrated = migrate_with(url, &MigrateOptions::default()).await.expect("migrated");
+    assert_eq!(migrated.done, ["the trigger outbox_feed", "the trigger outbox_follow"]);
+    assert!(migrated.applied.is_empty());
+    assert_eq!(there().await, before);
+    assert_eq!(store.diagnose().await.expect("diagnose"), []);
 }
 
 /// What `migrate --dry-run` prints can be given to an administrator.

@@ -1,8 +1,8 @@
 //! What the outbox in a SQLite file has of its own: the file, its types, its one writer.
 
 use crate::sqlite::{Sqlite, start, url};
-use postroom_core::{NewMessage, Quota, Store, StoreError, StoreErrorKind, Take};
-use postroom_store::{OpenOptions, migrate, migrations, open};
+use postroom_core::{NewMessage, Quota, Severity, Store, StoreError, StoreErrorKind, Take};
+use postroom_store::{MigrateOptions, OpenOptions, migrate, migrate_with, migrations, open, plan};
 use postroom_testkit::contract::{Harness as _, PlainRow};
 use sqlx::AssertSqlSafe;
 use std::process::Command;
@@ -99,9 +99,12 @@ async fn a_table_of_that_name_that_is_not_ours_is_left_alone() {
         sqlx::sqlite::SqliteConnectOptions::new().filename(folder.path().join("outbox.db"));
     let theirs = sqlx::SqlitePool::connect_with(options).await.expect("opens");
     sqlx::query("CREATE TABLE integration_outbox (id TEXT)").execute(&theirs).await.expect("made");
-    let error = migrate(&url(&folder)).await.expect_err("must be refused");
-    assert_eq!(error.kind, StoreErrorKind::Refused);
-    assert!(error.to_string().contains("not made by Postroom"), "{error}");
+    let refused = migrate(&url(&folder)).await.expect_err("must be refused");
+    let planned = plan(&url(&folder), &MigrateOptions::default()).await.expect_err("no plan");
+    for error in [refused, planned] {
+        assert_eq!(error.kind, StoreErrorKind::Refused);
+        assert!(error.to_string().contains("not made by Postroom"), "{error}");
+    }
     let tables: i64 = sqlx::query_scalar("SELECT count(*) FROM sqlite_schema")
         .fetch_one(&theirs)
         .await
@@ -113,9 +116,42 @@ async fn a_table_of_that_name_that_is_not_ours_is_left_alone() {
 async fn a_newer_schema_is_refused() {
     let outbox = start().await;
     execute(&outbox, "INSERT INTO outbox_schema_migration (number, name) VALUES (99, 'x')").await;
-    let error = outbox.store().await.ready().await.expect_err("newer");
-    assert_eq!(error.kind, StoreErrorKind::Schema);
-    assert!(error.to_string().contains("newer"), "{error}");
+    let url = url(&outbox.folder);
+    for error in [
+        outbox.store().await.ready().await.expect_err("newer"),
+        migrate(&url).await.expect_err("newer"),
+        plan(&url, &MigrateOptions::default()).await.expect_err("newer"),
+    ] {
+        assert_eq!(error.kind, StoreErrorKind::Schema);
+        assert!(error.to_string().contains("newer"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn missing_triggers_are_found_and_made_again() {
+    let outbox = start().await;
+    let there = async || -> Vec<(String, String)> {
+        let triggers = "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger' ORDER BY 1";
+        sqlx::query_as(triggers).fetch_all(&outbox.by_hand).await.expect("triggers")
+    };
+    let before = there().await;
+    for trigger in ["outbox_feed", "outbox_follow"] {
+        execute(&outbox, &format!("DROP TRIGGER {trigger}")).await;
+    }
+    let store = outbox.store().await;
+    let findings = store.diagnose().await.expect("diagnose");
+    assert_eq!(findings.len(), 2, "{findings:?}");
+    for (finding, trigger) in findings.iter().zip(["outbox_feed", "outbox_follow"]) {
+        assert_eq!(finding.severity, Severity::Fault);
+        assert!(finding.problem.contains(&format!("{trigger} is missing")), "{finding:?}");
+        assert!(finding.remedy.contains("postroom migrate"), "{finding:?}");
+    }
+    let options = MigrateOptions::default();
+    let migrated = migrate_with(&url(&outbox.folder), &options).await.expect("migrated");
+    assert_eq!(migrated.done, ["the trigger outbox_feed", "the trigger outbox_follow"]);
+    assert!(migrated.applied.is_empty());
+    assert_eq!(there().await, before);
+    assert_eq!(store.diagnose().await.expect("diagnose"), []);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -10,9 +10,11 @@ use uuid::Uuid;
 use uuid::fmt::Hyphenated;
 
 const INSERT: &str = include_str!("insert_mysql.sql");
-/// A locking read: the first message may have been committed after this transaction's snapshot
-/// was taken, and a plain read would not see it.
 const FIND: &str = include_str!("find_mysql.sql");
+/// The first message may have been committed after this transaction's snapshot was taken; a read
+/// that locks sees it all the same. Only where a plain one does not: the lock stays until the
+/// transaction ends, and the relay that wants to record an outcome waits for it.
+const FIND_AFTER_SNAPSHOT: &str = concat!(include_str!("find_mysql.sql"), "LOCK IN SHARE MODE");
 
 impl sealed::Sealed for Transaction<'_, MySql> {}
 impl sealed::Sealed for MySqlConnection {}
@@ -56,15 +58,20 @@ impl OutboxTransaction for MySqlConnection {
             Err(sqlx::Error::Database(error)) if error.is_unique_violation() => {}
             Err(error) => return Err(EnqueueError::database(error)),
         }
-        let first: Option<Hyphenated> = sqlx::query_scalar(FIND)
-            .bind(&message.event_id)
-            .bind(message.stream_id())
-            .bind(&message.integration)
-            .bind(message.copy)
-            .fetch_optional(&mut *self)
-            .await
-            .map_err(EnqueueError::database)?;
-        first.map(|id| Enqueued::Duplicate(id.into())).ok_or(EnqueueError::Vanished)
+        for find in [FIND, FIND_AFTER_SNAPSHOT] {
+            let first: Option<Hyphenated> = sqlx::query_scalar(find)
+                .bind(&message.event_id)
+                .bind(message.stream_id())
+                .bind(&message.integration)
+                .bind(message.copy)
+                .fetch_optional(&mut *self)
+                .await
+                .map_err(EnqueueError::database)?;
+            if let Some(id) = first {
+                return Ok(Enqueued::Duplicate(id.into()));
+            }
+        }
+        Err(EnqueueError::Vanished)
     }
 }
 

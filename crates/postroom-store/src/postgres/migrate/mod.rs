@@ -66,7 +66,7 @@ pub async fn migrate(url: &str, options: &MigrateOptions) -> StoreResult<Migrate
         }
         match work.number {
             Some(number) => migrated.applied.push(number),
-            None => migrated.notes.push(format!("done: {doing}")),
+            None => migrated.done.push(doing),
         }
     }
     migrated.notes.extend(remarks(&client).await?);
@@ -148,6 +148,5 @@ pub(super) async fn check_version(client: &Client) -> StoreResult<()> {
 
 /// The schema version that this program was built for.
 fn latest() -> i32 {
-    let latest = MIGRATIONS.last().map_or(0, |migration| migration.number);
-    i32::try_from(latest).unwrap_or(i32::MAX)
+    crate::migrations::latest(MIGRATIONS)
 }
