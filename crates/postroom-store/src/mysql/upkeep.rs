@@ -40,7 +40,7 @@ impl Upkeep for MySqlStore {
     async fn diagnose(&self) -> StoreResult<Vec<Finding>> {
         let doing = "looking for what is wrong";
         let found = reconcile::count(self).await.map_err(|e| store_error(doing, e))?;
-        let mut findings = Finding::disagreements(found.made, found.removed, found.freed);
+        let mut findings = Finding::disagreements(&found);
         let costly: Vec<String> = sqlx::query_scalar(statements::COSTLY_INDEXES)
             .fetch_all(&self.pool)
             .await
