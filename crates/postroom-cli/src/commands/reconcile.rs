@@ -20,9 +20,10 @@ pub(super) async fn run(args: &Reconcile, origin: &Origin<'_>) -> Result<(), Fai
     if mended.total() == 0 {
         return Ok(output::print("nothing to mend: messages and deliveries agree\n")?);
     }
-    let Reconciled { made, removed, freed } = mended;
+    let Reconciled { made, removed, freed, followed } = mended;
     Ok(output::print(&format!(
         "{made} deliveries made for open messages, {removed} without an open message removed, \
-         {freed} freed from claims that do not exist\n"
+         {freed} freed from claims that do not exist, {followed} made to say what their messages \
+         say\n"
     ))?)
 }

@@ -50,13 +50,15 @@ pub struct Reconciled {
     pub removed: u64,
     /// Deliveries that were freed from a claim that does not exist.
     pub freed: u64,
+    /// Deliveries that said something else than their open message, and now say the same.
+    pub followed: u64,
 }
 
 impl Reconciled {
     /// How many changes that were.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.made + self.removed + self.freed
+        self.made + self.removed + self.freed + self.followed
     }
 }
 
@@ -92,23 +94,30 @@ impl Finding {
         Self { severity: Severity::Warning, problem: problem.into(), remedy: remedy.into() }
     }
 
-    /// What [`Upkeep::reconcile`] would mend, by its counts: open messages without a delivery,
-    /// deliveries without an open message, deliveries under a claim that does not exist.
+    /// What [`Upkeep::reconcile`] would mend, counted as if it had.
     #[must_use]
-    pub fn disagreements(unfed: u64, closed: u64, stray: u64) -> Vec<Self> {
+    pub fn disagreements(found: &Reconciled) -> Vec<Self> {
         const REMEDY: &str = "run `postroom reconcile`";
+        let Reconciled { made, removed, freed, followed } = found;
         let mut findings = Vec::new();
-        if unfed > 0 {
-            let problem = format!("{unfed} open messages have no delivery: no relay sees them");
+        if *made > 0 {
+            let problem = format!("{made} open messages have no delivery: no relay sees them");
             findings.push(Self::fault(problem, REMEDY));
         }
-        if stray > 0 {
+        if *freed > 0 {
             let problem =
-                format!("{stray} deliveries are under a claim that does not exist: they are stuck");
+                format!("{freed} deliveries are under a claim that does not exist: they are stuck");
             findings.push(Self::fault(problem, REMEDY));
         }
-        if closed > 0 {
-            let problem = format!("{closed} deliveries have no open message");
+        if *followed > 0 {
+            let problem = format!(
+                "{followed} deliveries do not say what their messages say: they are made at \
+                 another time, to another integration, or never"
+            );
+            findings.push(Self::fault(problem, REMEDY));
+        }
+        if *removed > 0 {
+            let problem = format!("{removed} deliveries have no open message");
             findings.push(Self::warning(problem, REMEDY));
         }
         findings
@@ -135,7 +144,8 @@ pub trait Upkeep: Send + Sync {
 
     /// Mends what triggers could not see (a restore or replication with triggers off, a table
     /// restored alone): open messages without a delivery get one, deliveries without an open
-    /// message go, deliveries under a claim that does not exist are freed.
+    /// message go, deliveries under a claim that does not exist are freed, deliveries that nobody
+    /// holds say what their messages say. What somebody is changing at this moment may be left.
     async fn reconcile(&self) -> StoreResult<Reconciled>;
 
     /// Looks for what is wrong with the outbox and does not mend itself, for `postroom check`.

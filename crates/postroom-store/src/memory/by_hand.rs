@@ -96,6 +96,27 @@ impl ByHand<'_> {
         self.update(id, |row| row.message.integration = integration.to_owned());
     }
 
+    /// `UPDATE … SET column = …` while triggers are off.
+    ///
+    /// # Errors
+    /// When it is no column that a trigger watches, or no value of it.
+    pub fn set_unseen(&self, id: Uuid, column: &str, value: &str) -> StoreResult<()> {
+        let mut given = HashMap::from([(column, value)]);
+        let due_at = parsed(&mut given, "due_at")?;
+        let (status, integration) =
+            (text(&mut given, "status"), text(&mut given, "integration_type"));
+        if !given.is_empty() {
+            return Err(refused(format!("no trigger watches {column}")));
+        }
+        let mut tables = self.0.lock();
+        let Some(seq) = tables.seq_of(id) else { return Ok(()) };
+        let Some(row) = tables.messages.get_mut(&seq) else { return Ok(()) };
+        row.status = status.unwrap_or_else(|| row.status.clone());
+        row.message.integration = integration.unwrap_or_else(|| row.message.integration.clone());
+        row.message.due_at = due_at.unwrap_or(row.message.due_at);
+        Ok(())
+    }
+
     /// `UPDATE … SET created_at = …, sent_at = …, updated_at = …`: the message becomes older.
     pub fn make_older(&self, id: Uuid, by: Duration) {
         let by = TimeDelta::from_std(by).unwrap_or(TimeDelta::MAX);

@@ -2,7 +2,7 @@
 
 use super::MemoryStore;
 use super::settle;
-use super::tables::{Claim, Row, Tables};
+use super::tables::{Claim, Row, Tables, is_open};
 use async_trait::async_trait;
 use chrono::{DateTime, TimeDelta, Utc};
 use postroom_core::{
@@ -109,13 +109,13 @@ impl Tables {
             if !delivery.is_due(now) {
                 return true;
             }
-            match messages.get(seq).map(|row| row.status.as_str()) {
-                Some("PENDING" | "FAILED") => true,
-                Some("DEAD") => {
-                    delivery.dead = true;
+            match messages.get(seq) {
+                Some(row) if row.status == "DEAD" => {
+                    delivery.follow(row);
                     true
                 }
-                _ => false,
+                Some(row) => is_open(&row.status),
+                None => false,
             }
         });
     }

@@ -4,7 +4,7 @@ use super::refused;
 use chrono::{DateTime, Utc};
 use postroom_core::{
     ATTEMPTS_KEPT, Action, Attempt, Enqueued, Finding, Limits, Message, NewMessage, RawJson,
-    Record, StoreResult, Token, Tried, clip_error,
+    Reconciled, Record, StoreResult, Token, Tried, clip_error,
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -45,6 +45,15 @@ impl Delivery {
             self.failed = row.status == "FAILED";
             self.dead = row.status == "DEAD";
         }
+    }
+
+    /// Whether it says what its message says, where that is open.
+    fn agrees(&self, row: &Row) -> bool {
+        !is_open(&row.status)
+            || self.integration == row.message.integration
+                && self.due_at == row.message.due_at
+                && self.failed == (row.status == "FAILED")
+                && self.dead == (row.status == "DEAD")
     }
 
     pub(super) fn is_due(&self, now: DateTime<Utc>) -> bool {
@@ -232,13 +241,32 @@ impl Tables {
             let Some(delivery) = self.deliveries.get_mut(seq) else { continue };
             delivery.claim = None;
             if let Some(row) = self.messages.get(seq) {
-                delivery.integration.clone_from(&row.message.integration);
-                delivery.due_at = row.message.due_at;
-                delivery.failed = row.status == "FAILED";
-                delivery.dead = row.status == "DEAD";
+                delivery.follow(row);
             }
         }
         stray.len() as u64
+    }
+
+    /// Deliveries that nobody holds and that say something else than their open message.
+    fn unlike(&self) -> Vec<i64> {
+        let is_unlike = |(seq, delivery): &(&i64, &Delivery)| {
+            let row = self.messages.get(seq);
+            delivery.claim.is_none() && row.is_some_and(|row| !delivery.agrees(row))
+        };
+        self.deliveries.iter().filter(is_unlike).map(|(seq, _)| *seq).collect()
+    }
+
+    /// Makes them say the same.
+    pub(super) fn follow_unlike(&mut self) -> u64 {
+        let unlike = self.unlike();
+        for seq in &unlike {
+            if let (Some(delivery), Some(row)) =
+                (self.deliveries.get_mut(seq), self.messages.get(seq))
+            {
+                delivery.follow(row);
+            }
+        }
+        unlike.len() as u64
     }
 
     /// What reconciliation would mend.
@@ -248,7 +276,12 @@ impl Tables {
         let unfed = unfed.filter(|seq| !self.deliveries.contains_key(seq)).count();
         let closed = self.deliveries.iter().filter(|(_, one)| one.claim.is_none());
         let closed = closed.filter(|(seq, _)| !open(seq)).count();
-        Finding::disagreements(unfed as u64, closed as u64, self.stray().len() as u64)
+        Finding::disagreements(&Reconciled {
+            made: unfed as u64,
+            removed: closed as u64,
+            freed: self.stray().len() as u64,
+            followed: self.unlike().len() as u64,
+        })
     }
 
     pub(super) fn seq_of(&self, id: Uuid) -> Option<i64> {

@@ -88,6 +88,7 @@ impl Upkeep for MemoryStore {
         let freed = tables.free_stray();
         let rows: Vec<_> = tables.messages.values().cloned().collect();
         let made = rows.iter().filter(|row| tables.feed(row)).count();
+        let followed = tables.follow_unlike();
         let before = tables.deliveries.len();
         let tables = &mut *tables;
         let messages = &tables.messages;
@@ -95,7 +96,7 @@ impl Upkeep for MemoryStore {
             delivery.claim.is_some() || messages.get(seq).is_some_and(|row| is_open(&row.status))
         });
         let removed = before - tables.deliveries.len();
-        Ok(Reconciled { made: made as u64, removed: removed as u64, freed })
+        Ok(Reconciled { made: made as u64, removed: removed as u64, freed, followed })
     }
 
     async fn diagnose(&self) -> StoreResult<Vec<Finding>> {

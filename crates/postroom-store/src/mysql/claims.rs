@@ -2,6 +2,7 @@
 
 use super::connect::promptly;
 use super::error::store_error;
+use super::follow::follow;
 use super::version::Locking;
 use super::{LIST, MySqlStore, delete, execute, fetch, list, numbers, row, settle, statements};
 use async_trait::async_trait;
@@ -293,6 +294,7 @@ async fn put_right(tx: &mut MySqlConnection, closed: &[i64]) -> Result<(), Error
             list(&dead)
         );
         execute(tx, sql).await?;
+        follow(tx, &dead).await?;
     }
     if !closed.is_empty() {
         tracing::info!(

@@ -5,20 +5,29 @@ use super::{LIST, fetch, list, numbers};
 use chrono::NaiveDateTime;
 use sqlx::{Error, MySqlConnection, Row as _};
 
-/// Makes deliveries say what their messages say. The messages are locked first, so that a change
-/// that is being made is waited for. Read and then written: an UPDATE with a join would lock
-/// every message of the list again.
-pub(super) async fn follow(tx: &mut MySqlConnection, seqs: &[i64]) -> Result<(), Error> {
+/// Whether a delivery `d` says something else than its message `m`.
+macro_rules! unlike {
+    () => {
+        "(m.due_at <> d.due_at OR m.integration_type <> d.integration \
+          OR d.failed <> (m.status = 'FAILED') OR d.dead <> (m.status = 'DEAD'))"
+    };
+}
+pub(super) use unlike;
+
+/// Makes deliveries say what their messages say, and counts those that did not. The messages are
+/// locked first, so that a change that is being made is waited for. Read and then written: an
+/// UPDATE with a join would lock every message of the list again.
+pub(super) async fn follow(tx: &mut MySqlConnection, seqs: &[i64]) -> Result<u64, Error> {
+    let mut followed = 0;
     for part in seqs.chunks(LIST) {
         lock_messages(tx, part, Locking::Wait).await?;
         let sql = format!(
             "SELECT d.seq, m.due_at, m.integration_type, m.status \
              FROM outbox_delivery AS d FORCE INDEX (PRIMARY) \
              JOIN integration_outbox AS m FORCE INDEX (PRIMARY) ON m.seq = d.seq \
-             WHERE d.seq IN ({}) \
-               AND (m.due_at <> d.due_at OR m.integration_type <> d.integration \
-                    OR d.failed <> (m.status = 'FAILED') OR d.dead <> (m.status = 'DEAD'))",
-            list(part)
+             WHERE d.seq IN ({}) AND {}",
+            list(part),
+            unlike!()
         );
         for row in fetch(tx, sql).await? {
             let status: String = row.try_get(3)?;
@@ -33,9 +42,10 @@ pub(super) async fn follow(tx: &mut MySqlConnection, seqs: &[i64]) -> Result<(),
             .bind(row.try_get::<i64, _>(0)?)
             .execute(&mut *tx)
             .await?;
+            followed += 1;
         }
     }
-    Ok(())
+    Ok(followed)
 }
 
 /// Locks messages by number; which ones that could be done to.

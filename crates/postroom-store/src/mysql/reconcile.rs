@@ -1,6 +1,6 @@
 //! Finding and mending what no trigger saw.
 
-use super::follow::follow;
+use super::follow::{follow, unlike};
 use super::{MySqlStore, execute, fetch, list, numbers};
 use postroom_core::Reconciled;
 use sqlx::{AssertSqlSafe, Connection as _, Error, MySqlConnection, Row as _};
@@ -14,9 +14,9 @@ struct Fault {
     find: &'static str,
     /// The column that is numbered.
     number: &'static str,
-    /// What is done to the numbers that follow in `IN (…)`; it looks again before it changes
-    /// anything.
-    mend: &'static str,
+    /// What is done to the numbers that follow in `IN (…)`, beside following the messages; it
+    /// looks again before it changes anything.
+    mend: Option<&'static str>,
 }
 
 /// Makes the deliveries that the trigger on INSERT would make, where there are none.
@@ -33,7 +33,7 @@ const UNFED: Fault = Fault {
            LEFT JOIN outbox_delivery AS d ON d.seq = m.seq \
            WHERE m.status IN ('PENDING', 'FAILED', 'DEAD') AND d.seq IS NULL",
     number: "m.seq",
-    mend: FEED,
+    mend: Some(FEED),
 };
 
 /// Deliveries that nobody holds, without an open message.
@@ -43,12 +43,14 @@ const CLOSED: Fault = Fault {
                   ON m.seq = d.seq AND m.status IN ('PENDING', 'FAILED', 'DEAD') \
            WHERE d.claim IS NULL AND m.seq IS NULL",
     number: "d.seq",
-    mend: "DELETE d FROM outbox_delivery AS d FORCE INDEX (PRIMARY) \
-           WHERE d.claim IS NULL \
-             AND NOT EXISTS (SELECT 1 FROM integration_outbox AS m \
-                             WHERE m.seq = d.seq \
-                               AND m.status IN ('PENDING', 'FAILED', 'DEAD')) \
-             AND d.seq",
+    mend: Some(
+        "DELETE d FROM outbox_delivery AS d FORCE INDEX (PRIMARY) \
+         WHERE d.claim IS NULL \
+           AND NOT EXISTS (SELECT 1 FROM integration_outbox AS m \
+                           WHERE m.seq = d.seq \
+                             AND m.status IN ('PENDING', 'FAILED', 'DEAD')) \
+           AND d.seq",
+    ),
 };
 
 /// Deliveries under a claim that does not exist.
@@ -57,19 +59,34 @@ const UNCLAIMED: Fault = Fault {
            LEFT JOIN outbox_claim AS c ON c.token = d.claim \
            WHERE d.claim IS NOT NULL AND c.token IS NULL",
     number: "d.seq",
-    mend: "UPDATE outbox_delivery FORCE INDEX (PRIMARY) SET claim = NULL \
-           WHERE claim IS NOT NULL \
-             AND NOT EXISTS (SELECT 1 FROM outbox_claim AS c \
-                             WHERE c.token = outbox_delivery.claim) \
-             AND seq",
+    mend: Some(
+        "UPDATE outbox_delivery FORCE INDEX (PRIMARY) SET claim = NULL \
+         WHERE claim IS NOT NULL \
+           AND NOT EXISTS (SELECT 1 FROM outbox_claim AS c \
+                           WHERE c.token = outbox_delivery.claim) \
+           AND seq",
+    ),
+};
+
+/// Deliveries that nobody holds and that say something else than their open message.
+const UNLIKE: Fault = Fault {
+    find: concat!(
+        "SELECT d.seq FROM outbox_delivery AS d \
+         JOIN integration_outbox AS m ON m.seq = d.seq \
+         WHERE d.claim IS NULL AND m.status IN ('PENDING', 'FAILED', 'DEAD') AND ",
+        unlike!()
+    ),
+    number: "d.seq",
+    mend: None,
 };
 
 /// Mends everything, and counts it.
 pub(super) async fn reconcile(store: &MySqlStore) -> Result<Reconciled, Error> {
     let freed = mend(store, &UNCLAIMED).await?;
     let made = mend(store, &UNFED).await?;
+    let followed = mend(store, &UNLIKE).await?;
     let removed = mend(store, &CLOSED).await?;
-    Ok(Reconciled { made, removed, freed })
+    Ok(Reconciled { made, removed, freed, followed })
 }
 
 /// Counts what [`reconcile`] would mend, in its words.
@@ -83,11 +100,12 @@ pub(super) async fn count(store: &MySqlStore) -> Result<Reconciled, Error> {
         made: count(&UNFED).await?,
         removed: count(&CLOSED).await?,
         freed: count(&UNCLAIMED).await?,
+        followed: count(&UNLIKE).await?,
     })
 }
 
-/// What was freed may have been changed by hand while it was held.
-async fn follow_free(tx: &mut MySqlConnection, seqs: &[i64]) -> Result<(), Error> {
+/// What was freed may have been changed by hand while it was held. How many deliveries followed.
+async fn follow_free(tx: &mut MySqlConnection, seqs: &[i64]) -> Result<u64, Error> {
     let sql = format!(
         "SELECT seq FROM outbox_delivery FORCE INDEX (PRIMARY) \
          WHERE seq IN ({}) AND claim IS NULL FOR UPDATE",
@@ -113,8 +131,12 @@ async fn mend(store: &MySqlStore, fault: &Fault) -> Result<u64, Error> {
         let Some(last) = found.last() else { return Ok(mended) };
         after = *last;
         let mut tx = connection.begin().await?;
-        mended += execute(&mut tx, format!("{} IN ({})", fault.mend, list(&found))).await?;
-        follow_free(&mut tx, &found).await?;
+        let done = match fault.mend {
+            Some(mend) => Some(execute(&mut tx, format!("{mend} IN ({})", list(&found))).await?),
+            None => None,
+        };
+        let followed = follow_free(&mut tx, &found).await?;
         tx.commit().await?;
+        mended += done.unwrap_or(followed);
     }
 }

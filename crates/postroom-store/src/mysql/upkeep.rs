@@ -43,7 +43,7 @@ impl Upkeep for MySqlStore {
     async fn diagnose(&self) -> StoreResult<Vec<Finding>> {
         let failed = |error| store_error("looking for what is wrong", error);
         let found = reconcile::count(self).await.map_err(failed)?;
-        let mut findings = Finding::disagreements(found.made, found.removed, found.freed);
+        let mut findings = Finding::disagreements(&found);
         let mut connection = self.pool.acquire().await.map_err(failed)?;
         let missing = triggers::missing(&mut connection).await.map_err(failed)?;
         findings.extend(missing.into_iter().map(trigger_is_missing));

@@ -4,7 +4,7 @@ use super::connection::Connection;
 use super::error::store_error;
 use super::marks::{Place, is_from_start};
 use super::row::{TakenRow, taken};
-use super::transaction::{BEGIN, transact};
+use super::transaction::{BEGIN, JOIN_BY_HASH, transact};
 use super::{PgStore, statements};
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
@@ -160,14 +160,17 @@ impl PgStore {
     }
 }
 
-async fn forget(client: &Connection, orphans: &[i64]) -> StoreResult<()> {
+pub(super) async fn forget(client: &Connection, orphans: &[i64]) -> StoreResult<()> {
     if orphans.is_empty() {
         return Ok(());
     }
-    let removed = client
-        .execute(FORGET_ORPHANS, &[&orphans])
+    let doing = "removing deliveries whose message is gone";
+    let statement =
+        client.prepare_cached(FORGET_ORPHANS).await.map_err(|e| store_error(doing, e))?;
+    let removed = transact(client, &format!("{BEGIN}; {JOIN_BY_HASH}"), &statement, &[&orphans])
         .await
-        .map_err(|e| store_error("removing deliveries whose message is gone", e))?;
+        .map_err(|e| store_error(doing, e))?
+        .len();
     tracing::info!(removed, "removed deliveries whose message was deleted or closed by hand");
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use super::error::store_error;
 use super::migrate::old_fences;
-use postroom_core::{Finding, StoreResult};
+use postroom_core::{Finding, Reconciled, StoreResult};
 use tokio_postgres::Client;
 
 const COUNTS: &str = include_str!("sql/diagnose_counts.sql");
@@ -58,15 +58,15 @@ pub(super) async fn diagnose(client: &Client) -> StoreResult<Vec<Finding>> {
 /// Messages and deliveries that do not agree.
 async fn disagreements(client: &Client) -> StoreResult<Vec<Finding>> {
     let rows = client.query_typed(COUNTS, &[]).await.map_err(|e| store_error(DOING, e))?;
-    let mut counts = [0; 3];
+    let mut counts = [0; 4];
     for row in &rows {
         for (index, count) in counts.iter_mut().enumerate() {
             let found: i64 = row.try_get(index).map_err(|e| store_error(DOING, e))?;
             *count = u64::try_from(found).unwrap_or(0);
         }
     }
-    let [unfed, closed, stray] = counts;
-    Ok(Finding::disagreements(unfed, closed, stray))
+    let [made, removed, freed, followed] = counts;
+    Ok(Finding::disagreements(&Reconciled { made, removed, freed, followed }))
 }
 
 /// Indexes that name a column which changes, with those columns.

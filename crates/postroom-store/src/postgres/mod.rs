@@ -15,6 +15,8 @@ mod operate;
 mod plan_tests;
 mod pooler;
 mod reconcile;
+#[cfg(test)]
+mod reopen_tests;
 mod row;
 mod settle;
 mod tls;

@@ -2,7 +2,7 @@
 //! and whatever waits in front. Rows read are counted in the plan; nothing here looks at time.
 
 use super::statements::{BEGIN, SETTLE_SENT, TAKE};
-use super::{list, settle, transaction};
+use super::{list, settle, transaction, upkeep};
 use postroom_core::{Filter, Status};
 use postroom_testkit::{Postgres, TestDatabase};
 use serde_json::Value;
@@ -294,4 +294,39 @@ async fn a_failure_reads_the_attempts_of_its_own_messages() {
     assert!(deliveries <= LIMIT as f64, "{deliveries} deliveries read: {plan:#}");
     let kept = client.query_one("SELECT count(*) FROM core_outbox.attempt", &[]).await.unwrap();
     assert_eq!(kept.get::<_, i64>(0), 40_000);
+}
+
+#[tokio::test]
+async fn a_rescue_reads_what_it_frees() {
+    let (_database, client) = outbox().await;
+    enqueue(&client, "sent", 20_000).await;
+    client
+        .batch_execute("UPDATE core_outbox.integration_outbox SET status = 'SENT'")
+        .await
+        .unwrap();
+    enqueue(&client, "noop", 20_000).await;
+    let prepare = format!("PREPARE rescue (int, bigint, uuid) AS {}", upkeep::RESCUE);
+    client.batch_execute(&prepare).await.unwrap();
+    let begin = format!("{BEGIN}; {}", transaction::JOIN_BY_HASH);
+    for prepare in [
+        "ANALYZE core_outbox.delivery; ANALYZE core_outbox.integration_outbox",
+        "UPDATE pg_class SET reltuples = 0, relpages = 0 WHERE relnamespace = 'core_outbox'::regnamespace",
+    ] {
+        client.batch_execute(prepare).await.unwrap();
+        explain_take(&client).await;
+        let expire = "UPDATE core_outbox.claim SET until = since - interval '1 second'";
+        client.batch_execute(expire).await.unwrap();
+        let execute = "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE rescue (20, 10, gen_random_uuid())";
+        let plan = explain_under(&client, &begin, execute).await;
+        let rescued =
+            "SELECT count(*) FROM core_outbox.delivery WHERE rescues > 0 AND claim IS NULL";
+        let rescued: i64 = client.query_one(rescued, &[]).await.unwrap().get(0);
+        assert!(rescued > 0 && rescued % LIMIT == 0, "after {prepare}: {rescued} rescued");
+        // Deliveries to lock, to free, and to see whether any is left; messages to see whether they
+        // are there, and to lock.
+        let (deliveries, messages) =
+            (rows_read(&plan, "delivery"), rows_read(&plan, "integration_outbox"));
+        assert!(deliveries <= 3.0 * LIMIT as f64, "{deliveries} deliveries read: {plan:#}");
+        assert!(messages <= 2.0 * LIMIT as f64, "{messages} messages read: {plan:#}");
+    }
 }

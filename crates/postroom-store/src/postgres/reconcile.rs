@@ -2,7 +2,7 @@
 
 use super::connection::Connection;
 use super::error::store_error;
-use super::transaction::{BEGIN, transact};
+use super::transaction::{BEGIN, JOIN_BY_HASH, transact};
 use postroom_core::{Reconciled, StoreResult};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row};
@@ -14,6 +14,8 @@ const CLOSED: &str = include_str!("sql/reconcile_closed.sql");
 const REMOVE: &str = include_str!("sql/reconcile_remove.sql");
 const STRAY: &str = include_str!("sql/reconcile_stray.sql");
 const FREE: &str = include_str!("sql/reconcile_free.sql");
+const UNLIKE: &str = include_str!("sql/reconcile_unlike.sql");
+const FOLLOW: &str = include_str!("sql/reconcile_follow.sql");
 
 /// How many rows are looked at, or mended, in one transaction.
 const ROWS: i64 = 5_000;
@@ -24,8 +26,9 @@ pub(super) async fn reconcile(client: &Connection) -> StoreResult<Reconciled> {
     // Freed first: what turns out to have no message goes with the others.
     let freed = free(client).await.map_err(|e| store_error(DOING, e))?;
     let made = make(client).await.map_err(|e| store_error(DOING, e))?;
-    let removed = remove(client).await.map_err(|e| store_error(DOING, e))?;
-    Ok(Reconciled { made, removed, freed })
+    let followed = mend(client, UNLIKE, FOLLOW).await.map_err(|e| store_error(DOING, e))?;
+    let removed = mend(client, CLOSED, REMOVE).await.map_err(|e| store_error(DOING, e))?;
+    Ok(Reconciled { made, removed, freed, followed })
 }
 
 async fn make(client: &Connection) -> Result<u64, Error> {
@@ -42,15 +45,16 @@ async fn make(client: &Connection) -> Result<u64, Error> {
     }
 }
 
-async fn remove(client: &Connection) -> Result<u64, Error> {
+/// Looks for deliveries by their number, without a lock, and mends what was found.
+async fn mend(client: &Connection, find: &str, mend: &str) -> Result<u64, Error> {
     let mut after = i64::MIN;
-    let mut removed = 0;
+    let mut mended = 0;
     loop {
-        let found = run(client, CLOSED, &[&after, &ROWS]).await?;
+        let found = run(client, find, &[&after, &ROWS]).await?;
         let seqs = found.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>()?;
-        let Some(last) = seqs.last() else { return Ok(removed) };
+        let Some(last) = seqs.last() else { return Ok(mended) };
         after = *last;
-        removed += run(client, REMOVE, &[&seqs]).await?.len() as u64;
+        mended += change(client, mend, &[&seqs]).await?.len() as u64;
     }
 }
 
@@ -63,7 +67,7 @@ async fn free(client: &Connection) -> Result<u64, Error> {
         let claims = found.iter().map(|row| row.try_get(1)).collect::<Result<Vec<Uuid>, _>>()?;
         let Some(last) = seqs.last() else { return Ok(freed) };
         after = *last;
-        freed += run(client, FREE, &[&seqs, &claims]).await?.len() as u64;
+        freed += change(client, FREE, &[&seqs, &claims]).await?.len() as u64;
     }
 }
 
@@ -74,4 +78,14 @@ async fn run(
 ) -> Result<Vec<Row>, Error> {
     let statement = client.prepare_cached(sql).await?;
     transact(client, BEGIN, &statement, params).await
+}
+
+/// The same for statements that join what they were given with what they found.
+async fn change(
+    client: &Connection,
+    sql: &str,
+    params: &[&(dyn ToSql + Sync)],
+) -> Result<Vec<Row>, Error> {
+    let statement = client.prepare_cached(sql).await?;
+    transact(client, &format!("{BEGIN}; {JOIN_BY_HASH}"), &statement, params).await
 }

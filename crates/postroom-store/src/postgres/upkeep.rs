@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio_postgres::{Error, Row};
 
 const ANY_EXPIRED: &str = "SELECT EXISTS (SELECT FROM core_outbox.claim WHERE until < now())";
-const RESCUE: &str = concat!(
+pub(super) const RESCUE: &str = concat!(
     include_str!("sql/rescue.sql"),
     include_str!("sql/note_attempts.sql"),
     "SELECT (SELECT count(*) FROM freed), (SELECT count(*) FROM ended)"

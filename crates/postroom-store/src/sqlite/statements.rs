@@ -92,8 +92,8 @@ pub(super) const FORGET_CLOSED: &str = "
           WHERE m.seq = outbox_delivery.seq AND m.status IN ('PENDING', 'FAILED', 'DEAD')
       )";
 
-/// Follows what was changed by hand while a delivery was claimed, when the trigger left it alone.
-/// `?1` numbers.
+/// Follows what was changed by hand while a delivery was claimed, when the trigger left it alone,
+/// or while there were no triggers. `?1` numbers.
 pub(super) const FOLLOW: &str = concat!(
     "UPDATE outbox_delivery
      SET due_at = ",
@@ -281,10 +281,32 @@ pub(super) const FREE_STRAY: &str = concat!(
        AND NOT EXISTS (SELECT 1 FROM outbox_claim AS c WHERE c.token = outbox_delivery.claim)"
 );
 
+/// Deliveries that nobody holds and that say something else than their open message; what ends the
+/// statement follows.
+macro_rules! unlike {
+    ($columns:literal) => {
+        concat!(
+            "SELECT ",
+            $columns,
+            " FROM outbox_delivery AS d
+             CROSS JOIN integration_outbox AS m ON m.seq = d.seq
+             WHERE d.claim IS NULL AND m.status IN ('PENDING', 'FAILED', 'DEAD')
+               AND (d.due_at <> ",
+            ms!("m.due_at"),
+            " OR d.integration <> m.integration_type
+                OR d.failed <> (m.status = 'FAILED') OR d.dead <> (m.status = 'DEAD'))"
+        )
+    };
+}
+
+/// Those, from a number on. `?1` after, `?2` rows.
+pub(super) const UNLIKE: &str =
+    concat!(unlike!("d.seq"), " AND d.seq > ?1 ORDER BY d.seq LIMIT ?2");
+
 /// What reconciliation would mend: open messages without a delivery, deliveries without an open
-/// message, deliveries under a claim that does not exist.
-pub(super) const DISAGREEMENTS: &str = "
-    SELECT
+/// message, deliveries under a claim that does not exist, deliveries that say something else.
+pub(super) const DISAGREEMENTS: &str = concat!(
+    "SELECT
         (SELECT count(*) FROM integration_outbox AS m
          WHERE m.status IN ('PENDING', 'FAILED', 'DEAD')
            AND NOT EXISTS (SELECT 1 FROM outbox_delivery AS d WHERE d.seq = m.seq)),
@@ -296,7 +318,11 @@ pub(super) const DISAGREEMENTS: &str = "
            )),
         (SELECT count(*) FROM outbox_delivery AS d
          WHERE d.claim IS NOT NULL
-           AND NOT EXISTS (SELECT 1 FROM outbox_claim AS c WHERE c.token = d.claim))";
+           AND NOT EXISTS (SELECT 1 FROM outbox_claim AS c WHERE c.token = d.claim)),
+        (",
+    unlike!("count(*)"),
+    ")"
+);
 
 /// `?1` id.
 pub(super) const FIND: &str =

@@ -84,8 +84,9 @@ impl Upkeep for SqliteStore {
         // Freed first: what turns out to have no message goes with the others.
         let freed = mend(statements::STRAY, statements::FREE_STRAY).await?;
         let made = mend(statements::UNFED, statements::FEED).await?;
+        let followed = mend(statements::UNLIKE, statements::FOLLOW).await?;
         let removed = mend(statements::CLOSED, statements::FORGET_CLOSED).await?;
-        Ok(Reconciled { made, removed, freed })
+        Ok(Reconciled { made, removed, freed, followed })
     }
 
     async fn diagnose(&self) -> StoreResult<Vec<Finding>> {
@@ -93,7 +94,12 @@ impl Upkeep for SqliteStore {
         let row = sqlx::query(statements::DISAGREEMENTS).fetch_one(&self.readers).await;
         let row = row.map_err(failed)?;
         let counted = |index| count(&row, index).map_err(failed);
-        let mut findings = Finding::disagreements(counted(0)?, counted(1)?, counted(2)?);
+        let mut findings = Finding::disagreements(&Reconciled {
+            made: counted(0)?,
+            removed: counted(1)?,
+            freed: counted(2)?,
+            followed: counted(3)?,
+        });
         let mut connection = self.readers.acquire().await.map_err(failed)?;
         let missing = migrate::missing_triggers(&mut connection).await.map_err(failed)?;
         findings.extend(missing.into_iter().map(trigger_is_missing));

@@ -43,6 +43,10 @@ impl Harness for Memory {
         self.0.by_hand().set_integration(id, integration);
     }
 
+    async fn set_unseen(&self, id: Uuid, column: &str, value: &str) {
+        self.0.by_hand().set_unseen(id, column, value).expect("updated");
+    }
+
     async fn make_older(&self, id: Uuid, by: Duration) {
         self.0.by_hand().make_older(id, by);
     }

@@ -110,6 +110,15 @@ impl Harness for Database {
         self.execute(&sql).await.expect("updated");
     }
 
+    async fn set_unseen(&self, id: Uuid, column: &str, value: &str) {
+        self.execute(&format!(
+            "BEGIN; SET LOCAL session_replication_role = replica; \
+             UPDATE {TABLE} SET {column} = '{value}' WHERE id = '{id}'; COMMIT"
+        ))
+        .await
+        .expect("updated");
+    }
+
     async fn make_older(&self, id: Uuid, by: Duration) {
         let by = format!("interval '{} seconds'", by.as_secs());
         self.execute(&format!(

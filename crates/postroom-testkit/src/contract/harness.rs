@@ -37,6 +37,10 @@ pub trait Harness: Send + Sync {
     /// Sends a message elsewhere.
     fn set_integration(&self, id: Uuid, integration: &str) -> impl Future<Output = ()> + Send;
 
+    /// Sets a column of a message and no trigger sees it: what replication, or a restore with
+    /// triggers turned off, does.
+    fn set_unseen(&self, id: Uuid, column: &str, value: &str) -> impl Future<Output = ()> + Send;
+
     /// Moves the times at which a message was created, sent and last changed into the past.
     fn make_older(&self, id: Uuid, by: Duration) -> impl Future<Output = ()> + Send;
 

@@ -150,6 +150,7 @@ macro_rules! contract_tests {
                 messages_without_a_delivery_get_one
                 deliveries_without_a_message_go
                 deliveries_under_a_claim_that_is_gone_are_freed
+                deliveries_follow_what_no_trigger_saw
                 what_does_not_agree_is_reported
                 a_migrated_outbox_is_ready
             }

@@ -215,6 +215,43 @@ pub async fn deliveries_under_a_claim_that_is_gone_are_freed(outbox: &impl Harne
     assert_eq!(ids(&batch), [all[1]]);
 }
 
+/// A message that was changed while triggers were off is delivered as it says by now; what is held
+/// is left to its holder.
+pub async fn deliveries_follow_what_no_trigger_saw(outbox: &impl Harness) {
+    let store = outbox.store().await;
+    let base = in_ms(now(&*store).await);
+    let reopened = enqueue(&*store, &message("noop")).await;
+    take_and_settle(&*store, "noop", dead()).await;
+    let held = enqueue(&*store, &message("noop")).await;
+    take(&*store, "worker", &["noop"], 1).await.expect("due");
+    let forward = enqueue(&*store, &message("noop").due_at(base + HOUR)).await;
+    let failed = enqueue(&*store, &message("noop")).await;
+    let elsewhere = enqueue(&*store, &message("noop")).await;
+    let closed = enqueue(&*store, &message("noop")).await;
+    outbox.set_unseen(reopened, "status", "PENDING").await;
+    outbox.set_unseen(held, "integration_type", "other").await;
+    outbox.set_unseen(forward, "due_at", &(base - HOUR).to_rfc3339()).await;
+    outbox.set_unseen(failed, "status", "FAILED").await;
+    outbox.set_unseen(elsewhere, "integration_type", "other").await;
+    outbox.set_unseen(closed, "status", "DEAD").await;
+    let unlike = "5 deliveries do not say what their messages say: they are made at another time, \
+                  to another integration, or never";
+    assert_eq!(problems(&*store, Severity::Fault).await, [unlike]);
+
+    let mended = store.reconcile().await.expect("reconcile");
+    assert_eq!((mended.followed, mended.total()), (5, 5));
+    assert_eq!(store.reconcile().await.expect("reconcile").total(), 0);
+    assert_eq!(store.diagnose().await.expect("diagnose"), []);
+    let lane = &store.backlog().await.expect("backlog").lanes[0];
+    assert_eq!((lane.pending, lane.claimed, lane.failed, lane.dead), (2, 1, 1, 1));
+    // Another relay: the first may look behind what it has taken only after a while.
+    let store = outbox.store().await;
+    let batch = take(&*store, "worker", &["noop"], 10).await.expect("due");
+    assert_eq!(ids(&batch), [forward, reopened, failed]);
+    let batch = take(&*store, "worker", &["other"], 10).await.expect("due");
+    assert_eq!(ids(&batch), [elsewhere]);
+}
+
 /// What reconciliation would mend is reported, with what to do; after it there is nothing.
 pub async fn what_does_not_agree_is_reported(outbox: &impl Harness) {
     let store = outbox.store().await;

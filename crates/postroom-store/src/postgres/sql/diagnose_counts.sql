@@ -1,5 +1,6 @@
 -- What reconciliation would mend: open messages without a delivery, deliveries without an open
--- message, deliveries under a claim that does not exist.
+-- message, deliveries under a claim that does not exist, deliveries that nobody holds and that say
+-- something else than their open message.
 SELECT
     (SELECT count(*) FROM core_outbox.integration_outbox m
      WHERE m.status IN ('PENDING', 'FAILED', 'DEAD')
@@ -10,4 +11,10 @@ SELECT
                        WHERE m.id = d.message_id AND m.status IN ('PENDING', 'FAILED', 'DEAD'))),
     (SELECT count(*) FROM core_outbox.delivery d
      WHERE d.claim IS NOT NULL
-       AND NOT EXISTS (SELECT FROM core_outbox.claim c WHERE c.token = d.claim))
+       AND NOT EXISTS (SELECT FROM core_outbox.claim c WHERE c.token = d.claim)),
+    (SELECT count(*) FROM core_outbox.delivery d
+     JOIN core_outbox.integration_outbox m ON m.id = d.message_id
+     WHERE d.claim IS NULL
+       AND m.status IN ('PENDING', 'FAILED', 'DEAD')
+       AND (d.due_at, d.integration, d.failed, d.dead)
+           IS DISTINCT FROM (m.due_at, m.integration_type, m.status = 'FAILED', m.status = 'DEAD'))

@@ -1,16 +1,33 @@
--- Puts right deliveries whose message is deleted or was closed by hand: dead ones are marked so,
--- the others go. $1 seqs just claimed.
-WITH buried AS (
+-- Puts right deliveries whose message is deleted or was closed by hand: those of dead messages
+-- follow them, the others go. Waits for nobody: a message that is locked is perhaps being opened
+-- again. Then, and if it has been, its delivery stays, and the claim's end frees it. Lock order:
+-- delivery, message. $1 seqs just claimed. Runs under JOIN_BY_HASH of `transaction.rs`; the arrays
+-- beside the joins bound what is read.
+WITH held AS (
+    SELECT seq, message_id FROM core_outbox.delivery
+    WHERE seq = ANY ($1)
+    FOR UPDATE SKIP LOCKED
+),
+there AS (
+    SELECT id FROM core_outbox.integration_outbox
+    WHERE id = ANY (ARRAY(SELECT message_id FROM held))
+),
+closed AS (
+    SELECT id, status, due_at, integration_type FROM core_outbox.integration_outbox
+    WHERE id = ANY (ARRAY(SELECT message_id FROM held)) AND status NOT IN ('PENDING', 'FAILED')
+    FOR SHARE SKIP LOCKED
+),
+buried AS (
     UPDATE core_outbox.delivery d
-    SET claim = NULL, failed = false, dead = true
-    FROM core_outbox.integration_outbox m
-    WHERE d.seq = ANY ($1) AND m.id = d.message_id AND m.status = 'DEAD'
+    SET claim = NULL, due_at = closed.due_at, integration = closed.integration_type,
+        failed = false, dead = true
+    FROM held JOIN closed ON closed.id = held.message_id
+    WHERE d.seq = held.seq AND d.seq = ANY ($1) AND closed.status = 'DEAD'
 )
 DELETE FROM core_outbox.delivery d
-WHERE d.seq = ANY ($1)
-  AND NOT EXISTS (
-      SELECT FROM core_outbox.integration_outbox m
-      WHERE m.id = d.message_id
-        -- Opened again in the meantime: then it stays, and the claim's end frees it.
-        AND m.status IN ('PENDING', 'FAILED', 'DEAD')
-  )
+USING held
+LEFT JOIN there ON there.id = held.message_id
+LEFT JOIN closed ON closed.id = held.message_id
+WHERE d.seq = held.seq AND d.seq = ANY ($1)
+  AND (closed.status <> 'DEAD' OR there.id IS NULL)
+RETURNING d.seq

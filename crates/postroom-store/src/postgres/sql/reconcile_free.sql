@@ -1,17 +1,35 @@
--- Frees such deliveries, as the messages say by now. $1 seqs, $2 their claims: a token is never used
--- twice, so one that was taken again meanwhile is left alone.
+-- Frees such deliveries, as the messages say by now. Waits for nobody: a message that is locked is
+-- being changed, and its delivery is left for the next time. Lock order: delivery, message.
+-- $1 seqs, $2 their claims: a token is never used twice, so one that was taken again meanwhile is
+-- left alone. Runs under JOIN_BY_HASH of `transaction.rs`; the arrays beside the joins bound what
+-- is read.
+WITH held AS (
+    SELECT d.seq, d.message_id
+    FROM core_outbox.delivery d
+    JOIN unnest($1::bigint[], $2::uuid[]) AS stray (seq, claim)
+        ON d.seq = stray.seq AND d.claim = stray.claim
+    WHERE d.seq = ANY ($1)
+    FOR UPDATE OF d SKIP LOCKED
+),
+there AS (
+    SELECT id FROM core_outbox.integration_outbox
+    WHERE id = ANY (ARRAY(SELECT message_id FROM held))
+),
+said AS (
+    SELECT id, status, due_at, integration_type FROM core_outbox.integration_outbox
+    WHERE id = ANY (ARRAY(SELECT message_id FROM held))
+    FOR SHARE SKIP LOCKED
+)
 UPDATE core_outbox.delivery d
 SET claim = NULL,
-    -- What was changed by hand while it was claimed. An aggregate, so that a message that was
-    -- deleted changes nothing.
-    (due_at, integration, failed, dead) = (
-        SELECT coalesce(max(m.due_at), d.due_at),
-               coalesce(max(m.integration_type), d.integration),
-               coalesce(bool_or(m.status = 'FAILED'), d.failed),
-               coalesce(bool_or(m.status = 'DEAD'), d.dead)
-        FROM core_outbox.integration_outbox m
-        WHERE m.id = d.message_id
-    )
-FROM unnest($1::bigint[], $2::uuid[]) AS stray (seq, claim)
-WHERE d.seq = stray.seq AND d.claim = stray.claim AND d.seq = ANY ($1)
+    -- What was changed by hand while it was claimed. A message that was deleted changes nothing.
+    due_at = coalesce(said.due_at, d.due_at),
+    integration = coalesce(said.integration_type, d.integration),
+    failed = coalesce(said.status = 'FAILED', d.failed),
+    dead = coalesce(said.status = 'DEAD', d.dead)
+FROM held
+LEFT JOIN there ON there.id = held.message_id
+LEFT JOIN said ON said.id = held.message_id
+WHERE d.seq = held.seq AND d.seq = ANY ($1)
+  AND (said.id IS NOT NULL OR there.id IS NULL)
 RETURNING d.seq

@@ -1,8 +1,25 @@
--- Removes such deliveries, if they still are. $1 seqs.
+-- Removes such deliveries, if they still are. Waits for nobody: whoever opens a message again holds
+-- it, and comes for its delivery next. Lock order: delivery, message. $1 seqs. Runs under
+-- JOIN_BY_HASH of `transaction.rs`; the arrays beside the joins bound what is read.
+WITH held AS (
+    SELECT seq, message_id FROM core_outbox.delivery
+    WHERE seq = ANY ($1) AND claim IS NULL
+    FOR UPDATE SKIP LOCKED
+),
+there AS (
+    SELECT id FROM core_outbox.integration_outbox
+    WHERE id = ANY (ARRAY(SELECT message_id FROM held))
+),
+closed AS (
+    SELECT id FROM core_outbox.integration_outbox
+    WHERE id = ANY (ARRAY(SELECT message_id FROM held))
+      AND status NOT IN ('PENDING', 'FAILED', 'DEAD')
+    FOR SHARE SKIP LOCKED
+)
 DELETE FROM core_outbox.delivery d
-WHERE d.seq = ANY ($1) AND d.claim IS NULL
-  AND NOT EXISTS (
-      SELECT FROM core_outbox.integration_outbox m
-      WHERE m.id = d.message_id AND m.status IN ('PENDING', 'FAILED', 'DEAD')
-  )
+USING held
+LEFT JOIN there ON there.id = held.message_id
+LEFT JOIN closed ON closed.id = held.message_id
+WHERE d.seq = held.seq AND d.seq = ANY ($1)
+  AND (closed.id IS NOT NULL OR there.id IS NULL)
 RETURNING d.seq

@@ -1,8 +1,8 @@
 -- Frees what expired claims hold, as the messages say by now. Waits for nobody: a delivery that is
--- locked is being settled, and is left for the next time, with its claim. Lock order: claim,
--- delivery, message. $1 attempts kept (for `note_attempts.sql`, which follows), $2 claims at most,
--- $3 a fresh token for the attempts counted here. Runs under JOIN_BY_HASH of `transaction.rs`; the
--- arrays beside the joins bound what is read.
+-- locked is being settled, a message that is locked is being changed, and both are left for the
+-- next time, with their claim. Lock order: claim, delivery, message. $1 attempts kept (for
+-- `note_attempts.sql`, which follows), $2 claims at most, $3 a fresh token for the attempts counted
+-- here. Runs under JOIN_BY_HASH of `transaction.rs`; the arrays beside the joins bound what is read.
 WITH expired AS (
     SELECT token, worker, alone, greatest(extract(epoch FROM until - since), 0) AS held_for,
            -- A relay older than the column names nothing: then everything is looked through.
@@ -14,28 +14,37 @@ WITH expired AS (
     LIMIT $2
     FOR UPDATE SKIP LOCKED
 ),
+held AS (
+    SELECT seq, message_id, claim FROM core_outbox.delivery
+    WHERE seq = ANY (ARRAY(SELECT unnest(seqs) FROM expired))
+      AND claim = ANY (ARRAY(SELECT token FROM expired))
+    FOR UPDATE SKIP LOCKED
+),
+there AS (
+    SELECT id FROM core_outbox.integration_outbox
+    WHERE id = ANY (ARRAY(SELECT message_id FROM held))
+),
+said AS (
+    SELECT id, status, due_at, integration_type FROM core_outbox.integration_outbox
+    WHERE id = ANY (ARRAY(SELECT message_id FROM held))
+    -- As strong as the update below: it must not wait either.
+    FOR NO KEY UPDATE SKIP LOCKED
+),
 freed AS (
     UPDATE core_outbox.delivery d
     SET claim = NULL, rescues = d.rescues + 1,
-        -- What was changed by hand while it was claimed. An aggregate, so that a message that was
-        -- deleted changes nothing.
-        (due_at, integration, failed, dead) = (
-            SELECT coalesce(max(o.due_at), d.due_at),
-                   coalesce(max(o.integration_type), d.integration),
-                   coalesce(bool_or(o.status = 'FAILED' OR e.alone AND o.status = 'PENDING'),
-                            d.failed),
-                   coalesce(bool_or(o.status = 'DEAD'), d.dead)
-            FROM core_outbox.integration_outbox o
-            WHERE o.id = d.message_id
-        )
-    FROM expired e
-    WHERE d.claim = e.token
-      AND d.ctid = ANY (ARRAY(
-          SELECT held.ctid FROM core_outbox.delivery held
-          WHERE held.seq = ANY (ARRAY(SELECT unnest(seqs) FROM expired))
-            AND held.claim = ANY (ARRAY(SELECT token FROM expired))
-          FOR UPDATE SKIP LOCKED
-      ))
+        -- What was changed by hand while it was claimed. A message that was deleted changes
+        -- nothing.
+        due_at = coalesce(said.due_at, d.due_at),
+        integration = coalesce(said.integration_type, d.integration),
+        failed = coalesce(said.status = 'FAILED' OR e.alone AND said.status = 'PENDING', d.failed),
+        dead = coalesce(said.status = 'DEAD', d.dead)
+    FROM held
+    JOIN expired e ON e.token = held.claim
+    LEFT JOIN there ON there.id = held.message_id
+    LEFT JOIN said ON said.id = held.message_id
+    WHERE d.seq = held.seq AND d.seq = ANY (ARRAY(SELECT seq FROM held))
+      AND (said.id IS NOT NULL OR there.id IS NULL)
     RETURNING d.message_id, e.token, e.alone, e.worker, e.held_for
 ),
 ended AS (

@@ -1,0 +1,21 @@
+-- Makes such deliveries say what their messages say by now. Waits for nobody: whoever changes a
+-- message by hand holds it, and comes for its delivery next. Lock order: delivery, message.
+-- $1 seqs. Runs under JOIN_BY_HASH of `transaction.rs`; the arrays beside the joins bound what is
+-- read.
+WITH held AS (
+    SELECT seq, message_id FROM core_outbox.delivery
+    WHERE seq = ANY ($1) AND claim IS NULL
+    FOR UPDATE SKIP LOCKED
+),
+said AS (
+    SELECT id, status, due_at, integration_type FROM core_outbox.integration_outbox
+    WHERE id = ANY (ARRAY(SELECT message_id FROM held))
+      AND status IN ('PENDING', 'FAILED', 'DEAD')
+    FOR SHARE SKIP LOCKED
+)
+UPDATE core_outbox.delivery d
+SET due_at = said.due_at, integration = said.integration_type,
+    failed = said.status = 'FAILED', dead = said.status = 'DEAD'
+FROM held JOIN said ON said.id = held.message_id
+WHERE d.seq = held.seq AND d.seq = ANY ($1)
+RETURNING d.seq
