@@ -11,6 +11,7 @@ mod json_line;
 mod memory;
 mod noop;
 mod options;
+mod parcel;
 pub mod registry;
 mod retry_after;
 mod stdout;

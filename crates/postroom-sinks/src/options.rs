@@ -46,6 +46,17 @@ impl Options {
         taken
     }
 
+    /// Takes a key that is one of a few words.
+    pub(crate) fn choice<T: Copy>(&mut self, key: &str, words: &[(&str, T)]) -> Option<T> {
+        let word: String = self.optional(key, "a string")?;
+        let chosen = words.iter().find(|(known, _)| *known == word).map(|(_, value)| *value);
+        if chosen.is_none() {
+            let known: Vec<String> = words.iter().map(|(word, _)| format!("\"{word}\"")).collect();
+            self.fault(&[key], format!("must be one of {}", known.join(", ")), None);
+        }
+        chosen
+    }
+
     /// Records a fault.
     pub(crate) fn fault(
         &mut self,
