@@ -1,6 +1,7 @@
 //! Postroom's automation, run as `cargo xtask`.
 
 mod bench;
+mod chaos;
 mod packages;
 mod phase;
 mod suites;
@@ -13,12 +14,16 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask test [--only FILTER]
        cargo xtask bench relay|latency [FIGURE]
+       cargo xtask chaos [--messages N] [--faults N] [--seed S] [--database postgres|sqlite]
 
   test    installs what is missing, starts a private PostgreSQL, runs formatting, lints, every
           test and the examples, and stops what it started
           --only FILTER   only the Rust tests whose name contains FILTER
   bench   measures on a private, durable PostgreSQL: one JSON object per figure on standard
           output, a table on standard error; docs/benchmarks.md says how to read them
+  chaos   produces messages, delivers them with several relays, strikes with faults by seed, and
+          compares the books: 100000 messages and 50 faults unless told otherwise; one JSON object
+          on standard output; docs/testing.md says how to read it
 ";
 
 fn main() -> ExitCode {
@@ -29,6 +34,7 @@ fn main() -> ExitCode {
         ["test", "--only", filter] => test::run(Some(filter)),
         ["bench", name] if bench::NAMES.contains(&name) => bench::run(name, None),
         ["bench", name, figure] if bench::NAMES.contains(&name) => bench::run(name, Some(figure)),
+        ["chaos", ref arguments @ ..] => chaos::run(arguments),
         ["--help" | "-h" | "help"] => {
             print!("{USAGE}");
             return ExitCode::SUCCESS;

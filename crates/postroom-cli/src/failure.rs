@@ -18,11 +18,20 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// Says what is wrong on standard error, with its causes.
-    pub(crate) fn report(&self) -> ExitCode {
-        match self {
-            Self::Usage(_) | Self::Failed(_) => eprintln!("postroom: {self}"),
-            Self::Told => {}
+    /// Says what is wrong on standard error, with its causes: in a line for people, or as a JSON
+    /// object for programs.
+    pub(crate) fn report(&self, json: bool) -> ExitCode {
+        let kind = match self {
+            Self::Usage(_) => Some("usage"),
+            Self::Failed(_) => Some("failed"),
+            Self::Told => None,
+        };
+        match kind {
+            Some(kind) if json => {
+                eprintln!("{}", serde_json::json!({ "error": self.to_string(), "kind": kind }));
+            }
+            Some(_) => eprintln!("postroom: {self}"),
+            None => {}
         }
         match self {
             Self::Usage(_) => ExitCode::from(2),

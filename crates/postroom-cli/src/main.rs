@@ -9,12 +9,23 @@ mod output;
 
 use args::Cli;
 use clap::Parser;
+use failure::Failure;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    match commands::execute(cli) {
+    // Known before the command line is understood: what is wrong with it is told the same way.
+    let json = std::env::args_os().any(|word| word == "--json");
+    let done = match Cli::try_parse() {
+        Ok(cli) => commands::execute(cli),
+        Err(error) if json && error.use_stderr() => {
+            let text = error.to_string();
+            let text = text.strip_prefix("error: ").unwrap_or(&text);
+            Err(Failure::Usage(text.trim_end().to_owned()))
+        }
+        Err(error) => error.exit(),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
+        Err(failure) => failure.report(json),
     }
 }

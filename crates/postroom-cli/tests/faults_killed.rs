@@ -169,6 +169,34 @@ async fn fault_08_a_rescue_in_the_middle_of_a_completion_leaves_sent_as_sent() {
 }
 
 #[tokio::test]
+async fn fault_09_a_relay_without_that_sink_rescues_the_row_and_leaves_it_alone() {
+    let outbox = Outbox::postgres().await;
+    let receiver = Receiver::start();
+    receiver.next([Behaviour::HoldResponse]);
+    let id = outbox.enqueue("webhook:a", 1).await[0];
+    let mut killed = outbox.relay(SHORT_CLAIMS, &webhook(&receiver, ""));
+    receiver.wait_for(1, SOON).await;
+    outbox.crash(&mut killed).await;
+
+    let other = outbox.relay(SHORT_CLAIMS, "[integrations.\"file:other\"]\npath = \"other\"");
+    eventually("the rescue", SOON, async || {
+        (metric(&other, "outbox_rescued_total").await == Some(1)).then_some(())
+    })
+    .await;
+    // It works, and passes by what is not its own.
+    let its_own = outbox.enqueue("file:other", 1).await[0];
+    outbox.wait_for(its_own, "SENT").await;
+    let left = outbox.record(id).await;
+    assert_eq!((left.status.as_str(), left.message.attempts), ("PENDING", 0));
+    assert_eq!((left.locked_by, left.last_error), (None, None));
+    other.wait_for_line("unrouted", SOON).await;
+
+    let _next = outbox.relay(SHORT_CLAIMS, &webhook(&receiver, ""));
+    let sent = outbox.wait_for(id, "SENT").await;
+    assert_eq!(arrivals(&receiver)[&sent.message.event_id], 2);
+}
+
+#[tokio::test]
 async fn fault_23_a_stop_drains_what_is_in_flight_and_releases_the_rest_at_once() {
     let outbox = Outbox::postgres().await;
     let receiver = Receiver::start();

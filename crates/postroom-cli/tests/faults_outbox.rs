@@ -8,6 +8,7 @@ use sqlx::Connection as _;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use std::collections::HashMap;
 use std::io::{Read as _, Write as _};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -36,7 +37,12 @@ enum Database {
 
 impl Outbox {
     pub(crate) async fn postgres() -> Self {
-        let database = Postgres::shared().await.database().await;
+        Self::on(Postgres::shared().await).await
+    }
+
+    /// On a server of the test's own, which it can break.
+    pub(crate) async fn on(server: &Postgres) -> Self {
+        let database = server.database().await;
         // Another name than the relays', so that their connections can be told from this one.
         let url = format!("{}?application_name=test", database.url());
         Self::new(Folder::new(), Database::Postgres(database), &url).await
@@ -67,18 +73,32 @@ impl Outbox {
 
     /// Starts `postroom run` with these keys in `[relay]` and these integrations.
     pub(crate) fn relay(&self, keys: &str, integrations: &str) -> Process {
-        let config = self.configure(keys, integrations);
-        let mut command = self.folder.command(&["run", "--config", &config]);
-        Process::spawn(command.env("RUST_LOG", "info,postroom_relay=debug"))
+        Process::spawn(&mut self.relay_command(&self.configure(keys, integrations)))
+    }
+
+    /// Starts it with another way to the database.
+    pub(crate) fn relay_at(&self, url: &str, keys: &str, integrations: &str) -> Process {
+        let config = self.configure_at(url, keys, integrations);
+        Process::spawn(&mut self.relay_command(&config))
+    }
+
+    /// The command that runs a relay with this configuration.
+    pub(crate) fn relay_command(&self, config: &str) -> Command {
+        let mut command = self.folder.command(&["run", "--config", config]);
+        command.env("RUST_LOG", "info,postroom_relay=debug");
+        command
     }
 
     /// Writes a configuration and returns its name.
     pub(crate) fn configure(&self, keys: &str, integrations: &str) -> String {
+        self.configure_at(&self.url(), keys, integrations)
+    }
+
+    fn configure_at(&self, url: &str, keys: &str, integrations: &str) -> String {
         let name = format!("relay-{}.toml", self.relays.fetch_add(1, Ordering::AcqRel));
         let text = format!(
-            "[database]\nurl = \"{}\"\n[relay]\n{keys}\n[server]\nlisten = \"127.0.0.1:0\"\n\
-             {integrations}\n",
-            self.url()
+            "[database]\nurl = \"{url}\"\n[relay]\n{keys}\n[server]\nlisten = \"127.0.0.1:0\"\n\
+             {integrations}\n"
         );
         self.folder.write(&name, &text);
         name
@@ -214,6 +234,14 @@ pub(crate) enum Blocked {
 }
 
 impl Blocked {
+    /// Runs these statements in the transaction that holds the lock, on PostgreSQL.
+    pub(crate) async fn execute(&self, sql: &str) {
+        match self {
+            Self::Postgres(client) => client.batch_execute(sql).await.unwrap(),
+            Self::Sqlite(_) => panic!("this outbox is not on PostgreSQL"),
+        }
+    }
+
     pub(crate) async fn end(self) {
         match self {
             Self::Postgres(client) => client.batch_execute("ROLLBACK").await.unwrap(),
@@ -251,12 +279,31 @@ pub(crate) fn arrivals(receiver: &Receiver) -> HashMap<String, usize> {
 
 /// The value of a metric without labels.
 pub(crate) async fn metric(relay: &Process, name: &str) -> Option<u64> {
+    let page = page(relay, "/metrics").await?;
+    page.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
+}
+
+/// Whether a relay says that it can do its work.
+pub(crate) async fn is_ready(relay: &Process) -> bool {
+    page(relay, "/readyz").await.is_some_and(|page| page.starts_with("HTTP/1.1 200"))
+}
+
+/// Waits until a relay says so, or says the opposite.
+pub(crate) async fn wait_until_ready(relay: &Process, ready: bool) {
+    eventually(&format!("ready = {ready}"), SOON, async || {
+        (is_ready(relay).await == ready).then_some(())
+    })
+    .await;
+}
+
+/// What a relay answers at one of its own addresses, with the answer's head.
+async fn page(relay: &Process, path: &str) -> Option<String> {
     let line = relay.wait_for_line("serving /healthz", SOON).await;
     let address = line.rsplit("address=").next().unwrap().trim().to_owned();
     let mut stream = std::net::TcpStream::connect(&address).ok()?;
-    let request = format!("GET /metrics HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).ok()?;
     let mut page = String::new();
     stream.read_to_string(&mut page).ok()?;
-    page.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
+    Some(page)
 }

@@ -1,8 +1,9 @@
 //! What nobody may read in a log, a metric or an error.
 
+use crate::command::Folder;
 use crate::faults_outbox::{Outbox, SOON, webhook};
 use postroom::{NewMessage, enqueue};
-use postroom_testkit::{Behaviour, Receiver};
+use postroom_testkit::{Behaviour, Postgres, Process, Receiver, eventually};
 use std::time::Duration;
 
 const SECRET: &str = "4111-1111-1111-1111";
@@ -36,4 +37,69 @@ async fn no_payload_is_in_the_log_or_in_an_error_whatever_the_receiver_does() {
     let log = relay.stderr();
     assert_eq!(log.matches("phase=\"FAILED\"").count(), 3, "{log}");
     assert!(!log.contains(SECRET), "{log}");
+}
+
+const PASSWORD: &str = "correct-horse-battery";
+
+/// A server that asks one role for its password.
+async fn server_with_passwords(folder: &Folder) -> Postgres {
+    let rules = folder.write(
+        "pg_hba.conf",
+        "host all guarded 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n",
+    );
+    // The server may run as another user, who must reach the file.
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), open).unwrap();
+    let server = Postgres::private(&[("hba_file", rules.to_str().unwrap())]).await.unwrap();
+    let (client, connection) =
+        tokio_postgres::connect(server.url(), tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let role = format!("CREATE ROLE guarded SUPERUSER LOGIN PASSWORD '{PASSWORD}'");
+    client.batch_execute(&role).await.unwrap();
+    server
+}
+
+#[tokio::test]
+async fn fault_38_no_password_is_in_the_log_in_an_error_or_in_a_process_title() {
+    let folder = Folder::new();
+    let server = server_with_passwords(&folder).await;
+    let url = server.url().replacen("postgres@", "guarded:${PASSWORD}@", 1);
+    folder.write(
+        "postroom.toml",
+        &format!(
+            "[database]\nurl = \"{url}\"\n[server]\nlisten = \"127.0.0.1:0\"\n\
+             [integrations.noop]\n"
+        ),
+    );
+    let run = |args: &[&str], password: &str| {
+        let mut command = folder.command(args);
+        command.env("PASSWORD", password).env("RUST_LOG", "trace");
+        command
+    };
+    assert!(run(&["migrate"], PASSWORD).output().unwrap().status.success());
+    let mut relay = Process::spawn(&mut run(&["run"], PASSWORD));
+    relay.wait_for_line("serving /healthz", SOON).await;
+    let title = std::fs::read(format!("/proc/{}/cmdline", relay.id())).unwrap();
+    assert!(!String::from_utf8_lossy(&title).contains(PASSWORD));
+    eventually("the relay to work", SOON, async || {
+        relay.stderr().contains("the relay runs").then_some(())
+    })
+    .await;
+    relay.kill9();
+    assert!(!relay.stderr().contains(PASSWORD), "{}", relay.stderr());
+
+    let wrong = "wrong-password-entirely";
+    for args in [&["check"][..], &["stats"], &["migrate"], &["run", "--once"]] {
+        let output = run(args, wrong).output().unwrap();
+        let said = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+        let said = said.concat();
+        assert!(!output.status.success(), "{said}");
+        assert!(said.contains("password authentication failed"), "{said}");
+        assert!(!said.contains(wrong), "{said}");
+    }
+    // On the command line everybody can see it, and that is said.
+    let visible = url.replace("${PASSWORD}", PASSWORD);
+    let answer = folder.run(&["stats", "--database", &visible]);
+    assert!(answer.stderr.contains("in the list of processes"), "{answer:?}");
+    assert!(!answer.stderr.contains(PASSWORD), "{answer:?}");
 }

@@ -2,17 +2,26 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
 
+mod administration;
+mod chaos;
 mod command;
 mod configuration;
 mod demo;
 mod docs;
 mod drain;
+mod faults_clock;
+mod faults_database;
+mod faults_disk;
 mod faults_input;
 mod faults_killed;
+mod faults_outage;
 mod faults_outbox;
+mod faults_pooler;
 mod faults_producer;
 mod faults_secrets;
+mod faults_upgrade;
 mod laws;
 mod relay;
 mod tools;
+mod upkeep;
 mod usage;

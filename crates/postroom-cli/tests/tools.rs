@@ -126,9 +126,6 @@ fn migrations_are_applied_once_and_can_be_read_before() {
     let folder = Folder::new();
     let sql = folder.run(&["migrate", "--dry-run"]).ok();
     assert!(sql.contains("-- 0001") && sql.contains("integration_outbox"), "{sql}");
-    let postgres =
-        folder.run(&["migrate", "--dry-run", "--database", "postgres://nobody/nothing"]).ok();
-    assert!(postgres.contains("core_outbox.integration_outbox"));
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "a dry run makes nothing");
     assert!(folder.run(&["migrate"]).ok().contains("applied 0001"));
     assert!(folder.run(&["migrate"]).ok().contains("nothing to do"));

@@ -5,9 +5,17 @@ use crate::command::Folder;
 #[test]
 fn help_names_every_command() {
     let help = Folder::new().run(&["--help"]).ok();
-    for command in
-        ["demo", "run", "migrate", "enqueue", "messages", "stats", "check", "completions"]
-    {
+    for command in [
+        "demo",
+        "run",
+        "migrate",
+        "enqueue",
+        "messages",
+        "stats",
+        "check",
+        "reconcile",
+        "completions",
+    ] {
         assert!(help.contains(command), "{command}: {help}");
     }
 }

@@ -29,8 +29,9 @@ pub use retry::{AttemptLimit, RetryPolicy};
 pub use sink::{OutcomeReceiver, ProbeError, Report, Sink};
 pub use status::Status;
 pub use store::{
-    ATTEMPTS_KEPT, Action, ActionId, Admin, Attempt, AttemptOutcome, Backlog, Batch, Claims,
-    ContentFault, Enqueued, Fate, Filter, Finding, Key, LaneBacklog, NewAction, Operate, Operation,
-    Quota, Reconciled, Settled, Settlement, StatusCounts, Store, StoreError, StoreErrorKind,
-    StoreResult, Take, Taken, Token, Tried, Upkeep, Verdict, Wake,
+    ATTEMPTS_KEPT, Action, ActionId, Admin, Attempt, AttemptOutcome, Backlog, Batch, CANCELLED,
+    Claims, ContentFault, Enqueued, Fate, Filter, Finding, Key, LaneBacklog, NewAction, Operate,
+    Operation, Quota, REPLAY_HEADER, Reconciled, Settled, Settlement, Severity, StatusCounts,
+    Store, StoreError, StoreErrorKind, StoreResult, Take, Taken, Token, Tried, Upkeep, Verdict,
+    Wake,
 };

@@ -59,6 +59,14 @@ impl Message {
     }
 }
 
+impl Record {
+    /// How operations name it.
+    #[must_use]
+    pub fn key(&self) -> crate::Key {
+        crate::Key { seq: self.message.seq, id: self.message.id }
+    }
+}
+
 /// A message with its recorded state: one row of the view `core_outbox.messages`.
 #[derive(Clone, Debug, Eq, PartialEq, serde::Serialize)]
 pub struct Record {

@@ -2,18 +2,18 @@
 
 use crate::completer::Completion;
 use crate::held::Claim;
-use crate::lane::{LaneRoom, Work};
+use crate::lane::Work;
 use crate::relay::Shared;
+use crate::room::{LaneRoom, Place};
 use crate::verdict::{dead, judge};
 use futures_util::FutureExt;
 use postroom_core::{Fate, Message, Outcome, OutcomeReceiver, Report};
 use std::any::Any;
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::time::Instant;
 
 /// Delivers `works` in one sink call. A panic or a timeout is a failed attempt of what the sink
 /// had not reported; when this future is dropped, that is given back.
@@ -55,12 +55,16 @@ struct Call<'a> {
     room: &'a Arc<LaneRoom>,
     completions: &'a UnboundedSender<Vec<Completion>>,
     messages: Vec<Message>,
-    claims: Vec<Arc<Claim>>,
-    rescues: Vec<u32>,
-    decided: Vec<AtomicBool>,
     started: Instant,
+    progress: Mutex<Progress>,
+}
+
+#[derive(Default)]
+struct Progress {
+    /// By the message's index; taken by its first outcome.
+    undecided: Vec<Option<(Place, Arc<Claim>)>>,
     /// Decided, and not passed on to the completer yet.
-    completed: Mutex<Vec<Completion>>,
+    completed: Vec<Completion>,
 }
 
 impl<'a> Call<'a> {
@@ -76,27 +80,24 @@ impl<'a> Call<'a> {
             room,
             completions,
             messages: Vec::with_capacity(works.len()),
-            claims: Vec::with_capacity(works.len()),
-            rescues: Vec::with_capacity(works.len()),
-            decided: Vec::with_capacity(works.len()),
             started: Instant::now(),
-            completed: Mutex::default(),
+            progress: Mutex::default(),
         };
+        let mut progress = Progress::default();
         for work in works {
             match call.hindrance(&work) {
                 Hindrance::None => {
                     call.messages.push(work.message);
-                    call.claims.push(work.claim);
-                    call.rescues.push(work.rescues);
-                    call.decided.push(AtomicBool::new(false));
+                    progress.undecided.push(Some((work.place, work.claim)));
                 }
-                Hindrance::Lost => call.keep(Completion::of(room, work, None)),
+                Hindrance::Lost => progress.completed.push(Completion::of(work, None)),
                 Hindrance::Fate(fate) => {
                     log(&work.message, &fate);
-                    call.keep(Completion::of(room, work, Some(fate)));
+                    progress.completed.push(Completion::of(work, Some(fate)));
                 }
             }
         }
+        call.progress = Mutex::new(progress);
         call.pass_on();
         call
     }
@@ -115,10 +116,10 @@ impl<'a> Call<'a> {
         }
         // Lost as a suspect, which leaves no doubt, and more often than it may fail.
         let limit = &self.room.lane.retry;
-        if work.rescues > 2 && limit.is_exhausted(message.attempts, message.max_attempts) {
+        if work.place.rescues > 2 && limit.is_exhausted(message.attempts, message.max_attempts) {
             let error = format!(
                 "lost with its relay {} times, last while handled alone: it seems to kill the process that delivers it",
-                work.rescues
+                work.place.rescues
             );
             return Hindrance::Fate(dead(dead_letter, message, error, None));
         }
@@ -127,10 +128,8 @@ impl<'a> Call<'a> {
 
     /// Decides the fate of one message; only the first word counts.
     fn decide(&self, index: usize, outcome: impl FnOnce() -> Outcome) {
-        let Some(decided) = self.decided.get(index) else { return };
-        if decided.swap(true, Ordering::AcqRel) {
-            return;
-        }
+        let undecided = self.progress().undecided.get_mut(index).and_then(Option::take);
+        let Some((place, claim)) = undecided else { return };
         let outcome = outcome();
         let message = &self.messages[index];
         match &outcome {
@@ -145,35 +144,28 @@ impl<'a> Call<'a> {
             message,
             outcome,
             self.started.elapsed(),
-            &mut rand::rng(),
+            &self.shared.chance,
         );
         log(message, &fate);
-        self.complete(index, fate);
-    }
-
-    fn complete(&self, index: usize, fate: Fate) {
-        let message = &self.messages[index];
-        self.keep(Completion {
-            room: Arc::clone(self.room),
-            claim: Arc::clone(&self.claims[index]),
+        self.progress().completed.push(Completion {
+            place,
+            claim,
             seq: message.seq,
             id: message.id,
-            weight: message.weight(),
-            rescues: self.rescues[index],
             fate: Some(fate),
         });
     }
 
-    fn keep(&self, completion: Completion) {
-        self.completed.lock().unwrap_or_else(PoisonError::into_inner).push(completion);
+    fn pass_on(&self) {
+        let mut progress = self.progress();
+        if !progress.completed.is_empty() {
+            // The completer ends only after every lane.
+            let _ = self.completions.send(std::mem::take(&mut progress.completed));
+        }
     }
 
-    fn pass_on(&self) {
-        let mut completed = self.completed.lock().unwrap_or_else(PoisonError::into_inner);
-        if !completed.is_empty() {
-            // The completer ends only after every lane.
-            let _ = self.completions.send(std::mem::take(&mut *completed));
-        }
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -186,11 +178,15 @@ impl OutcomeReceiver for Call<'_> {
 impl Drop for Call<'_> {
     /// A call that is cut off by a stop gives back what the sink has not reported.
     fn drop(&mut self) {
-        for index in 0..self.messages.len() {
-            if !self.decided[index].swap(true, Ordering::AcqRel) {
-                self.complete(index, Fate::Released);
+        let mut progress = self.progress();
+        let Progress { undecided, completed } = &mut *progress;
+        for (undecided, message) in undecided.iter_mut().zip(&self.messages) {
+            if let Some((place, claim)) = undecided.take() {
+                let fate = Some(Fate::Released);
+                completed.push(Completion { place, claim, seq: message.seq, id: message.id, fate });
             }
         }
+        drop(progress);
         self.pass_on();
     }
 }

@@ -1,14 +1,13 @@
 //! Running something again and again, and surviving a database that is away.
 
 use crate::health::describe;
+use crate::relay::Shared;
 use postroom_core::{StoreError, StoreErrorKind};
-use rand::RngExt;
 use std::time::Duration;
 
 /// Waits about `interval`: up to a fifth sooner, so that relays do not act together.
-pub(crate) async fn about(interval: Duration) {
-    let share = rand::rng().random_range(0.8..=1.0);
-    tokio::time::sleep(interval.mul_f64(share)).await;
+pub(crate) async fn about(shared: &Shared, interval: Duration) {
+    tokio::time::sleep(shared.chance.share(interval, 0.8)).await;
 }
 
 /// Says that upkeep failed. While the database is away the claimer says so, once for all.

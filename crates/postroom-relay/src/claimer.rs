@@ -1,15 +1,17 @@
 //! Takes due messages for every lane with room, and hands them over.
 
-use crate::lane::{Work, is_suspect};
+use crate::lane::Work;
 use crate::pace::{Backoff, Heat};
 use crate::relay::Shared;
+use crate::room::{Reservation, is_suspect};
+use crate::stop::Stop;
 use postroom_core::{Batch, Fate, Quota, Settlement, StoreError, Take, Taken, Verdict, Wake};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
-use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// The most bytes of content taken at once.
 const TAKE_BYTES: usize = 4 << 20;
@@ -36,18 +38,18 @@ impl Claimer {
         Self { shared, doors, first: 0, looked_for_rescued: None, suspect_waits: false }
     }
 
-    /// Takes until `stop` turns true, and ends between two takes.
-    pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>) {
+    /// Takes until `stop` begins, and ends between two takes.
+    pub(crate) async fn run(mut self, stop: Arc<Stop>) {
         let mut wake = self.shared.store.wake().await;
         let mut heat = Heat::new();
         let mut backoff = Backoff::new();
-        while !*stop.borrow() {
+        while !stop.has_begun() {
             let found = match self.look().await {
                 Ok(found) => found,
                 Err(error) => {
                     self.shared.board.database_fails(&error);
-                    let pause = backoff.pause();
-                    let _ = tokio::time::timeout(pause, stop.wait_for(|stop| *stop)).await;
+                    let pause = backoff.pause(&self.shared.chance);
+                    let _ = tokio::time::timeout(pause, stop.begun()).await;
                     continue;
                 }
             };
@@ -73,7 +75,8 @@ impl Claimer {
                 }
             };
             tokio::select! {
-                _ = stop.wait_for(|stop| *stop) => {}
+                biased;
+                _ = stop.begun() => {}
                 () = wait => {}
             }
         }
@@ -81,8 +84,8 @@ impl Claimer {
 
     async fn look(&mut self) -> Result<Found, StoreError> {
         let rescued = self.look_for_rescued(usize::MAX).await?;
-        let quotas = self.reserve(usize::MAX);
-        let found = self.take(quotas, usize::MAX).await?;
+        let wanted = self.reserve(usize::MAX);
+        let found = self.take(wanted, usize::MAX).await?;
         Ok(Found { messages: found.messages + rescued, ..found })
     }
 
@@ -92,11 +95,11 @@ impl Claimer {
         while left > 0 {
             let rescued = self.look_for_rescued(left).await?;
             left -= rescued;
-            let quotas = self.reserve(left);
-            if quotas.is_empty() && self.shared.in_hand() == 0 {
+            let wanted = self.reserve(left);
+            if wanted.quotas.is_empty() && self.shared.in_hand() == 0 {
                 break;
             }
-            let found = self.take(quotas, left).await?;
+            let found = self.take(wanted, left).await?;
             left = left.saturating_sub(found.messages);
             let more_rescued = self.shared.rescued.load(Ordering::Acquire)
                 && self.shared.lanes.iter().any(|room| !room.is_paused());
@@ -113,17 +116,18 @@ impl Claimer {
     }
 
     /// Takes beside the claimer while it finds more than it can take at once, so that reading one
-    /// batch overlaps with claiming the next. Ends between two takes when `stop` turns true.
-    pub(crate) async fn assist(mut self, mut stop: watch::Receiver<bool>) {
-        while !*stop.borrow() {
+    /// batch overlaps with claiming the next. Ends between two takes when `stop` begins.
+    pub(crate) async fn assist(mut self, stop: Arc<Stop>) {
+        while !stop.has_begun() {
             tokio::select! {
-                _ = stop.wait_for(|stop| *stop) => return,
+                biased;
+                _ = stop.begun() => return,
                 () = self.shared.more_waits.notified() => {}
             }
             loop {
-                let quotas = self.reserve(usize::MAX);
-                match self.take(quotas, usize::MAX).await {
-                    Ok(found) if found.full && !*stop.borrow() => {}
+                let wanted = self.reserve(usize::MAX);
+                match self.take(wanted, usize::MAX).await {
+                    Ok(found) if found.full && !stop.has_begun() => {}
                     Ok(_) => break,
                     Err(error) => {
                         // The claimer meets it too, and waits.
@@ -136,45 +140,40 @@ impl Claimer {
     }
 
     /// Reserves room in every lane that has some, the lanes taking turns at being first.
-    fn reserve(&mut self, most: usize) -> Vec<Quota> {
+    fn reserve(&mut self, most: usize) -> Wanted {
         let lanes = &self.shared.lanes;
         let take_max = self.shared.settings.batch_size.min(most);
         self.first = (self.first + 1) % lanes.len().max(1);
         lanes[self.first..]
             .iter()
             .chain(&lanes[..self.first])
-            .map(|room| Quota {
-                integration: room.lane.integration.clone(),
-                rows: room.reserve(take_max),
+            .filter_map(|room| {
+                let reservation = room.reserve(take_max)?;
+                let integration = room.lane.integration.clone();
+                Some((Quota { integration, rows: reservation.rows }, reservation))
             })
-            .filter(|quota| quota.rows > 0)
             .collect()
     }
 
     /// Takes what was reserved for, hands it over, and gives back the reservation.
-    async fn take(&self, quotas: Vec<Quota>, rows: usize) -> Result<Found, StoreError> {
+    async fn take(&self, wanted: Wanted, rows: usize) -> Result<Found, StoreError> {
+        let Wanted { quotas, reservations } = wanted;
         if quotas.is_empty() {
             return Ok(Found { messages: 0, full: false, no_room: true });
         }
         let started = Instant::now();
-        let batch = self.shared.store.take(&self.wish(&quotas, rows)).await;
-        let found = batch.map(|batch| {
-            self.shared.board.database_answers();
-            let Some(batch) = batch else { return Found::default() };
-            self.shared.metrics.claim_took(started.elapsed());
-            let bytes: usize = batch.messages.iter().map(|taken| taken.message.weight()).sum();
-            let full = bytes >= TAKE_BYTES || is_full(&quotas, &batch);
-            let messages = batch.messages.len();
-            tracing::debug!(operation = "OUTBOX_CLAIM", phase = "SUCCESS", messages, full);
-            self.hand_over(batch);
-            Found { messages, full, no_room: false }
-        });
-        for quota in &quotas {
-            if let Some(room) = self.shared.lane(&quota.integration) {
-                room.unreserve(quota.rows);
-            }
-        }
-        found
+        let batch = self.shared.store.take(&self.wish(&quotas, rows)).await?;
+        self.shared.board.database_answers();
+        let Some(batch) = batch else { return Ok(Found::default()) };
+        self.shared.metrics.claim_took(started.elapsed());
+        let bytes: usize = batch.messages.iter().map(|taken| taken.message.weight()).sum();
+        let full = bytes >= TAKE_BYTES || is_full(&quotas, &batch);
+        let messages = batch.messages.len();
+        tracing::debug!(operation = "OUTBOX_CLAIM", phase = "SUCCESS", messages, full);
+        self.hand_over(batch);
+        // Only now: what was handed over is counted already, so that nobody takes its room.
+        drop(reservations);
+        Ok(Found { messages, full, no_room: false })
     }
 
     fn wish<'a>(&'a self, quotas: &'a [Quota], rows: usize) -> Take<'a> {
@@ -261,13 +260,12 @@ impl Claimer {
         }
         let claim = self.shared.held.add(batch.token, routed);
         self.shared.tally.taken.fetch_add(batch.messages.len() as u64, Ordering::Relaxed);
-        let mut by_lane: HashMap<&str, Vec<Work>> = HashMap::new();
+        let mut by_lane: BTreeMap<&str, Vec<Work>> = BTreeMap::new();
         for taken in batch.messages {
             let Some(room) = self.shared.lane(&taken.message.integration) else { continue };
-            room.add(&taken.message, taken.rescues);
             by_lane.entry(&room.lane.integration).or_default().push(Work {
+                place: room.add(&taken.message, taken.rescues),
                 message: taken.message,
-                rescues: taken.rescues,
                 fault: taken.fault,
                 claim: Arc::clone(&claim),
             });
@@ -295,10 +293,24 @@ impl Claimer {
         let until = self.shared.due.next_before(Instant::now() + poll);
         let for_room = self.shared.any_lane_full() || self.shared.rescued.load(Ordering::Acquire);
         tokio::select! {
+            biased;
             () = woken(wake) => {}
             () = self.shared.room_freed.notified(), if for_room => {}
-            () = tokio::time::sleep_until(until.into()) => {}
+            () = tokio::time::sleep_until(until) => {}
         }
+    }
+}
+
+/// What is asked for, and the room that is kept for it.
+struct Wanted {
+    quotas: Vec<Quota>,
+    reservations: Vec<Reservation>,
+}
+
+impl FromIterator<(Quota, Reservation)> for Wanted {
+    fn from_iter<T: IntoIterator<Item = (Quota, Reservation)>>(each: T) -> Self {
+        let (quotas, reservations) = each.into_iter().unzip();
+        Self { quotas, reservations }
     }
 }
 

@@ -2,44 +2,40 @@
 
 use crate::health::describe;
 use crate::held::Claim;
-use crate::lane::{LaneRoom, Work};
+use crate::lane::Work;
 use crate::metrics::Phase;
 use crate::pace::Backoff;
 use crate::relay::Shared;
+use crate::room::Place;
+use crate::stop::Stop;
 use postroom_core::{Fate, Settled, Settlement, StoreError, StoreErrorKind, Token, Verdict};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
-use tokio::sync::{Mutex, mpsc, watch};
+use std::time::Duration;
+use tokio::sync::{Mutex, mpsc};
+use tokio::time::Instant;
 use uuid::Uuid;
 
+/// After this many conflicts in a row it is no bad luck any more: then the pauses grow.
+const CONFLICTS_AT_ONCE: u32 = 5;
 /// The most fates recorded in one transaction.
 const SETTLE_MAX: usize = 5_000;
 
 /// A message whose fate is decided and not yet recorded.
 pub(crate) struct Completion {
-    pub(crate) room: Arc<LaneRoom>,
+    pub(crate) place: Place,
     pub(crate) claim: Arc<Claim>,
     pub(crate) seq: i64,
     pub(crate) id: Uuid,
-    pub(crate) weight: usize,
-    pub(crate) rescues: u32,
     /// `None` when the claim was lost before anything began: there is nothing to record.
     pub(crate) fate: Option<Fate>,
 }
 
 impl Completion {
-    pub(crate) fn of(room: &Arc<LaneRoom>, work: Work, fate: Option<Fate>) -> Self {
-        Self {
-            room: Arc::clone(room),
-            claim: work.claim,
-            seq: work.message.seq,
-            id: work.message.id,
-            weight: work.message.weight(),
-            rescues: work.rescues,
-            fate,
-        }
+    pub(crate) fn of(work: Work, fate: Option<Fate>) -> Self {
+        let Work { message, claim, place, .. } = work;
+        Self { place, claim, seq: message.seq, id: message.id, fate }
     }
 }
 
@@ -47,10 +43,10 @@ impl Completion {
 pub(crate) type Inbox = Arc<Mutex<mpsc::UnboundedReceiver<Vec<Completion>>>>;
 
 /// Runs until every lane has ended and everything decided is recorded.
-pub(crate) async fn run(shared: Arc<Shared>, inbox: Inbox, stopping: watch::Receiver<bool>) {
+pub(crate) async fn run(shared: Arc<Shared>, inbox: Inbox, stop: Arc<Stop>) {
     while let Some(completions) = next(&inbox).await {
         let (claims, settlements, tallies) = gather(completions);
-        if let Some(recorded) = record(&shared, &settlements, &stopping).await {
+        if let Some(recorded) = record(&shared, &settlements, &stop).await {
             count(&shared, &tallies, &recorded);
         }
         for (claim, messages) in claims {
@@ -59,9 +55,7 @@ pub(crate) async fn run(shared: Arc<Shared>, inbox: Inbox, stopping: watch::Rece
                 shared.held.remove(claim.token);
             }
         }
-        for tally in tallies {
-            tally.room.remove(tally.weight, tally.rescues);
-        }
+        drop(tallies);
         shared.room_freed.notify_one();
     }
 }
@@ -80,10 +74,8 @@ async fn next(inbox: &Inbox) -> Option<Vec<Completion>> {
 
 /// What remains to be counted once a fate is recorded.
 struct Tally {
-    room: Arc<LaneRoom>,
+    place: Place,
     seq: i64,
-    weight: usize,
-    rescues: u32,
     phase: Option<Phase>,
     due: Option<Instant>,
 }
@@ -91,7 +83,7 @@ struct Tally {
 type Shares = Vec<(Arc<Claim>, usize)>;
 
 fn gather(completions: Vec<Completion>) -> (Shares, Vec<Settlement>, Vec<Tally>) {
-    let mut by_token: HashMap<Token, (Arc<Claim>, usize, Vec<Verdict>)> = HashMap::new();
+    let mut by_token: BTreeMap<Token, (Arc<Claim>, usize, Vec<Verdict>)> = BTreeMap::new();
     let mut tallies = Vec::with_capacity(completions.len());
     let now = Instant::now();
     for completion in completions {
@@ -102,14 +94,7 @@ fn gather(completions: Vec<Completion>) -> (Shares, Vec<Settlement>, Vec<Tally>)
             Some(Fate::Dead { .. }) => (Some(Phase::DEAD), None),
             Some(Fate::Released) => (Some(Phase::RELEASED), None),
         };
-        tallies.push(Tally {
-            room: completion.room,
-            seq: completion.seq,
-            weight: completion.weight,
-            rescues: completion.rescues,
-            phase,
-            due,
-        });
+        tallies.push(Tally { place: completion.place, seq: completion.seq, phase, due });
         let (_, messages, verdicts) = by_token
             .entry(completion.claim.token)
             .or_insert_with(|| (Arc::clone(&completion.claim), 0, Vec::new()));
@@ -138,19 +123,15 @@ struct Recorded {
 /// Records settlements, however long the database is away. What it refuses is tried verdict by
 /// verdict, so that one bad row does not take others along. `None` when the relay stops first:
 /// the claims expire, and the messages are delivered again.
-async fn record(
-    shared: &Shared,
-    settlements: &[Settlement],
-    stopping: &watch::Receiver<bool>,
-) -> Option<Recorded> {
+async fn record(shared: &Shared, settlements: &[Settlement], stop: &Stop) -> Option<Recorded> {
     let mut recorded = Recorded::default();
-    match insist(shared, settlements, stopping).await? {
+    match insist(shared, settlements, stop).await? {
         Ok(settled) => recorded.late.extend(settled.late),
         Err(_) => {
             for settlement in settlements {
                 for verdict in &settlement.verdicts {
                     let alone = alone(settlement.token, Some(verdict));
-                    match insist(shared, &[alone], stopping).await? {
+                    match insist(shared, &[alone], stop).await? {
                         Ok(settled) => recorded.late.extend(settled.late),
                         Err(error) => {
                             recorded.refused.insert(verdict.seq);
@@ -163,7 +144,7 @@ async fn record(
                     }
                 }
                 if settlement.finished {
-                    insist(shared, &[alone(settlement.token, None)], stopping).await?.ok()?;
+                    insist(shared, &[alone(settlement.token, None)], stop).await?.ok()?;
                 }
             }
         }
@@ -184,37 +165,44 @@ fn alone(token: Token, verdict: Option<&Verdict>) -> Settlement {
 async fn insist(
     shared: &Shared,
     settlements: &[Settlement],
-    stopping: &watch::Receiver<bool>,
+    stop: &Stop,
 ) -> Option<Result<Settled, StoreError>> {
     let mut backoff = Backoff::new();
-    let mut deadline = None;
-    loop {
-        let error = match shared.store.settle(settlements).await {
-            Ok(settled) => {
-                shared.board.database_answers();
-                return Some(Ok(settled));
-            }
-            Err(error) => error,
-        };
-        let pause = match error.kind {
-            StoreErrorKind::Conflict => Duration::from_millis(1),
-            StoreErrorKind::Unavailable | StoreErrorKind::Schema => {
-                shared.board.database_fails(&error);
-                backoff.pause()
-            }
-            StoreErrorKind::Refused => return Some(Err(error)),
-        };
-        if *stopping.borrow() && deadline.is_none() {
-            deadline = Some(Instant::now() + shared.settings.stop_limit);
+    let mut conflicts = 0;
+    let answer = async {
+        loop {
+            let error = match shared.store.settle(settlements).await {
+                Ok(settled) => {
+                    shared.board.database_answers();
+                    return Ok(settled);
+                }
+                Err(error) => error,
+            };
+            let pause = match error.kind {
+                StoreErrorKind::Conflict if conflicts < CONFLICTS_AT_ONCE => {
+                    conflicts += 1;
+                    Duration::from_millis(1)
+                }
+                StoreErrorKind::Conflict => backoff.pause(&shared.chance),
+                StoreErrorKind::Unavailable | StoreErrorKind::Schema => {
+                    shared.board.database_fails(&error);
+                    backoff.pause(&shared.chance)
+                }
+                StoreErrorKind::Refused => return Err(error),
+            };
+            tokio::time::sleep(pause).await;
         }
-        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+    };
+    tokio::select! {
+        biased;
+        answer = answer => Some(answer),
+        () = stop.over() => {
             tracing::error!(
-                error = describe(&error),
+                verdicts = settlements.iter().map(|one| one.verdicts.len()).sum::<usize>(),
                 "outcomes could not be recorded before the stop; the messages will be delivered again when their claims expire"
             );
-            return None;
+            None
         }
-        tokio::time::sleep(pause).await;
     }
 }
 
@@ -232,7 +220,7 @@ fn count(shared: &Shared, tallies: &[Tally], recorded: &Recorded) {
     let changed = |tally: &&Tally| !late.contains(&tally.seq) && !refused.contains(&tally.seq);
     for tally in tallies.iter().filter(changed) {
         if let Some(phase) = tally.phase {
-            *counts.entry((tally.room.lane.integration.as_str(), phase)).or_default() += 1;
+            *counts.entry((tally.place.room.lane.integration.as_str(), phase)).or_default() += 1;
         }
         if let Some(due) = tally.due {
             shared.due.push(due);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 pub(crate) async fn run(shared: Arc<Shared>) {
     let claim_time = shared.settings.claim_time;
     loop {
-        about(claim_time / 3).await;
+        about(&shared, claim_time / 3).await;
         let tokens = shared.held.tokens();
         if tokens.is_empty() {
             continue;

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use tokio::time::Instant;
 
 /// A relay's state, for `/readyz` and operators.
 #[derive(Clone, Debug, Serialize)]

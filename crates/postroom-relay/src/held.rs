@@ -1,9 +1,9 @@
 //! The claims this relay holds.
 
 use postroom_core::Token;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// One batch's claim, shared by the messages taken under it.
 #[derive(Debug)]
@@ -30,9 +30,10 @@ impl Claim {
     }
 }
 
-/// Every claim with messages that are not settled.
+/// Every claim with messages that are not settled. A claim is held as long as one of its messages
+/// is in hand: what a dropped run held is not extended by the next.
 #[derive(Debug, Default)]
-pub(crate) struct Held(Mutex<HashMap<Token, Arc<Claim>>>);
+pub(crate) struct Held(Mutex<BTreeMap<Token, Weak<Claim>>>);
 
 impl Held {
     pub(crate) fn add(&self, token: Token, messages: usize) -> Arc<Claim> {
@@ -41,7 +42,7 @@ impl Held {
             unsettled: AtomicUsize::new(messages),
             lost: AtomicBool::new(false),
         });
-        self.claims().insert(token, Arc::clone(&claim));
+        self.claims().insert(token, Arc::downgrade(&claim));
         claim
     }
 
@@ -50,20 +51,22 @@ impl Held {
     }
 
     pub(crate) fn tokens(&self) -> Vec<Token> {
-        self.claims().keys().copied().collect()
+        let mut claims = self.claims();
+        claims.retain(|_, claim| claim.strong_count() > 0);
+        claims.keys().copied().collect()
     }
 
     /// Marks claims that could not be extended.
     pub(crate) fn lose(&self, tokens: &[Token]) {
         let mut claims = self.claims();
         for token in tokens {
-            if let Some(claim) = claims.remove(token) {
+            if let Some(claim) = claims.remove(token).and_then(|claim| claim.upgrade()) {
                 claim.lost.store(true, Ordering::Release);
             }
         }
     }
 
-    fn claims(&self) -> std::sync::MutexGuard<'_, HashMap<Token, Arc<Claim>>> {
+    fn claims(&self) -> std::sync::MutexGuard<'_, BTreeMap<Token, Weak<Claim>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

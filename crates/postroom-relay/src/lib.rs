@@ -10,6 +10,7 @@
 
 mod attempt;
 mod background;
+mod chance;
 mod claimer;
 mod completer;
 mod extender;
@@ -22,7 +23,10 @@ mod pace;
 mod pruner;
 mod relay;
 mod rescuer;
+mod room;
+mod schema;
 mod settings;
+mod stop;
 mod verdict;
 
 pub use health::{Health, LaneHealth, LaneState};

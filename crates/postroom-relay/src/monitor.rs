@@ -5,7 +5,8 @@ use crate::relay::Shared;
 use postroom_core::Backlog;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Counting may take this share of the time at most.
@@ -19,7 +20,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             Ok(backlog) => behind = note(&shared, &backlog, behind),
             Err(error) => upkeep_failed("counting the backlog", &error),
         }
-        about(INTERVAL.max(started.elapsed() * SHARE)).await;
+        about(&shared, INTERVAL.max(started.elapsed() * SHARE)).await;
     }
 }
 

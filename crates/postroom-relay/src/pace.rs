@@ -1,7 +1,8 @@
 //! How fast to look again.
 
-use rand::RngExt;
-use std::time::{Duration, Instant};
+use crate::chance::Chance;
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Doubling pauses with jitter, for a database that is away.
 #[derive(Debug)]
@@ -22,8 +23,8 @@ impl Backoff {
     }
 
     /// The next pause: between half and all of it, so that relays do not return together.
-    pub(crate) fn pause(&mut self) -> Duration {
-        let pause = self.next.mul_f64(rand::rng().random_range(0.5..=1.0));
+    pub(crate) fn pause(&mut self, chance: &Chance) -> Duration {
+        let pause = chance.share(self.next, 0.5);
         self.next = (self.next * 2).min(Self::CAP);
         pause
     }
@@ -105,12 +106,12 @@ mod tests {
 
     #[test]
     fn pauses_grow_to_a_cap_and_reset() {
-        let mut backoff = Backoff::new();
+        let (mut backoff, chance) = (Backoff::new(), Chance::new(None));
         for _ in 0..20 {
-            assert!(backoff.pause() <= Backoff::CAP);
+            assert!(backoff.pause(&chance) <= Backoff::CAP);
         }
-        assert!(backoff.pause() >= Backoff::CAP / 2);
+        assert!(backoff.pause(&chance) >= Backoff::CAP / 2);
         backoff.reset();
-        assert!(backoff.pause() <= Backoff::FIRST);
+        assert!(backoff.pause(&chance) <= Backoff::FIRST);
     }
 }

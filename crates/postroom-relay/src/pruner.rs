@@ -13,7 +13,7 @@ const BREATH: Duration = Duration::from_millis(20);
 
 pub(crate) async fn run(shared: Arc<Shared>) {
     loop {
-        about(INTERVAL).await;
+        about(&shared, INTERVAL).await;
         if let Err(error) = prune(&shared).await {
             upkeep_failed("pruning", &error);
         }

@@ -1,22 +1,24 @@
 //! The relay: builds the stages, runs them, stops them.
 
+use crate::chance::Chance;
 use crate::claimer::{Claimer, Doors};
-use crate::health::{Board, Health};
+use crate::health::{Board, Health, describe};
 use crate::held::Held;
-use crate::lane::{self, LaneRoom};
 use crate::metrics::Metrics;
 use crate::pace::Backoff;
+use crate::room::LaneRoom;
 use crate::settings::{Lane, Settings};
-use crate::{completer, extender, monitor, pruner, rescuer};
+use crate::stop::Stop;
+use crate::{completer, extender, lane, monitor, pruner, rescuer, schema};
 use postroom_core::{Store, StoreError, StoreErrorKind};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, mpsc};
 use tokio::task::{JoinError, JoinSet};
+use tokio::time::Instant;
 
 /// How many settlements are recorded at once.
 const COMPLETERS: usize = 2;
@@ -64,6 +66,7 @@ pub(crate) struct Shared {
     pub(crate) lanes: Vec<Arc<LaneRoom>>,
     by_integration: HashMap<String, usize>,
     pub(crate) held: Held,
+    pub(crate) chance: Chance,
     pub(crate) metrics: Metrics,
     pub(crate) board: Board,
     /// Some lane has room again.
@@ -167,6 +170,7 @@ impl Relay {
         }
         let shared = Shared {
             store,
+            chance: Chance::new(settings.seed),
             settings,
             lanes: rooms,
             by_integration,
@@ -185,52 +189,58 @@ impl Relay {
     /// Delivers until `stop` resolves; then takes no more, finishes what is in flight within
     /// `stop_limit`, and gives the rest back. A database that is away is waited for.
     ///
-    /// When this future is dropped instead, what it holds is free once its claims have expired;
-    /// then go on with a new relay, since this one still counts those messages as in hand.
+    /// When this future is dropped instead, what it holds is free once its claims have expired.
     ///
     /// # Errors
-    /// When the schema does not fit this program, or a stage panics.
+    /// When the schema does not fit this program, or a stage panics. A schema that is changed
+    /// under it stops the relay in the same way: what is in flight is finished.
     pub async fn run(&self, stop: impl Future<Output = ()> + Send) -> Result<(), RelayError> {
         let mut stop = std::pin::pin!(stop);
         let ready = tokio::select! {
+            biased;
             ready = self.wait_until_ready() => ready,
             () = &mut stop => return Ok(()),
         };
         ready?;
         let mut stages = Stages::start(&self.shared);
         let claimer = Claimer::new(Arc::clone(&self.shared), stages.doors.clone());
-        let (end_claiming, claiming_ends) = watch::channel(false);
+        let end_claiming = Arc::new(Stop::default());
         // In sets, which end what they hold when this future is dropped.
         let mut claiming = JoinSet::new();
-        claiming.spawn(claimer.run(claiming_ends.clone()));
+        claiming.spawn(claimer.run(Arc::clone(&end_claiming)));
         let assistant = Claimer::new(Arc::clone(&self.shared), stages.doors.clone());
-        claiming.spawn(assistant.assist(claiming_ends));
+        claiming.spawn(assistant.assist(Arc::clone(&end_claiming)));
         let mut upkeep = JoinSet::new();
         upkeep.spawn(extender::run(Arc::clone(&self.shared)));
         upkeep.spawn(rescuer::run(Arc::clone(&self.shared)));
         upkeep.spawn(pruner::run(Arc::clone(&self.shared)));
         upkeep.spawn(monitor::run(Arc::clone(&self.shared)));
-        let defect = tokio::select! {
-            () = stop => None,
-            ended = claiming.join_next() => Some(("claimer", ended.and_then(Result::err))),
-            (stage, ended) = stages.ended() => Some((stage, ended)),
-            ended = upkeep.join_next() => Some(("upkeep", ended.and_then(Result::err))),
+        let defect = |stage, error: Option<JoinError>| {
+            let cause = error.map_or_else(|| "it returned".to_owned(), |error| error.to_string());
+            Err(RelayError::Defect { stage, cause })
+        };
+        let outcome = tokio::select! {
+            biased;
+            () = stop => Ok(()),
+            ended = claiming.join_next() => defect("claimer", ended.and_then(Result::err)),
+            (stage, ended) = stages.ended() => defect(stage, ended),
+            ended = upkeep.join_next() => defect("upkeep", ended.and_then(Result::err)),
+            error = schema::changed(Arc::clone(&self.shared)) => {
+                let text = describe(&error);
+                tracing::error!(error = text, "the schema has changed: stopping");
+                Err(RelayError::Store(error))
+            }
         };
         // It ends between two takes: one that is cut off would leave its messages claimed until
         // the claim expires.
-        end_claiming.send_replace(true);
+        let deadline = self.stop_deadline();
+        end_claiming.begin(deadline);
         let both = async { while claiming.join_next().await.is_some() {} };
-        let _ = tokio::time::timeout(self.shared.settings.stop_limit, both).await;
+        let _ = tokio::time::timeout_at(deadline, both).await;
         claiming.shutdown().await;
-        stages.stop().await?;
+        stages.stop(deadline).await?;
         upkeep.shutdown().await;
-        match defect {
-            None => Ok(()),
-            Some((stage, error)) => Err(RelayError::Defect {
-                stage,
-                cause: error.map_or_else(|| "it returned".to_owned(), |error| error.to_string()),
-            }),
-        }
+        outcome
     }
 
     /// One pass: rescues expired claims, takes and settles up to `limit` due messages, and prunes.
@@ -247,7 +257,7 @@ impl Relay {
         upkeep.spawn(extender::run(Arc::clone(&self.shared)));
         let claimer = Claimer::new(Arc::clone(&self.shared), stages.doors.clone());
         let outcome = claimer.once(limit).await;
-        stages.stop().await?;
+        stages.stop(self.stop_deadline()).await?;
         upkeep.shutdown().await;
         outcome?;
         pruner::prune(&self.shared).await?;
@@ -273,6 +283,10 @@ impl Relay {
         self.shared.metrics.text()
     }
 
+    fn stop_deadline(&self) -> Instant {
+        Instant::now() + self.shared.settings.stop_limit
+    }
+
     /// Checks the schema, and mends what triggers may have missed.
     async fn begin(&self) -> Result<(), StoreError> {
         self.shared.store.ready().await?;
@@ -294,7 +308,7 @@ impl Relay {
                 Err(error) => match error.kind {
                     StoreErrorKind::Unavailable | StoreErrorKind::Conflict => {
                         self.shared.board.database_fails(&error);
-                        tokio::time::sleep(backoff.pause()).await;
+                        tokio::time::sleep(backoff.pause(&self.shared.chance)).await;
                     }
                     StoreErrorKind::Schema | StoreErrorKind::Refused => return Err(error),
                 },
@@ -308,12 +322,12 @@ struct Stages {
     doors: Doors,
     lanes: JoinSet<()>,
     completers: JoinSet<()>,
-    stopping: watch::Sender<bool>,
+    stop: Arc<Stop>,
 }
 
 impl Stages {
     fn start(shared: &Arc<Shared>) -> Self {
-        let (stopping, stop) = watch::channel(false);
+        let stop = Arc::new(Stop::default());
         let (completions, inbox) = mpsc::unbounded_channel();
         let mut doors = Doors::new();
         let mut lanes = JoinSet::new();
@@ -326,27 +340,29 @@ impl Stages {
                 Arc::clone(room),
                 works,
                 completions.clone(),
-                stop.clone(),
+                Arc::clone(&stop),
             ));
         }
         let inbox = Arc::new(tokio::sync::Mutex::new(inbox));
         let mut completers = JoinSet::new();
         for _ in 0..COMPLETERS {
-            completers.spawn(completer::run(Arc::clone(shared), Arc::clone(&inbox), stop.clone()));
+            let stop = Arc::clone(&stop);
+            completers.spawn(completer::run(Arc::clone(shared), Arc::clone(&inbox), stop));
         }
-        Self { doors, lanes, completers, stopping }
+        Self { doors, lanes, completers, stop }
     }
 
     /// Waits for a stage to end before its time, as none should.
     async fn ended(&mut self) -> (&'static str, Option<JoinError>) {
         tokio::select! {
+            biased;
             Some(ended) = self.lanes.join_next() => ("lane", ended.err()),
             Some(ended) = self.completers.join_next() => ("completer", ended.err()),
         }
     }
 
-    async fn stop(mut self) -> Result<(), RelayError> {
-        self.stopping.send_replace(true);
+    async fn stop(mut self, deadline: Instant) -> Result<(), RelayError> {
+        self.stop.begin(deadline);
         self.doors.clear();
         let defect = |stage, error: tokio::task::JoinError| RelayError::Defect {
             stage,

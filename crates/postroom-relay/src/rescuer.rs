@@ -18,7 +18,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         if let Err(error) = rescue(&shared).await {
             upkeep_failed("rescuing expired claims", &error);
         }
-        about(interval).await;
+        about(&shared, interval).await;
     }
 }
 

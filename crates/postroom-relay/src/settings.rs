@@ -60,8 +60,12 @@ pub struct Settings {
     pub lag_threshold: Duration,
     /// How long SENT messages are kept.
     pub keep_sent: Duration,
-    /// How long a stop waits for what is in flight.
+    /// How long a stop waits for what is in flight. Recording what came of it may take a second
+    /// more.
     pub stop_limit: Duration,
+    /// What jitter is drawn from: the same seed repeats a run under virtual time. `None` for
+    /// randomness that differs each time.
+    pub seed: Option<u64>,
 }
 
 impl Default for Settings {
@@ -76,6 +80,7 @@ impl Default for Settings {
             lag_threshold: Duration::from_secs(5),
             keep_sent: Duration::from_secs(7 * 24 * 60 * 60),
             stop_limit: Duration::from_secs(10),
+            seed: None,
         }
     }
 }

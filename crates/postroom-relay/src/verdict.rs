@@ -1,8 +1,8 @@
 //! From a sink's outcome to a message's fate.
 
+use crate::chance::Chance;
 use crate::settings::Lane;
 use postroom_core::{AttemptOutcome, Fate, Message, Outcome, Tried, announce_dead};
-use rand::Rng;
 use std::time::Duration;
 
 /// The longest delay a receiver may ask for.
@@ -16,7 +16,7 @@ pub(crate) fn judge(
     message: &Message,
     outcome: Outcome,
     took: Duration,
-    rng: &mut impl Rng,
+    chance: &Chance,
 ) -> Fate {
     match outcome {
         Outcome::Delivered => Fate::Sent,
@@ -31,7 +31,7 @@ pub(crate) fn judge(
                 let tried = Tried { outcome: AttemptOutcome::Retry, took };
                 return dead(dead_letter, message, error, Some(tried));
             }
-            let own = lane.retry.delay(failed, rng);
+            let own = chance.draw(|rng| lane.retry.delay(failed, rng));
             let delay = after.map_or(own, |asked| own.max(asked.min(RETRY_AFTER_MAX)));
             Fate::Failed { delay, error, took }
         }

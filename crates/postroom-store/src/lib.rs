@@ -5,13 +5,18 @@
 //! delivery for each message that is not SENT. Everything that is searched for while working is
 //! found in the deliveries, so the cost of work follows the backlog and never the history.
 
+pub mod bulk;
 pub mod memory;
 mod migrations;
 mod open;
 pub mod postgres;
+mod prunable;
 mod repository;
 pub mod sqlite;
 
-pub use migrations::{Migration, migrate, migrations, set_notify};
+pub use migrations::{
+    MigrateOptions, Migrated, Migration, Planned, grants, migrate, migrate_with, migrations, plan,
+    set_notify,
+};
 pub use open::{OpenOptions, open};
 pub use repository::Repository;

@@ -3,6 +3,7 @@
 use crate::open::{Location, locate};
 use crate::{postgres, sqlite};
 use postroom_core::{StoreError, StoreErrorKind, StoreResult};
+use std::time::Duration;
 
 /// One numbered step of the schema.
 #[derive(Clone, Copy, Debug)]
@@ -13,6 +14,51 @@ pub struct Migration {
     pub name: &'static str,
     /// The SQL.
     pub sql: &'static str,
+}
+
+/// How to migrate. All of it concerns PostgreSQL alone.
+#[derive(Clone, Copy, Debug)]
+pub struct MigrateOptions {
+    /// When a message that an older dispatcher had claimed is due: its worker may still finish it.
+    pub claimed_grace: Duration,
+    /// Whether to drop the unique index on stream and event of an adopted table. Producers that
+    /// name it in ON CONFLICT fail from then on.
+    pub replace_fence: bool,
+    /// How long one try waits for a lock: producers may have to wait behind it for so long.
+    pub lock_timeout: Duration,
+    /// How often it is tried.
+    pub tries: u32,
+}
+
+impl Default for MigrateOptions {
+    fn default() -> Self {
+        Self {
+            claimed_grace: Duration::from_secs(300),
+            replace_fence: false,
+            lock_timeout: Duration::from_secs(2),
+            tries: 20,
+        }
+    }
+}
+
+/// What a migration did.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Migrated {
+    /// The numbers applied.
+    pub applied: Vec<u32>,
+    /// What the operator should know.
+    pub notes: Vec<String>,
+}
+
+/// A piece of work that a migration would do.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Planned {
+    /// The migration it belongs to, if it is one.
+    pub number: Option<u32>,
+    /// What it brings.
+    pub name: String,
+    /// The statements, as they would be run.
+    pub sql: String,
 }
 
 /// The migrations for the kind of database at `url`; nothing is connected to.
@@ -33,9 +79,32 @@ pub fn migrations(url: &str) -> StoreResult<&'static [Migration]> {
 /// # Errors
 /// When the database cannot be reached or refuses.
 pub async fn migrate(url: &str) -> StoreResult<Vec<u32>> {
+    Ok(migrate_with(url, &MigrateOptions::default()).await?.applied)
+}
+
+/// The same, as `options` say.
+///
+/// # Errors
+/// As for [`migrate`].
+pub async fn migrate_with(url: &str, options: &MigrateOptions) -> StoreResult<Migrated> {
     match locate(url)? {
-        Location::Postgres => postgres::migrate(url).await,
-        Location::Sqlite(path) => sqlite::migrate(&path).await,
+        Location::Postgres => postgres::migrate(url, options).await,
+        Location::Sqlite(path) => {
+            let applied = sqlite::migrate(&path).await?;
+            Ok(Migrated { applied, ..Migrated::default() })
+        }
+        Location::Memory => Ok(Migrated::default()),
+    }
+}
+
+/// What [`migrate_with`] would do. Changes nothing, and makes no file.
+///
+/// # Errors
+/// As for [`migrate`].
+pub async fn plan(url: &str, options: &MigrateOptions) -> StoreResult<Vec<Planned>> {
+    match locate(url)? {
+        Location::Postgres => postgres::plan(url, options).await,
+        Location::Sqlite(path) => sqlite::plan(&path).await,
         Location::Memory => Ok(Vec::new()),
     }
 }
@@ -50,6 +119,20 @@ pub async fn set_notify(url: &str, on: bool) -> StoreResult<()> {
         Location::Sqlite(_) | Location::Memory => Err(StoreError::plain(
             StoreErrorKind::Refused,
             "only PostgreSQL has a signal for new messages; here the relay polls",
+        )),
+    }
+}
+
+/// The statements that give producers and relays the rights they need, and no more.
+///
+/// # Errors
+/// When the database at `url` knows no rights.
+pub fn grants(url: &str) -> StoreResult<String> {
+    match locate(url)? {
+        Location::Postgres => Ok(postgres::grants()),
+        Location::Sqlite(_) | Location::Memory => Err(StoreError::plain(
+            StoreErrorKind::Refused,
+            "there are no rights to grant here: whoever may open the file may do everything",
         )),
     }
 }

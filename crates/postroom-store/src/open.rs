@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// How a store behaves.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct OpenOptions {
     /// Whether SENT messages stay as history; otherwise they leave at completion.
     pub keep_sent: bool,
@@ -17,11 +17,22 @@ pub struct OpenOptions {
     /// The most connections, besides the one that listens. A relay takes on two and records on
     /// two; the others keep claims alive meanwhile.
     pub connections: usize,
+    /// Whether a pooler in transaction mode stands in between (PostgreSQL): then no statement is
+    /// prepared by name, and only `direct_url` is listened on.
+    pub transaction_pooler: bool,
+    /// A URL that leads past the pooler, for what needs a session of its own.
+    pub direct_url: Option<String>,
 }
 
 impl Default for OpenOptions {
     fn default() -> Self {
-        Self { keep_sent: true, notify: true, connections: 6 }
+        Self {
+            keep_sent: true,
+            notify: true,
+            connections: 6,
+            transaction_pooler: false,
+            direct_url: None,
+        }
     }
 }
 

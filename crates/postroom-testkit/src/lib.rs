@@ -1,13 +1,19 @@
 //! Real services started privately, contract suites and faults for Postroom's own tests.
 //!
 //! * [`Postgres`] gives each test a database on a real server.
+//! * [`PgBouncer`] stands between a test and such a server; [`Authority`] makes certificates.
 //! * [`Receiver`] is an HTTP endpoint that records what arrives and misbehaves on demand.
-//! * [`Proxy`] stands before any other server and breaks its connections.
+//! * [`Proxy`] stands between two programs and breaks their connections.
 //! * [`Process`] runs a program that can be signalled and killed.
 //! * [`eventually`] waits for a condition; [`skip`] records a test that cannot run here.
 
+mod authority;
+#[cfg(feature = "chaos")]
+pub mod chaos;
 pub mod contract;
 mod eventually;
+mod guarded;
+mod pgbouncer;
 mod postgres;
 mod process;
 mod proxy;
@@ -15,9 +21,11 @@ mod receiver;
 pub mod sink_contract;
 mod skip;
 
+pub use authority::{Authority, CertificateFiles};
 pub use eventually::eventually;
+pub use pgbouncer::{PgBouncer, find_pgbouncer};
 pub use postgres::{Postgres, TestDatabase, find_postgres};
 pub use process::{Process, Signal};
-pub use proxy::{Link, Proxy};
+pub use proxy::{Passage, Proxy};
 pub use receiver::{Behaviour, Receiver, Request};
 pub use skip::skip;

@@ -9,6 +9,7 @@ pub use database::TestDatabase;
 
 use anyhow::Context as _;
 use server::Server;
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -42,7 +43,8 @@ impl Postgres {
         let start = || {
             SHARED.get_or_init(|| match std::env::var("DATABASE_URL") {
                 Ok(url) => Self { url, server: None },
-                Err(_) => Self::start_private(&[]).unwrap_or_else(|error| panic!("{error:#}")),
+                Err(_) => Self::start_private(&std::env::temp_dir(), &[])
+                    .unwrap_or_else(|error| panic!("{error:#}")),
             })
         };
         tokio::task::spawn_blocking(start).await.expect("the shared PostgreSQL cannot be started")
@@ -54,15 +56,24 @@ impl Postgres {
     /// # Errors
     /// When PostgreSQL is not installed, or does not start.
     pub async fn private(settings: &[(&str, &str)]) -> anyhow::Result<Self> {
+        Self::private_in(&std::env::temp_dir(), settings).await
+    }
+
+    /// The same, with its data below `parent`, e.g. on a file system that can run full.
+    ///
+    /// # Errors
+    /// When PostgreSQL is not installed, or does not start.
+    pub async fn private_in(parent: &Path, settings: &[(&str, &str)]) -> anyhow::Result<Self> {
         let settings: Vec<_> =
             settings.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
-        tokio::task::spawn_blocking(move || Self::start_private(&settings))
+        let parent = parent.to_owned();
+        tokio::task::spawn_blocking(move || Self::start_private(&parent, &settings))
             .await
             .context("starting a private PostgreSQL panicked")?
     }
 
-    fn start_private(settings: &[(String, String)]) -> anyhow::Result<Self> {
-        let server = Server::create(settings, START_LIMIT)?;
+    fn start_private(parent: &Path, settings: &[(String, String)]) -> anyhow::Result<Self> {
+        let server = Server::create(parent, settings, START_LIMIT)?;
         Ok(Self { url: server.url(), server: Some(Arc::new(server)) })
     }
 

@@ -1,125 +1,188 @@
-//! A TCP proxy on loopback that breaks connections on demand, for any protocol.
+//! A TCP proxy on loopback that breaks connections on demand.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use std::thread::JoinHandle;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::sync::{oneshot, watch};
 
-/// What the proxy does with connections, those that are open included.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Link {
-    /// Passes everything on.
-    Up,
-    /// Resets every connection at once.
+/// What the proxy does, named after what physically happens.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Passage {
+    /// Everything passes.
+    #[default]
+    Open,
+    /// New connections are reset at once; those that are open stay.
+    Reset,
+    /// All connections are reset at once.
     Down,
-    /// Keeps connections and passes nothing on, in either direction.
+    /// Connections stay, and nothing passes in either direction.
     Silent,
-    /// Passes on what the client sends, and resets the connection instead of passing on the
-    /// server's next answer: the work is done, and the client never learns of it.
-    LosesAnswers,
-    /// Resets the connection when the client sends more: the server gets part of it at most.
-    CutsRequests,
+    /// A request that holds these bytes passes; the answer that holds them is swallowed, and the
+    /// connection is reset: the work is done, and the client never learns of it.
+    SwallowAnswer(&'static [u8]),
+    /// Requests pass; at the next answer, whatever it is, the connection is reset.
+    LoseAnswers,
+    /// At the next request the connection is reset, and the server does not get it.
+    CutRequests,
 }
 
-/// A proxy in front of one server; it ends its connections when it is dropped.
+/// A proxy to one server, on a port of its own; it ends when it is dropped.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
-    link: watch::Sender<Link>,
-    connections: Arc<AtomicUsize>,
-    accepting: JoinHandle<()>,
+    state: Arc<State>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct State {
+    upstream: SocketAddr,
+    passage: watch::Sender<Passage>,
+    connections: AtomicUsize,
 }
 
 impl Proxy {
-    /// A proxy to `server` on a free port, that passes everything on.
+    /// Starts a proxy to `upstream`.
     ///
     /// # Panics
-    /// When no port can be had.
-    pub async fn to(server: SocketAddr) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("an address");
-        let (link, seen) = watch::channel(Link::Up);
-        let connections = Arc::new(AtomicUsize::new(0));
-        let accepted = Arc::clone(&connections);
-        let accepting = tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                accepted.fetch_add(1, Ordering::AcqRel);
-                tokio::spawn(carry(client, server, seen.clone()));
-            }
+    /// When there is no free port.
+    #[must_use]
+    pub fn start(upstream: SocketAddr) -> Self {
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+        let address = listener.local_addr().expect("a bound socket has an address");
+        listener.set_nonblocking(true).expect("a listener can be made non-blocking");
+        let passage = watch::Sender::new(Passage::Open);
+        let state = Arc::new(State { upstream, passage, connections: AtomicUsize::new(0) });
+        let (stop, stopped) = oneshot::channel();
+        let shared = Arc::clone(&state);
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .expect("a runtime for the proxy");
+            runtime.block_on(async {
+                let listener = TcpListener::from_std(listener).expect("a listener of this runtime");
+                tokio::select! {
+                    () = accept(listener, shared) => {}
+                    _ = stopped => {}
+                }
+            });
         });
-        Self { address, link, connections, accepting }
+        Self { address, state, stop: Some(stop), thread: Some(thread) }
     }
 
-    /// Where clients connect to.
+    /// Where it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Changes what happens from now on.
-    pub fn set(&self, link: Link) {
-        self.link.send_replace(link);
+    /// Does this from now on.
+    pub fn set(&self, passage: Passage) {
+        self.state.passage.send_replace(passage);
     }
 
-    /// How many connections clients have made so far.
+    /// How many connections were asked for so far.
     #[must_use]
     pub fn connections(&self) -> usize {
-        self.connections.load(Ordering::Acquire)
+        self.state.connections.load(Ordering::Acquire)
     }
 }
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        self.accepting.abort();
-        self.link.send_replace(Link::Down);
-    }
-}
-
-/// One connection, until either end or the link ends it.
-async fn carry(client: TcpStream, server: SocketAddr, link: watch::Receiver<Link>) {
-    reset_on_close(&client);
-    let mut opened = link.clone();
-    // A silent network does not even connect.
-    if opened.wait_for(|link| *link != Link::Silent).await.is_err() || *link.borrow() == Link::Down
-    {
-        return;
-    }
-    let Ok(server) = TcpStream::connect(server).await else { return };
-    reset_on_close(&server);
-    let (client_in, client_out) = client.into_split();
-    let (server_in, server_out) = server.into_split();
-    let mut down = link.clone();
-    tokio::select! {
-        () = pump(client_in, server_out, link.clone(), Link::CutsRequests) => {}
-        () = pump(server_in, client_out, link, Link::LosesAnswers) => {}
-        _ = down.wait_for(|link| *link == Link::Down) => {}
-    }
-}
-
-/// Passes bytes on while the link is up; ends at the first bytes that meet `cut`.
-async fn pump(
-    mut from: OwnedReadHalf,
-    mut to: OwnedWriteHalf,
-    mut link: watch::Receiver<Link>,
-    cut: Link,
-) {
-    let mut buffer = vec![0; 16 * 1024];
-    while let Ok(read @ 1..) = from.read(&mut buffer).await {
-        if link.wait_for(|link| *link != Link::Silent).await.is_err() {
-            return;
-        }
-        if *link.borrow() == cut || to.write_all(&buffer[..read]).await.is_err() {
-            return;
+        self.stop.take();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
         }
     }
 }
 
-/// What a crashed machine looks like: a reset instead of an orderly end.
-fn reset_on_close(stream: &TcpStream) {
-    // Without it the end would merely be a politer one.
+async fn accept(listener: TcpListener, state: Arc<State>) {
+    while let Ok((client, _)) = listener.accept().await {
+        state.connections.fetch_add(1, Ordering::AcqRel);
+        if matches!(*state.passage.borrow(), Passage::Reset | Passage::Down) {
+            reset(&client);
+            continue;
+        }
+        let state = Arc::clone(&state);
+        tokio::spawn(async move {
+            // However it ends, both sides end with it.
+            let _ = pass(client, &state).await;
+        });
+    }
+}
+
+async fn pass(mut client: TcpStream, state: &State) -> io::Result<()> {
+    let mut passage = state.passage.subscribe();
+    let mut server = TcpStream::connect(state.upstream).await?;
+    let (mut asked, mut answered) = (vec![0; 64 * 1024], vec![0; 64 * 1024]);
+    // What is swallowed so far, once a request has asked for it.
+    let mut swallowing: Option<(&'static [u8], Vec<u8>)> = None;
+    loop {
+        let now = *passage.borrow_and_update();
+        if now == Passage::Down {
+            return end(&client, &server);
+        }
+        let passes = now != Passage::Silent;
+        tokio::select! {
+            changed = passage.changed() => {
+                if changed.is_err() {
+                    return Ok(());
+                }
+            }
+            read = client.read(&mut asked), if passes => {
+                let bytes = &asked[..read?];
+                if bytes.is_empty() {
+                    return server.shutdown().await;
+                }
+                match now {
+                    Passage::CutRequests => return end(&client, &server),
+                    Passage::SwallowAnswer(word) if holds(bytes, word) => {
+                        swallowing.get_or_insert((word, Vec::new()));
+                    }
+                    _ => {}
+                }
+                server.write_all(bytes).await?;
+            }
+            read = server.read(&mut answered), if passes => {
+                let bytes = &answered[..read?];
+                if bytes.is_empty() {
+                    return client.shutdown().await;
+                }
+                if now == Passage::LoseAnswers {
+                    return end(&client, &server);
+                }
+                let Some((word, swallowed)) = &mut swallowing else {
+                    client.write_all(bytes).await?;
+                    continue;
+                };
+                swallowed.extend_from_slice(bytes);
+                if holds(swallowed, word) {
+                    return end(&client, &server);
+                }
+            }
+        }
+    }
+}
+
+/// Ends both connections as a crash does.
+fn end(client: &TcpStream, server: &TcpStream) -> io::Result<()> {
+    reset(client);
+    reset(server);
+    Ok(())
+}
+
+fn holds(bytes: &[u8], word: &[u8]) -> bool {
+    bytes.windows(word.len()).any(|window| window == word)
+}
+
+/// With no time to linger, closing sends RST instead of FIN.
+fn reset(stream: &TcpStream) {
     let _ = stream.set_zero_linger();
 }

@@ -18,6 +18,12 @@ pub enum EnqueueError {
         "refused as a duplicate, but the first message cannot be found: enqueue again, and look for unique indexes added to the outbox by hand"
     )]
     Vanished,
+    /// The table was adopted and still has its old fence, and this event is there for another
+    /// integration or copy. Nothing was written.
+    #[error(
+        "this event is already enqueued for another integration, and the old fence ux_outbox_source lets one event reach one integration only: run `postroom migrate --replace-fence`"
+    )]
+    OldFence,
 }
 
 impl EnqueueError {

@@ -5,14 +5,16 @@ use crate::args::Show;
 use crate::config::{Config, Database, Origin};
 use crate::failure::{Failure, with_causes};
 use crate::output::{self, Align, Table};
-use postroom_core::Store;
-use postroom_store::OpenOptions;
+use postroom_core::{Severity, Store};
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The longest that one probe may take.
 const PROBE_LIMIT: Duration = Duration::from_secs(10);
+
+/// The longest that looking for what is wrong with the outbox may take.
+const DIAGNOSE_LIMIT: Duration = Duration::from_secs(60);
 
 /// One line of the report.
 #[derive(Serialize)]
@@ -45,6 +47,7 @@ pub(super) async fn run(args: &Show, origin: &Origin<'_>) -> Result<(), Failure>
     findings.extend(dead_letter(&config));
     if let Some(store) = store {
         unrouted(&config, &*store, &mut findings).await;
+        outbox_findings(&*store, &mut findings).await;
     }
     report(&findings, args.json)?;
     if findings.iter().any(|finding| finding.result == Verdict::Fault) {
@@ -79,7 +82,7 @@ async fn database(database: &Database) -> (Finding, Option<Arc<dyn Store>>) {
         return (finding("database", result, &detail), None);
     }
     let probe = async {
-        let store = postroom_store::open(&database.url, &OpenOptions::default())
+        let store = postroom_store::open(&database.url, &database.options())
             .await
             .map_err(|error| with_causes(&error))?;
         store.ready().await.map_err(|error| with_causes(&error))?;
@@ -122,6 +125,30 @@ async fn unrouted(config: &Config, store: &dyn Store, findings: &mut Vec<Finding
             });
         }
     }
+}
+
+/// What is wrong with the outbox itself. Looking at a long history takes a while.
+async fn outbox_findings(store: &dyn Store, findings: &mut Vec<Finding>) {
+    let looking = async { store.diagnose().await.map_err(|error| with_causes(&error)) };
+    let found = match tokio::time::timeout(DIAGNOSE_LIMIT, looking).await {
+        Ok(Ok(found)) => found,
+        Ok(Err(error)) => return findings.push(finding("outbox", Err(error), "")),
+        Err(_) => {
+            return findings.push(Finding {
+                what: "outbox".to_owned(),
+                result: Verdict::Warning,
+                detail: format!("not looked through within {DIAGNOSE_LIMIT:?}"),
+            });
+        }
+    };
+    findings.extend(found.into_iter().map(|found| Finding {
+        what: "outbox".to_owned(),
+        result: match found.severity {
+            Severity::Fault => Verdict::Fault,
+            Severity::Warning => Verdict::Warning,
+        },
+        detail: format!("{}; {}", found.problem, found.remedy),
+    }));
 }
 
 fn finding(what: &str, result: Result<(), String>, good: &str) -> Finding {

@@ -5,46 +5,64 @@ use crate::args::{Migrate, Switch};
 use crate::config::Origin;
 use crate::failure::Failure;
 use crate::output;
+use postroom_store::{MigrateOptions, Migrated, Planned};
 use serde_json::json;
 use std::fmt::Write as _;
 
 pub(super) async fn run(args: &Migrate, origin: &Origin<'_>) -> Result<(), Failure> {
-    let url = origin.database()?.url;
-    let known = postroom_store::migrations(&url)?;
+    let database = origin.database()?;
+    let url = database.session_url();
+    if args.print_grants {
+        return Ok(output::print(&postroom_store::grants(url)?)?);
+    }
+    let mut options =
+        MigrateOptions { replace_fence: args.replace_fence, ..MigrateOptions::default() };
+    if let Some(grace) = args.claimed_grace {
+        options.claimed_grace = grace;
+    }
     if args.dry_run {
-        if args.json {
-            let known: Vec<_> = known
-                .iter()
-                .map(|step| json!({"number": step.number, "name": step.name, "sql": step.sql}))
-                .collect();
-            return Ok(output::print_json(&json!({ "migrations": known }))?);
-        }
-        let mut text = String::new();
-        for step in known {
-            let _ = writeln!(text, "-- {:04} {}\n{}\n", step.number, step.name, step.sql.trim());
-        }
-        return Ok(output::print(&text)?);
+        return print_plan(&postroom_store::plan(url, &options).await?, args.json);
     }
-
-    let applied = postroom_store::migrate(&url).await?;
+    let Migrated { applied, notes } = postroom_store::migrate_with(url, &options).await?;
     if let Some(switch) = args.notify {
-        postroom_store::set_notify(&url, switch == Switch::On).await?;
+        postroom_store::set_notify(url, switch == Switch::On).await?;
     }
+    let known = postroom_store::migrations(url)?;
     if args.json {
         let version = known.last().map_or(0, |step| step.number);
-        return Ok(output::print_json(&json!({ "applied": applied, "version": version }))?);
+        let done = json!({ "applied": applied, "version": version, "notes": notes });
+        return Ok(output::print_json(&done)?);
     }
     let mut text = String::new();
     for step in known.iter().filter(|step| applied.contains(&step.number)) {
         let _ = writeln!(text, "applied {:04} {}", step.number, step.name);
     }
     if applied.is_empty() {
-        let _ = writeln!(text, "nothing to do: {} is up to date", outbox::shown(&url));
+        let _ = writeln!(text, "nothing to do: {} is up to date", outbox::shown(url));
+    }
+    for note in notes {
+        let _ = writeln!(text, "{note}");
     }
     match args.notify {
         Some(Switch::On) => text.push_str("new messages signal an idle relay\n"),
         Some(Switch::Off) => text.push_str("new messages signal nobody; relays poll\n"),
         None => {}
+    }
+    Ok(output::print(&text)?)
+}
+
+fn print_plan(planned: &[Planned], json: bool) -> Result<(), Failure> {
+    if json {
+        let planned: Vec<_> = planned
+            .iter()
+            .map(|work| json!({"number": work.number, "name": work.name, "sql": work.sql}))
+            .collect();
+        return Ok(output::print_json(&json!({ "migrations": planned }))?);
+    }
+    let mut text = String::new();
+    for work in planned {
+        let number = work.number.map_or(String::new(), |number| format!("{number:04} "));
+        let _ = writeln!(text, "-- {number}{}\n{}\n", work.name, work.sql);
     }
     Ok(output::print(&text)?)
 }

@@ -7,6 +7,7 @@ mod enqueue;
 mod messages;
 mod migrate;
 mod outbox;
+mod reconcile;
 mod run;
 mod stats;
 mod stop;
@@ -28,6 +29,8 @@ pub(crate) fn execute(cli: Cli) -> Result<(), Failure> {
     // A relay tells what it does; a tool prints its result, and only troubles are worth a line.
     let log = match &command {
         Command::Run(args) if !args.once => "info",
+        // A large table takes its time, and the operator wants to see it go on.
+        Command::Migrate(_) => "warn,postroom_store=info",
         // What goes wrong is the demo's plot, not news.
         Command::Demo(_) => "error",
         _ => "warn",
@@ -39,6 +42,7 @@ pub(crate) fn execute(cli: Cli) -> Result<(), Failure> {
         Command::Messages(args) => started(&common, log, messages::run(&args, &origin)),
         Command::Stats(args) => started(&common, log, stats::run(&args, &origin)),
         Command::Check(args) => started(&common, log, check::run(&args, &origin)),
+        Command::Reconcile(args) => started(&common, log, reconcile::run(&args, &origin)),
         Command::Run(args) => started(&common, log, run::run(&args, &origin)),
         Command::Demo(args) => started(&common, log, demo::run(&args, &common)),
     }
@@ -50,5 +54,11 @@ fn started(
     work: impl Future<Output = Result<(), Failure>>,
 ) -> Result<(), Failure> {
     log::start(common.log_format, log);
+    if common.database.as_deref().is_some_and(outbox::has_password) {
+        tracing::warn!(
+            "--database holds a password, which every user of this machine can see in the list of \
+             processes: put the URL into the configuration, with ${{NAME}} for the password"
+        );
+    }
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(work)
 }

@@ -4,7 +4,6 @@ use crate::config::Database;
 use crate::failure::Failure;
 use anyhow::anyhow;
 use postroom_core::Store;
-use postroom_store::OpenOptions;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,7 +18,7 @@ pub(super) async fn open(database: &Database) -> Result<Arc<dyn Store>, Failure>
             shown(&database.url)
         )));
     }
-    let store = postroom_store::open(&database.url, &OpenOptions::default()).await?;
+    let store = postroom_store::open(&database.url, &database.options()).await?;
     store.ready().await?;
     Ok(store)
 }
@@ -49,9 +48,25 @@ pub(super) fn shown(url: &str) -> String {
     }
 }
 
+/// Whether a URL holds a password.
+pub(super) fn has_password(url: &str) -> bool {
+    let rest = url.split_once("://").map_or("", |(_, rest)| rest);
+    let authority = rest.split(['/', '?']).next().unwrap_or_default();
+    let user = authority.rsplit_once('@').map_or("", |(user, _)| user);
+    user.contains(':') || url.contains("password=")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_password_in_a_url_is_noticed() {
+        assert!(has_password("postgres://app:secret@db/shop"));
+        assert!(has_password("postgres://db/shop?user=app&password=secret"));
+        assert!(!has_password("postgres://app@db:5432/shop"));
+        assert!(!has_password("sqlite://postroom.db"));
+    }
 
     #[test]
     fn a_url_is_shown_without_its_secrets() {

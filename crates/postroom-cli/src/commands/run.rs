@@ -58,11 +58,8 @@ pub(super) async fn run(args: &Run, origin: &Origin<'_>) -> Result<(), Failure> 
 
 async fn open(config: &Config) -> Result<Arc<dyn Store>, Failure> {
     outbox::migrate_embedded(&config.database).await?;
-    let options = OpenOptions {
-        keep_sent: !config.relay.keep_sent.is_zero(),
-        notify: config.database.notify,
-        ..OpenOptions::default()
-    };
+    let options =
+        OpenOptions { keep_sent: !config.relay.keep_sent.is_zero(), ..config.database.options() };
     Ok(postroom_store::open(&config.database.url, &options).await?)
 }
 

@@ -11,7 +11,7 @@ mod reader;
 mod sections;
 #[cfg(test)]
 mod tests;
-mod units;
+pub(crate) mod units;
 
 pub(crate) use fault::Faults;
 pub(crate) use model::{Config, Database, Integration, Listen};
@@ -117,7 +117,13 @@ impl Origin<'_> {
 
     fn override_database(&self, database: &mut Database, faults: &mut Vec<Fault>) {
         let Some(url) = self.database else { return };
-        database.url = url.to_owned();
+        // The file's pooler and its way round it belong to the file's database.
+        *database = Database {
+            url: url.to_owned(),
+            direct_url: None,
+            transaction_pooler: false,
+            notify: database.notify,
+        };
         if let Err(error) = postroom_store::migrations(url) {
             faults.push(Fault {
                 place: Place::Outside,

@@ -3,6 +3,7 @@
 use postroom_core::{AttemptLimit, RetryPolicy};
 use postroom_relay::Settings;
 use postroom_sinks::SinkConfig;
+use postroom_store::OpenOptions;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -27,8 +28,29 @@ pub(crate) struct Config {
 pub(crate) struct Database {
     /// Its URL, which may hold a password.
     pub(crate) url: String,
+    /// A URL that leads past a pooler, which may hold a password too.
+    pub(crate) direct_url: Option<String>,
+    /// Whether a pooler in transaction mode stands in between.
+    pub(crate) transaction_pooler: bool,
     /// Whether to listen for new messages.
     pub(crate) notify: bool,
+}
+
+impl Database {
+    /// Where a session of one's own is had: for migrations.
+    pub(crate) fn session_url(&self) -> &str {
+        self.direct_url.as_ref().unwrap_or(&self.url)
+    }
+
+    /// How to open it.
+    pub(crate) fn options(&self) -> OpenOptions {
+        OpenOptions {
+            notify: self.notify,
+            transaction_pooler: self.transaction_pooler,
+            direct_url: self.direct_url.clone(),
+            ..OpenOptions::default()
+        }
+    }
 }
 
 /// One destination.

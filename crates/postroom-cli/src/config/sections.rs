@@ -25,15 +25,31 @@ pub(super) struct Relay {
 }
 
 pub(super) fn database(root: &Section<'_>) -> Database {
-    let mut database = Database { url: DEFAULT_DATABASE.to_owned(), notify: true };
+    let mut database = Database {
+        url: DEFAULT_DATABASE.to_owned(),
+        direct_url: None,
+        transaction_pooler: false,
+        notify: true,
+    };
     let Some(section) = root.section("database") else { return database };
-    section.expect_only(&["url", "layout", "notify"]);
-    if let Some(url) = section.string("url") {
+    section.expect_only(&["url", "direct_url", "pooler", "layout", "notify"]);
+    let url = |key| {
+        let url = section.string(key)?;
         if let Err(error) = postroom_store::migrations(&url) {
-            section.fault_at(&["url"], &format!("is wrong: {error}"), None);
+            section.fault_at(&[key], &format!("is wrong: {error}"), None);
         }
-        database.url = url;
-    }
+        Some(url)
+    };
+    set(&mut database.url, url("url"));
+    database.direct_url = url("direct_url");
+    database.transaction_pooler = match section.string("pooler").as_deref() {
+        None | Some("session") => false,
+        Some("transaction") => true,
+        Some(_) => {
+            section.fault_at(&["pooler"], "must be \"session\" or \"transaction\"", None);
+            false
+        }
+    };
     if let Some(layout) = section.string("layout")
         && layout != "integration"
     {

@@ -23,14 +23,19 @@ pub(crate) fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     Ok(print(&text)?)
 }
 
-/// Prints a table as wide as the terminal, or as wide as it wants to be.
+/// Prints a table.
 pub(crate) fn print_table(table: &Table) -> io::Result<()> {
+    print(&rendered(table))
+}
+
+/// A table as wide as the terminal, or as wide as it wants to be.
+pub(crate) fn rendered(table: &Table) -> String {
     let width = if io::stdout().is_terminal() {
         terminal_size::terminal_size().map(|(width, _)| usize::from(width.0))
     } else {
         None
     };
-    print(&table.render(width))
+    table.render(width)
 }
 
 /// A time in RFC 3339, UTC.

@@ -22,7 +22,10 @@ const POSTGRES: &str = "
     UPDATE core_outbox.delivery SET claim = (SELECT token FROM core_outbox.claim)
     WHERE message_id = (SELECT id FROM core_outbox.messages WHERE source_stream_id = 'ord_claimed');
     DELETE FROM core_outbox.delivery
-    WHERE message_id = (SELECT id FROM core_outbox.messages WHERE source_stream_id = 'ord_bare');";
+    WHERE message_id = (SELECT id FROM core_outbox.messages WHERE source_stream_id = 'ord_bare');
+    INSERT INTO core_outbox.attempt (message_id, number, at, took_ms, outcome, error)
+    SELECT id, 1, now(), 12, 'reject', '400' FROM core_outbox.messages WHERE status = 'DEAD';
+    INSERT INTO core_outbox.action (actor, operation, target) VALUES ('ann', 'redrive', 'all');";
 
 const SQLITE: &str = "
     INSERT INTO integration_outbox

@@ -14,8 +14,8 @@ pub use claims::{
     Verdict, Wake,
 };
 pub use error::{StoreError, StoreErrorKind, StoreResult};
-pub use operate::{Action, ActionId, Key, NewAction, Operate, Operation};
-pub use upkeep::{Backlog, Finding, LaneBacklog, Reconciled, Upkeep};
+pub use operate::{Action, ActionId, CANCELLED, Key, NewAction, Operate, Operation, REPLAY_HEADER};
+pub use upkeep::{Backlog, Finding, LaneBacklog, Reconciled, Severity, Upkeep};
 
 /// The whole outbox on one database.
 pub trait Store: Claims + Upkeep + Admin + Operate {}

@@ -121,4 +121,14 @@ pub trait Operate: Send + Sync {
         older_than: Duration,
         limit: usize,
     ) -> StoreResult<u64>;
+
+    /// How many messages [`prune_on_record`](Self::prune_on_record) would delete in all. Its cost
+    /// follows what it counts.
+    async fn prunable(&self, status: Status, older_than: Duration) -> StoreResult<u64>;
 }
+
+/// The header of a replay that names the message it was made from.
+pub const REPLAY_HEADER: &str = "postroom-replay-of";
+
+/// The error of a message that was cancelled.
+pub const CANCELLED: &str = "cancelled";

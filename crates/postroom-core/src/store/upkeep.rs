@@ -60,13 +60,59 @@ impl Reconciled {
     }
 }
 
+/// How bad something is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Messages are not delivered, or later than they could be.
+    Fault,
+    /// It costs something, or may cost something one day.
+    Warning,
+}
+
 /// Something that is wrong with an outbox.
 #[derive(Clone, Debug, Eq, PartialEq, serde::Serialize)]
 pub struct Finding {
+    /// How bad it is.
+    pub severity: Severity,
     /// What is wrong.
     pub problem: String,
     /// What the operator should do.
     pub remedy: String,
+}
+
+impl Finding {
+    /// What keeps messages from being delivered.
+    pub fn fault(problem: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { severity: Severity::Fault, problem: problem.into(), remedy: remedy.into() }
+    }
+
+    /// What can be lived with.
+    pub fn warning(problem: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { severity: Severity::Warning, problem: problem.into(), remedy: remedy.into() }
+    }
+
+    /// What [`Upkeep::reconcile`] would mend, by its counts: open messages without a delivery,
+    /// deliveries without an open message, deliveries under a claim that does not exist.
+    #[must_use]
+    pub fn disagreements(unfed: u64, closed: u64, stray: u64) -> Vec<Self> {
+        const REMEDY: &str = "run `postroom reconcile`";
+        let mut findings = Vec::new();
+        if unfed > 0 {
+            let problem = format!("{unfed} open messages have no delivery: no relay sees them");
+            findings.push(Self::fault(problem, REMEDY));
+        }
+        if stray > 0 {
+            let problem =
+                format!("{stray} deliveries are under a claim that does not exist: they are stuck");
+            findings.push(Self::fault(problem, REMEDY));
+        }
+        if closed > 0 {
+            let problem = format!("{closed} deliveries have no open message");
+            findings.push(Self::warning(problem, REMEDY));
+        }
+        findings
+    }
 }
 
 /// Keeping the outbox right while relays come and go.

@@ -3,7 +3,7 @@
 use crate::outbox::{Outbox, lane, message, on_stores, patient_lane};
 use crate::script::{Act, Script};
 use async_trait::async_trait;
-use postroom_core::{AttemptLimit, Message, Outcome, Report, Sink};
+use postroom_core::{AttemptLimit, AttemptOutcome, Message, Outcome, Report, Sink};
 use postroom_relay::{Pass, Settings};
 use postroom_sinks::MemorySink;
 use std::time::Duration;
@@ -33,6 +33,9 @@ async fn a_sink_that_always_fails_ends_dead_after_the_messages_maximum(outbox: O
     let dead = outbox.wait_for(id, "DEAD").await;
     assert_eq!((sink.attempts(), dead.message.attempts), (3, 3));
     assert_eq!(dead.last_error.as_deref(), Some("503 Service Unavailable"));
+    let history = outbox.store.attempts(id).await.unwrap();
+    let told: Vec<_> = history.iter().map(|one| (one.outcome, one.error.as_str())).collect();
+    assert_eq!(told, [(AttemptOutcome::Retry, "503 Service Unavailable"); 3]);
     relay.stop().await.unwrap();
     assert_eq!(sink.attempts(), 3, "dead is dead");
 }

@@ -11,6 +11,8 @@ mod lanes;
 mod outbox;
 mod poison;
 mod refusal;
+mod schema;
 mod script;
+mod simulation;
 mod stop;
 mod tick;

@@ -179,6 +179,11 @@ impl Running {
         Self { relay, stop, work }
     }
 
+    /// Waits until it has stopped by itself.
+    pub(crate) async fn ended(self) -> Result<(), RelayError> {
+        tokio::time::timeout(SOON, self.work).await.expect("the relay ends").unwrap()
+    }
+
     /// Asks it to stop, and waits until it has.
     pub(crate) async fn stop(self) -> Result<(), RelayError> {
         let _ = self.stop.send(());

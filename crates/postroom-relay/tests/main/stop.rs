@@ -8,7 +8,7 @@ use postroom_sinks::MemorySink;
 use postroom_store::OpenOptions;
 use postroom_testkit::eventually;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 on_stores! { [memory postgres sqlite]:
     a_stop_finishes_what_is_in_flight_and_gives_back_the_rest
@@ -20,7 +20,10 @@ on_stores! { [memory]:
     a_relay_can_run_again
     a_pass_that_is_dropped_holds_its_messages_no_longer_than_their_claim
     a_run_that_is_dropped_takes_no_more
+    a_relay_whose_run_was_dropped_can_run_again
 }
+
+on_stores! { [postgres]: a_stop_takes_its_limit_once_even_when_sink_and_database_hang }
 
 /// One message in the sink's hands at a time, and nothing free for a day unless it is given back.
 fn one_by_one(sink: MemorySink) -> (Settings, Vec<Lane>) {
@@ -144,6 +147,60 @@ async fn a_run_that_is_dropped_takes_no_more(outbox: Outbox) {
     }
     assert!(outbox.statuses(&left).await.iter().all(|status| status == "PENDING"));
     next.stop().await.unwrap();
+}
+
+async fn a_relay_whose_run_was_dropped_can_run_again(outbox: Outbox) {
+    let sink = MemorySink::new();
+    sink.hold();
+    let ids = outbox.enqueue("memory:a", 10).await;
+    let (mut settings, lanes) = one_by_one(sink.clone());
+    settings.claim_time = Duration::from_millis(300);
+    let relay = outbox.relay(settings, lanes);
+    tokio::select! {
+        ended = relay.run(std::future::pending()) => panic!("nobody asked it to stop: {ended:?}"),
+        () = sink.wait_held(1) => {}
+    }
+    eventually("nothing to be counted as in hand", SOON, async || {
+        (relay.health().lanes[0].in_flight == 0).then_some(())
+    })
+    .await;
+    sink.release();
+    let running = Running::start(relay);
+    outbox.wait_for_all(&ids, "SENT").await;
+    running.stop().await.unwrap();
+}
+
+async fn a_stop_takes_its_limit_once_even_when_sink_and_database_hang(outbox: Outbox) {
+    let ids = outbox.enqueue("memory:a", 2).await;
+    let first = ids[0];
+    let sink =
+        Script::new(
+            move |message: &Message| {
+                if message.id == first { Act::Report(Outcome::Delivered) } else { Act::Stall }
+            },
+        );
+    // A completion waits for this lock, a claim does not.
+    let client = outbox.database().client().await;
+    client.batch_execute("BEGIN").await.unwrap();
+    let lock = "SELECT FROM core_outbox.integration_outbox WHERE id = $1 FOR UPDATE";
+    client.query_one(lock, &[&first]).await.unwrap();
+
+    let stop_limit = Duration::from_millis(500);
+    let settings = Settings { stop_limit, ..Settings::default() };
+    let relay = outbox.start(settings, vec![patient_lane("memory:a", sink)]);
+    // Within a transaction the first look at the activity would stay as it was.
+    let observer = outbox.database().client().await;
+    eventually("the completion to wait", SOON, async || {
+        let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                       AND wait_event_type = 'Lock'";
+        let waiting: i64 = observer.query_one(waiting, &[]).await.unwrap().get(0);
+        (waiting > 0).then_some(())
+    })
+    .await;
+    let asked = Instant::now();
+    relay.stop().await.unwrap();
+    // A second more for recording, and some for a slow machine.
+    assert!(asked.elapsed() < stop_limit + Duration::from_secs(3), "{:?}", asked.elapsed());
 }
 
 #[tokio::test]

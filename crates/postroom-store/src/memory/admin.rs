@@ -4,7 +4,7 @@ use super::MemoryStore;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use postroom_core::{
-    Admin, Enqueued, Filter, NewMessage, Record, StatusCounts, StoreResult, Token,
+    Admin, Attempt, Enqueued, Filter, NewMessage, Record, StatusCounts, StoreResult, Token,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
@@ -13,7 +13,7 @@ use uuid::Uuid;
 impl Admin for MemoryStore {
     async fn enqueue(&self, message: &NewMessage) -> StoreResult<Enqueued> {
         let enqueued = self.lock().enqueue(message, self.clock.now())?;
-        self.written.send_replace(());
+        self.written.signal();
         Ok(enqueued)
     }
 
@@ -23,22 +23,16 @@ impl Admin for MemoryStore {
         Ok(row.map(|row| tables.record(row)))
     }
 
-    async fn attempts(&self, _: Uuid) -> StoreResult<Vec<postroom_core::Attempt>> {
-        Ok(Vec::new())
+    async fn attempts(&self, id: Uuid) -> StoreResult<Vec<Attempt>> {
+        let tables = self.lock();
+        let attempts = tables.seq_of(id).and_then(|seq| tables.attempts.get(&seq));
+        Ok(attempts.cloned().unwrap_or_default())
     }
 
     async fn list(&self, filter: &Filter) -> StoreResult<Vec<Record>> {
         let tables = self.lock();
-        let newest_first = tables.messages.values().rev();
-        Ok(newest_first
-            .filter(|row| filter.before.is_none_or(|before| row.message.seq < before))
-            .map(|row| tables.record(row))
-            .filter(|record| filter.status.is_none_or(|status| record.status == status.as_str()))
-            .filter(|record| {
-                filter.integration.as_ref().is_none_or(|name| record.message.integration == *name)
-            })
-            .take(filter.limit)
-            .collect())
+        let newest_first = tables.messages.values().rev().map(|row| tables.record(row));
+        Ok(newest_first.filter(|record| matches(filter, record)).take(filter.limit).collect())
     }
 
     async fn status_counts(&self) -> StoreResult<StatusCounts> {
@@ -70,4 +64,19 @@ impl Admin for MemoryStore {
     async fn now(&self) -> StoreResult<DateTime<Utc>> {
         Ok(self.clock.now())
     }
+}
+
+fn matches(filter: &Filter, record: &Record) -> bool {
+    let message = &record.message;
+    let is = |wanted: &Option<String>, text: &str| wanted.as_ref().is_none_or(|one| one == text);
+    let has = |wanted: &Option<String>, text: &Option<String>| wanted.is_none() || wanted == text;
+    filter.status.is_none_or(|status| record.status == status.as_str())
+        && is(&filter.integration, &message.integration)
+        && has(&filter.tenant, &message.tenant_id)
+        && is(&filter.event_type, &message.event_type)
+        && has(&filter.correlation, &message.correlation_id)
+        && is(&filter.event_id, &message.event_id)
+        && filter.since.is_none_or(|since| message.created_at >= since)
+        && filter.until.is_none_or(|until| message.created_at < until)
+        && filter.before.is_none_or(|before| message.seq < before)
 }

@@ -12,6 +12,17 @@ use uuid::Uuid;
 /// Changes by hand, under the rules that the tables' constraints and triggers enforce elsewhere.
 pub struct ByHand<'a>(pub(super) &'a MemoryStore);
 
+/// How many rows each table beside the messages has.
+#[derive(Clone, Copy, Debug)]
+pub struct Counts {
+    /// Deliveries.
+    pub deliveries: usize,
+    /// Claims.
+    pub claims: usize,
+    /// Failed attempts, over all messages.
+    pub attempts: usize,
+}
+
 impl ByHand<'_> {
     /// `INSERT INTO integration_outbox (column, …) VALUES (text, …)`.
     ///
@@ -26,7 +37,7 @@ impl ByHand<'_> {
         }
         let message = Message {
             id: Uuid::now_v7(),
-            seq: 0,
+            seq: parsed(&mut given, "seq")?.unwrap_or(0),
             event_id: required(&mut given, "source_event_id")?,
             stream_id: required(&mut given, "source_stream_id")?,
             integration: required(&mut given, "integration_type")?,
@@ -53,8 +64,13 @@ impl ByHand<'_> {
         if let Some(unknown) = given.keys().next() {
             return Err(refused(format!("there is no column {unknown}")));
         }
-        let enqueued = self.0.lock().insert(message, status);
-        self.0.written.send_replace(());
+        let mut tables = self.0.lock();
+        if tables.messages.contains_key(&message.seq) {
+            return Err(refused("the number is taken"));
+        }
+        let enqueued = tables.insert(message, status);
+        drop(tables);
+        self.0.written.signal();
         if enqueued.is_new() { Ok(enqueued.id()) } else { Err(refused("the fence knows it")) }
     }
 
@@ -80,12 +96,13 @@ impl ByHand<'_> {
         self.update(id, |row| row.message.integration = integration.to_owned());
     }
 
-    /// `UPDATE … SET created_at = …, sent_at = …`: the message becomes older.
+    /// `UPDATE … SET created_at = …, sent_at = …, updated_at = …`: the message becomes older.
     pub fn make_older(&self, id: Uuid, by: Duration) {
         let by = TimeDelta::from_std(by).unwrap_or(TimeDelta::MAX);
         self.update(id, |row| {
             row.message.created_at -= by;
             row.sent_at = row.sent_at.map(|at| at - by);
+            row.updated_at -= by;
         });
     }
 
@@ -102,6 +119,11 @@ impl ByHand<'_> {
         self.0.lock().deliveries.clear();
     }
 
+    /// `DELETE FROM claim`.
+    pub fn delete_claims(&self) {
+        self.0.lock().claims.clear();
+    }
+
     /// Moves the end of every claim into the past, as if their time had gone by.
     pub fn expire_claims(&self) {
         let now = self.0.clock.now();
@@ -110,11 +132,15 @@ impl ByHand<'_> {
         }
     }
 
-    /// How many deliveries and claims there are.
+    /// How much there is beside the messages.
     #[must_use]
-    pub fn counts(&self) -> (usize, usize) {
+    pub fn counts(&self) -> Counts {
         let tables = self.0.lock();
-        (tables.deliveries.len(), tables.claims.len())
+        Counts {
+            deliveries: tables.deliveries.len(),
+            claims: tables.claims.len(),
+            attempts: tables.attempts.values().map(Vec::len).sum(),
+        }
     }
 
     /// Updates a row. The trigger fires when status or due time have changed.
@@ -131,7 +157,7 @@ impl ByHand<'_> {
             tables.follow(&row);
         }
         drop(tables);
-        self.0.written.send_replace(());
+        self.0.written.signal();
     }
 }
 

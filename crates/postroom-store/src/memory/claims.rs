@@ -1,8 +1,8 @@
 //! Taking and extending.
 
+use super::MemoryStore;
 use super::settle;
 use super::tables::{Claim, Row, Tables};
-use super::{MemoryStore, MemoryWake};
 use async_trait::async_trait;
 use chrono::{DateTime, TimeDelta, Utc};
 use postroom_core::{
@@ -76,7 +76,7 @@ impl Claims for MemoryStore {
     }
 
     async fn wake(&self) -> Option<Box<dyn Wake>> {
-        Some(Box::new(MemoryWake(self.written.subscribe())))
+        Some(self.written.wake())
     }
 }
 
@@ -127,7 +127,7 @@ impl Tables {
         now: DateTime<Utc>,
         alone: bool,
     ) -> Batch {
-        let token = Token::random();
+        let token = self.fresh_token();
         for taken in &messages {
             if let Some(delivery) = self.deliveries.get_mut(&taken.message.seq) {
                 delivery.claim = Some(token);

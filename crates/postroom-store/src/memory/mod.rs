@@ -11,21 +11,21 @@ mod operate;
 mod settle;
 mod tables;
 mod upkeep;
+mod wake;
 
-pub use by_hand::ByHand;
+pub use by_hand::{ByHand, Counts};
 
-use async_trait::async_trait;
-use postroom_core::{Clock, StoreError, StoreErrorKind, Wake};
+use postroom_core::{Clock, StoreError, StoreErrorKind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tables::Tables;
-use tokio::sync::watch;
+use wake::Written;
 
 /// An outbox in memory. Clones share it.
 #[derive(Clone)]
 pub struct MemoryStore {
     clock: Arc<dyn Clock>,
     tables: Arc<Mutex<Tables>>,
-    written: watch::Sender<()>,
+    written: Arc<Written>,
     keep_sent: bool,
 }
 
@@ -33,7 +33,14 @@ impl MemoryStore {
     /// An empty outbox that keeps SENT messages and lives by `clock`.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, tables: Arc::default(), written: watch::Sender::new(()), keep_sent: true }
+        Self { clock, tables: Arc::default(), written: Arc::default(), keep_sent: true }
+    }
+
+    /// The same outbox, with tokens that the seed repeats.
+    #[must_use]
+    pub fn seeded(self, seed: u64) -> Self {
+        self.lock().seed_tokens(seed);
+        self
     }
 
     /// The same outbox, keeping SENT messages as history or deleting them at completion.
@@ -56,19 +63,4 @@ impl MemoryStore {
 
 fn refused(why: impl std::fmt::Display) -> StoreError {
     StoreError::plain(StoreErrorKind::Refused, format!("the outbox refused it: {why}"))
-}
-
-/// Every write of a message is a signal.
-struct MemoryWake(watch::Receiver<()>);
-
-#[async_trait]
-impl Wake for MemoryWake {
-    async fn woken(&mut self) {
-        if self.0.changed().await.is_err() {
-            // The store is gone, so nothing will ever come.
-            std::future::pending::<()>().await;
-        }
-    }
-
-    async fn busy(&mut self, _busy: bool) {}
 }

@@ -1,44 +1,216 @@
 //! What operators do to messages.
 
 use super::MemoryStore;
+use super::tables::{Row, Tables};
+use crate::prunable::by_status;
 use async_trait::async_trait;
+use chrono::{DateTime, TimeDelta, Utc};
 use postroom_core::{
-    Action, ActionId, Key, NewAction, Operate, Status, StoreError, StoreErrorKind, StoreResult,
+    Action, ActionId, CANCELLED, Key, Message, NewAction, Operate, REPLAY_HEADER, RawJson, Status,
+    StoreResult, Token,
 };
+use serde_json::{Map, Value};
 use std::time::Duration;
 use uuid::Uuid;
 
-fn not_built<T>() -> StoreResult<T> {
-    Err(StoreError::plain(StoreErrorKind::Refused, "not built yet"))
-}
-
 #[async_trait]
 impl Operate for MemoryStore {
-    async fn begin_action(&self, _: &NewAction<'_>) -> StoreResult<ActionId> {
-        not_built()
+    async fn begin_action(&self, action: &NewAction<'_>) -> StoreResult<ActionId> {
+        let mut tables = self.lock();
+        let id = tables.actions.last().map_or(1, |last| last.id + 1);
+        tables.actions.push(Action {
+            id,
+            at: self.clock.now(),
+            actor: action.actor.to_owned(),
+            operation: action.operation.as_str().to_owned(),
+            target: action.target.to_owned(),
+            messages: 0,
+        });
+        Ok(ActionId(id))
     }
-    async fn actions(&self, _: Option<ActionId>, _: usize) -> StoreResult<Vec<Action>> {
-        not_built()
+
+    async fn actions(&self, before: Option<ActionId>, limit: usize) -> StoreResult<Vec<Action>> {
+        let tables = self.lock();
+        let newest_first = tables.actions.iter().rev();
+        let wanted = newest_first.filter(|action| before.is_none_or(|before| action.id < before.0));
+        Ok(wanted.take(limit).cloned().collect())
     }
-    async fn redrive(&self, _: ActionId, _: &[Key]) -> StoreResult<u64> {
-        not_built()
+
+    async fn redrive(&self, action: ActionId, keys: &[Key]) -> StoreResult<u64> {
+        let now = self.clock.now();
+        Ok(self.change(action, keys, |row| {
+            if row.status != "DEAD" {
+                return false;
+            }
+            row.status = "PENDING".to_owned();
+            row.message.attempts = 0;
+            row.message.due_at = now;
+            true
+        }))
     }
-    async fn replay(&self, _: ActionId, _: &[Key], _: bool) -> StoreResult<Vec<Uuid>> {
-        not_built()
+
+    async fn replay(
+        &self,
+        action: ActionId,
+        keys: &[Key],
+        fresh_ids: bool,
+    ) -> StoreResult<Vec<Uuid>> {
+        let now = self.clock.now();
+        let mut tables = self.lock();
+        let mut keys = keys.to_vec();
+        keys.sort_unstable_by_key(|key| key.seq);
+        let mut made = Vec::new();
+        for key in keys {
+            let Some(row) = tables.messages.get(&key.seq) else { continue };
+            if tables.record(row).status != "SENT" {
+                continue;
+            }
+            let again = tables.again(&row.message.clone(), fresh_ids, now);
+            made.push(tables.insert(again, "PENDING").id());
+        }
+        tables.count(action, made.len());
+        drop(tables);
+        self.written.signal();
+        Ok(made)
     }
-    async fn release(&self, _: ActionId, _: &[Key]) -> StoreResult<u64> {
-        not_built()
+
+    async fn release(&self, action: ActionId, keys: &[Key]) -> StoreResult<u64> {
+        let now = self.clock.now();
+        let mut tables = self.lock();
+        let mut released = 0;
+        for key in keys {
+            let Tables { messages, deliveries, .. } = &mut *tables;
+            let Some(row) = messages.get_mut(&key.seq) else { continue };
+            let Some(delivery) = deliveries.get_mut(&key.seq) else { continue };
+            if delivery.claim.take().is_none() {
+                continue;
+            }
+            if matches!(row.status.as_str(), "PENDING" | "FAILED") {
+                row.message.due_at = now;
+                row.touch(now);
+            }
+            delivery.follow(row);
+            released += 1;
+        }
+        tables.count(action, released);
+        drop(tables);
+        self.written.signal();
+        Ok(released as u64)
     }
-    async fn cancel(&self, _: ActionId, _: &[Key]) -> StoreResult<u64> {
-        not_built()
+
+    async fn cancel(&self, action: ActionId, keys: &[Key]) -> StoreResult<u64> {
+        Ok(self.change(action, keys, |row| {
+            if !matches!(row.status.as_str(), "PENDING" | "FAILED") {
+                return false;
+            }
+            row.status = "DEAD".to_owned();
+            row.last_error = Some(CANCELLED.to_owned());
+            true
+        }))
     }
+
     async fn prune_on_record(
         &self,
-        _: ActionId,
-        _: Status,
-        _: Duration,
-        _: usize,
+        action: ActionId,
+        status: Status,
+        older_than: Duration,
+        limit: usize,
     ) -> StoreResult<u64> {
-        not_built()
+        let mut old = self.old(status, older_than)?;
+        old.truncate(limit);
+        let mut tables = self.lock();
+        for seq in &old {
+            tables.deliveries.remove(seq);
+            tables.remove(*seq);
+        }
+        tables.count(action, old.len());
+        Ok(old.len() as u64)
+    }
+
+    async fn prunable(&self, status: Status, older_than: Duration) -> StoreResult<u64> {
+        Ok(self.old(status, older_than)?.len() as u64)
+    }
+}
+
+impl MemoryStore {
+    /// Changes messages that no relay holds, as far as `change` wants to.
+    fn change(&self, action: ActionId, keys: &[Key], change: impl Fn(&mut Row) -> bool) -> u64 {
+        let now = self.clock.now();
+        let mut tables = self.lock();
+        let mut changed = 0;
+        for key in keys {
+            let Tables { messages, deliveries, .. } = &mut *tables;
+            let Some(row) = messages.get_mut(&key.seq) else { continue };
+            let Some(delivery) = deliveries.get_mut(&key.seq) else { continue };
+            if delivery.claim.is_some() || !change(row) {
+                continue;
+            }
+            row.touch(now);
+            delivery.rescues = 0;
+            delivery.follow(row);
+            changed += 1;
+        }
+        tables.count(action, changed);
+        drop(tables);
+        self.written.signal();
+        changed as u64
+    }
+
+    /// The SENT or DEAD messages that became so more than `older_than` ago.
+    pub(super) fn old(&self, status: Status, older_than: Duration) -> StoreResult<Vec<i64>> {
+        let since = by_status::<fn(&Row) -> DateTime<Utc>>(
+            status,
+            |row| row.sent_at.unwrap_or(row.message.created_at),
+            |row| row.updated_at,
+        )?;
+        let age = TimeDelta::from_std(older_than).unwrap_or(TimeDelta::MAX);
+        let Some(before) = self.clock.now().checked_sub_signed(age) else { return Ok(Vec::new()) };
+        let tables = self.lock();
+        let rows = tables
+            .messages
+            .iter()
+            .filter(|(_, row)| tables.record(row).status == status.as_str() && since(row) < before);
+        Ok(rows.map(|(seq, _)| *seq).collect())
+    }
+}
+
+impl Row {
+    /// A write of the store's own.
+    fn touch(&mut self, now: DateTime<Utc>) {
+        self.updated_at = now;
+        self.settled = Some(Token::random());
+    }
+}
+
+impl Tables {
+    fn count(&mut self, action: ActionId, messages: usize) {
+        if let Some(action) = self.actions.iter_mut().find(|one| one.id == action.0) {
+            action.messages += messages as u64;
+        }
+    }
+
+    /// The message to be sent again.
+    fn again(&self, sent: &Message, fresh_ids: bool, now: DateTime<Utc>) -> Message {
+        let event_id = if fresh_ids { Uuid::now_v7().to_string() } else { sent.event_id.clone() };
+        let same = |other: &&Row| {
+            (&other.message.event_id, &other.message.stream_id, &other.message.integration)
+                == (&sent.event_id, &sent.stream_id, &sent.integration)
+        };
+        let last = self.messages.values().filter(same).map(|row| row.message.copy).max();
+        let headers =
+            sent.headers.as_ref().and_then(|json| serde_json::from_str(json.as_str()).ok());
+        let mut headers: Map<String, Value> = headers.unwrap_or_default();
+        headers.insert(REPLAY_HEADER.to_owned(), sent.id.to_string().into());
+        Message {
+            id: Uuid::now_v7(),
+            seq: 0,
+            event_id,
+            copy: if fresh_ids { 0 } else { last.map_or(0, |copy| copy + 1) },
+            headers: Some(RawJson::trusted(Value::Object(headers).to_string())),
+            due_at: now,
+            attempts: 0,
+            created_at: now,
+            ..sent.clone()
+        }
     }
 }

@@ -5,7 +5,10 @@ use super::claims::after;
 use super::tables::ATTEMPTS_MAX;
 use super::tables::Tables;
 use chrono::{DateTime, Utc};
-use postroom_core::{Fate, Limits, Settled, Settlement, StoreResult, Token, Verdict, clip_error};
+use postroom_core::{
+    AttemptOutcome, Fate, Limits, Settled, Settlement, StoreResult, Token, Tried, Verdict,
+    clip_error,
+};
 
 pub(super) fn settle(store: &MemoryStore, settlements: &[Settlement]) -> StoreResult<Settled> {
     let now = store.clock.now();
@@ -27,7 +30,7 @@ pub(super) fn settle(store: &MemoryStore, settlements: &[Settlement]) -> StoreRe
             tables.claims.remove(&token);
         }
     }
-    store.written.send_replace(());
+    store.written.signal();
     Ok(settled)
 }
 
@@ -64,7 +67,7 @@ impl Tables {
                     row.settled = Some(token);
                 }
             }
-            Fate::Failed { delay, error, .. } => {
+            Fate::Failed { delay, error, took } => {
                 delivery.due_at = after(now, *delay);
                 delivery.rescues = 0;
                 delivery.failed = true;
@@ -76,6 +79,8 @@ impl Tables {
                     row.updated_at = now;
                     row.settled = Some(token);
                 }
+                let tried = Tried { outcome: AttemptOutcome::Retry, took: *took };
+                self.note(seq, tried, error, now);
             }
             Fate::Dead { error, tried, announcement } => {
                 delivery.rescues = 0;
@@ -92,11 +97,18 @@ impl Tables {
                     row.updated_at = now;
                     row.settled = Some(token);
                 }
+                if let Some(tried) = tried {
+                    self.note(seq, *tried, error, now);
+                }
                 if let Some(announcement) = announcement {
                     self.enqueue(announcement, now)?;
                 }
             }
-            Fate::Released => {}
+            Fate::Released => {
+                if let Some(row) = row {
+                    delivery.follow(row);
+                }
+            }
         }
         Ok(())
     }

@@ -2,9 +2,14 @@
 
 use super::refused;
 use chrono::{DateTime, Utc};
-use postroom_core::{Enqueued, Limits, Message, NewMessage, RawJson, Record, StoreResult, Token};
+use postroom_core::{
+    ATTEMPTS_KEPT, Action, Attempt, Enqueued, Finding, Limits, Message, NewMessage, RawJson,
+    Record, StoreResult, Token, Tried, clip_error,
+};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 use std::collections::{BTreeMap, HashMap};
-use uuid::Uuid;
+use uuid::{Builder, Uuid};
 
 /// The end of the column's type on a database: a count stays there.
 pub(super) const ATTEMPTS_MAX: u32 = i32::MAX as u32;
@@ -32,6 +37,16 @@ pub(super) struct Delivery {
 }
 
 impl Delivery {
+    /// Says what its message says, where that is open.
+    pub(super) fn follow(&mut self, row: &Row) {
+        if is_open(&row.status) {
+            self.integration.clone_from(&row.message.integration);
+            self.due_at = row.message.due_at;
+            self.failed = row.status == "FAILED";
+            self.dead = row.status == "DEAD";
+        }
+    }
+
     pub(super) fn is_due(&self, now: DateTime<Utc>) -> bool {
         self.claim.is_none() && !self.dead && self.due_at <= now
     }
@@ -49,17 +64,44 @@ pub(super) struct Claim {
 type Fence = (String, String, String, i32);
 
 /// Messages and deliveries by `seq`, claims by token.
-#[derive(Default)]
 pub(super) struct Tables {
+    tokens: StdRng,
     last_seq: i64,
     pub(super) messages: BTreeMap<i64, Row>,
     pub(super) deliveries: BTreeMap<i64, Delivery>,
-    pub(super) claims: HashMap<Token, Claim>,
+    pub(super) claims: BTreeMap<Token, Claim>,
+    /// The failed attempts of each message, oldest first.
+    pub(super) attempts: BTreeMap<i64, Vec<Attempt>>,
+    pub(super) actions: Vec<Action>,
     seq_by_id: HashMap<Uuid, i64>,
     id_by_fence: HashMap<Fence, Uuid>,
 }
 
+impl Default for Tables {
+    fn default() -> Self {
+        Self {
+            tokens: StdRng::seed_from_u64(rand::random()),
+            last_seq: 0,
+            messages: BTreeMap::new(),
+            deliveries: BTreeMap::new(),
+            claims: BTreeMap::new(),
+            attempts: BTreeMap::new(),
+            actions: Vec::new(),
+            seq_by_id: HashMap::new(),
+            id_by_fence: HashMap::new(),
+        }
+    }
+}
+
 impl Tables {
+    pub(super) fn seed_tokens(&mut self, seed: u64) {
+        self.tokens = StdRng::seed_from_u64(seed);
+    }
+
+    pub(super) fn fresh_token(&mut self) -> Token {
+        Token(Builder::from_random_bytes(self.tokens.random()).into_uuid())
+    }
+
     pub(super) fn enqueue(
         &mut self,
         new: &NewMessage,
@@ -99,8 +141,11 @@ impl Tables {
         if let Some(first) = self.id_by_fence.get(&fence) {
             return Enqueued::Duplicate(*first);
         }
-        self.last_seq += 1;
-        message.seq = self.last_seq;
+        // A number may be given by hand.
+        if message.seq == 0 {
+            message.seq = self.last_seq + 1;
+        }
+        self.last_seq = self.last_seq.max(message.seq);
         let id = message.id;
         self.id_by_fence.insert(fence, id);
         self.seq_by_id.insert(id, message.seq);
@@ -117,8 +162,9 @@ impl Tables {
         Enqueued::New(id)
     }
 
-    /// Removes a message and leaves its delivery, as a plain DELETE does.
+    /// Removes a message with its attempts and leaves its delivery, as a plain DELETE does.
     pub(super) fn remove(&mut self, seq: i64) {
+        self.attempts.remove(&seq);
         if let Some(row) = self.messages.remove(&seq) {
             self.seq_by_id.remove(&row.message.id);
             self.id_by_fence.remove(&fence(&row.message));
@@ -154,6 +200,52 @@ impl Tables {
                 self.feed(row);
             }
         }
+    }
+
+    /// Keeps a failed attempt, and forgets the oldest.
+    pub(super) fn note(&mut self, seq: i64, tried: Tried, error: &str, now: DateTime<Utc>) {
+        if !self.messages.contains_key(&seq) {
+            return;
+        }
+        let attempts = self.attempts.entry(seq).or_default();
+        attempts.push(Attempt {
+            at: now,
+            took_ms: u64::try_from(tried.took.as_millis()).unwrap_or(u64::MAX),
+            outcome: tried.outcome,
+            error: clip_error(error),
+        });
+        let surplus = attempts.len().saturating_sub(ATTEMPTS_KEPT);
+        attempts.drain(..surplus);
+    }
+
+    /// Deliveries under a claim that does not exist.
+    fn stray(&self) -> Vec<i64> {
+        let is_stray = |token: Token| !self.claims.contains_key(&token);
+        let stray = self.deliveries.iter().filter(|(_, one)| one.claim.is_some_and(is_stray));
+        stray.map(|(seq, _)| *seq).collect()
+    }
+
+    /// Frees them, and follows those that were sent elsewhere by hand meanwhile.
+    pub(super) fn free_stray(&mut self) -> u64 {
+        let stray = self.stray();
+        for seq in &stray {
+            let Some(delivery) = self.deliveries.get_mut(seq) else { continue };
+            delivery.claim = None;
+            if let Some(row) = self.messages.get(seq) {
+                delivery.integration.clone_from(&row.message.integration);
+            }
+        }
+        stray.len() as u64
+    }
+
+    /// What reconciliation would mend.
+    pub(super) fn disagreements(&self) -> Vec<Finding> {
+        let open = |seq: &i64| self.messages.get(seq).is_some_and(|row| is_open(&row.status));
+        let unfed = self.messages.keys().filter(|seq| open(seq));
+        let unfed = unfed.filter(|seq| !self.deliveries.contains_key(seq)).count();
+        let closed = self.deliveries.iter().filter(|(_, one)| one.claim.is_none());
+        let closed = closed.filter(|(seq, _)| !open(seq)).count();
+        Finding::disagreements(unfed as u64, closed as u64, self.stray().len() as u64)
     }
 
     pub(super) fn seq_of(&self, id: Uuid) -> Option<i64> {

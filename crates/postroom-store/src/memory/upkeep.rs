@@ -1,11 +1,13 @@
 //! Rescuing, pruning, counting and mending.
 
 use super::MemoryStore;
-use super::tables::is_open;
-use super::tables::{ATTEMPTS_MAX, Tables};
+use super::tables::{ATTEMPTS_MAX, Claim, Tables, is_open};
 use async_trait::async_trait;
-use chrono::TimeDelta;
-use postroom_core::{Backlog, LaneBacklog, Reconciled, StoreResult, Token, Upkeep};
+use chrono::{DateTime, Utc};
+use postroom_core::{
+    AttemptOutcome, Backlog, Finding, LaneBacklog, Reconciled, Status, StoreResult, Token, Tried,
+    Upkeep,
+};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -25,50 +27,19 @@ impl Upkeep for MemoryStore {
         let mut freed = 0;
         for token in expired {
             let Some(claim) = tables.claims.remove(&token) else { continue };
-            let fresh = Token::random();
-            for (seq, delivery) in &mut tables.deliveries {
-                if delivery.claim != Some(token) {
-                    continue;
-                }
-                freed += 1;
-                delivery.claim = None;
-                delivery.rescues += 1;
-                if let Some(row) = tables.messages.get(seq) {
-                    delivery.integration.clone_from(&row.message.integration);
-                }
-                if !claim.alone {
-                    continue;
-                }
-                delivery.failed = true;
-                if let Some(row) = tables.messages.get_mut(seq) {
-                    row.status = "FAILED".to_owned();
-                    row.message.attempts = row.message.attempts.saturating_add(1).min(ATTEMPTS_MAX);
-                    row.last_error = Some(format!(
-                        "lost with its relay: the claim of {} expired while it handled this \
-                         message alone",
-                        claim.worker
-                    ));
-                    row.updated_at = now;
-                    row.settled = Some(fresh);
-                }
+            let held: Vec<i64> = tables.held_under(token);
+            for seq in &held {
+                tables.free_lost(*seq, &claim, now);
             }
+            freed += held.len() as u64;
         }
         Ok(freed)
     }
 
     async fn prune(&self, older_than: Duration, limit: usize) -> StoreResult<u64> {
-        let age = TimeDelta::from_std(older_than).unwrap_or(TimeDelta::MAX);
-        let Some(before) = self.clock.now().checked_sub_signed(age) else { return Ok(0) };
+        let mut old = self.old(Status::Sent, older_than)?;
+        old.truncate(limit);
         let mut tables = self.lock();
-        let old: Vec<i64> = tables
-            .messages
-            .iter()
-            .filter(|(_, row)| {
-                row.status == "SENT" && row.sent_at.unwrap_or(row.message.created_at) < before
-            })
-            .map(|(seq, _)| *seq)
-            .take(limit)
-            .collect();
         for seq in &old {
             tables.remove(*seq);
         }
@@ -111,6 +82,7 @@ impl Upkeep for MemoryStore {
 
     async fn reconcile(&self) -> StoreResult<Reconciled> {
         let mut tables = self.lock();
+        let freed = tables.free_stray();
         let rows: Vec<_> = tables.messages.values().cloned().collect();
         let made = rows.iter().filter(|row| tables.feed(row)).count();
         let before = tables.deliveries.len();
@@ -120,10 +92,50 @@ impl Upkeep for MemoryStore {
             delivery.claim.is_some() || messages.get(seq).is_some_and(|row| is_open(&row.status))
         });
         let removed = before - tables.deliveries.len();
-        Ok(Reconciled { made: made as u64, removed: removed as u64, freed: 0 })
+        Ok(Reconciled { made: made as u64, removed: removed as u64, freed })
     }
 
-    async fn diagnose(&self) -> StoreResult<Vec<postroom_core::Finding>> {
-        Ok(Vec::new())
+    async fn diagnose(&self) -> StoreResult<Vec<Finding>> {
+        Ok(self.lock().disagreements())
+    }
+}
+
+impl Tables {
+    fn held_under(&self, token: Token) -> Vec<i64> {
+        let held = self.deliveries.iter().filter(|(_, delivery)| delivery.claim == Some(token));
+        held.map(|(seq, _)| *seq).collect()
+    }
+
+    /// Frees a delivery whose claim has expired. Lost alone, its message has failed, unless
+    /// someone closed it meanwhile.
+    fn free_lost(&mut self, seq: i64, claim: &Claim, now: DateTime<Utc>) {
+        let error = format!(
+            "lost with its relay: the claim of {} expired while it handled this message alone",
+            claim.worker
+        );
+        let fresh = self.fresh_token();
+        let mut is_failed = false;
+        if let Some(row) = self.messages.get_mut(&seq)
+            && claim.alone
+            && matches!(row.status.as_str(), "PENDING" | "FAILED")
+        {
+            is_failed = true;
+            row.status = "FAILED".to_owned();
+            row.message.attempts = row.message.attempts.saturating_add(1).min(ATTEMPTS_MAX);
+            row.last_error = Some(error.clone());
+            row.updated_at = now;
+            row.settled = Some(fresh);
+        }
+        if is_failed {
+            let took = (claim.until - claim.since).to_std().unwrap_or_default();
+            self.note(seq, Tried { outcome: AttemptOutcome::Lost, took }, &error, now);
+        }
+        if let Some(delivery) = self.deliveries.get_mut(&seq) {
+            delivery.claim = None;
+            delivery.rescues += 1;
+            if let Some(row) = self.messages.get(&seq) {
+                delivery.follow(row);
+            }
+        }
     }
 }

@@ -1,13 +1,14 @@
 //! Enqueueing and looking, for tools and tests.
 
 use super::PgStore;
+use super::connect::ask;
 use super::error::store_error;
 use super::row::{RECORD_COLUMNS, record};
 use super::settle::enqueue_error;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use postroom_core::{
-    Admin, Enqueued, Filter, NewMessage, Record, Status, StatusCounts, StoreResult, Token,
+    Admin, Attempt, Enqueued, Filter, NewMessage, Record, StatusCounts, StoreResult, Token,
 };
 use tokio_postgres::Error;
 use uuid::Uuid;
@@ -35,27 +36,12 @@ impl Admin for PgStore {
         row.map(|row| record(&row)).transpose().map_err(|e| store_error(doing, e))
     }
 
-    async fn attempts(&self, _: Uuid) -> StoreResult<Vec<postroom_core::Attempt>> {
-        Ok(Vec::new())
+    async fn attempts(&self, id: Uuid) -> StoreResult<Vec<Attempt>> {
+        super::attempts::of(self, id).await
     }
 
     async fn list(&self, filter: &Filter) -> StoreResult<Vec<Record>> {
-        let doing = "listing messages";
-        let client = self.connection().await?;
-        let sql = format!(
-            "SELECT {RECORD_COLUMNS} FROM core_outbox.messages \
-             WHERE ($1::text IS NULL OR status = $1) \
-               AND ($2::text IS NULL OR integration_type = $2) \
-               AND ($3::bigint IS NULL OR seq < $3) \
-             ORDER BY seq DESC LIMIT $4"
-        );
-        let limit = i64::try_from(filter.limit).unwrap_or(i64::MAX);
-        let status = filter.status.map(Status::as_str);
-        let rows = client
-            .query(&sql, &[&status, &filter.integration, &filter.before, &limit])
-            .await
-            .map_err(|e| store_error(doing, e))?;
-        rows.iter().map(record).collect::<Result<_, _>>().map_err(|e| store_error(doing, e))
+        super::list::list(self, filter).await
     }
 
     async fn status_counts(&self) -> StoreResult<StatusCounts> {
@@ -93,10 +79,6 @@ impl Admin for PgStore {
     async fn now(&self) -> StoreResult<DateTime<Utc>> {
         let doing = "reading the clock";
         let client = self.connection().await?;
-        let row = client
-            .query_one("SELECT clock_timestamp()", &[])
-            .await
-            .map_err(|e| store_error(doing, e))?;
-        row.try_get(0).map_err(|e| store_error(doing, e))
+        ask(&client, doing, "SELECT clock_timestamp()").await
     }
 }

@@ -1,5 +1,6 @@
 //! Taking, extending, and handing settlements on.
 
+use super::connection::Connection;
 use super::error::store_error;
 use super::marks::is_from_start;
 use super::row::{TakenRow, taken};
@@ -11,7 +12,6 @@ use postroom_core::{
     Batch, Claims, Quota, Settled, Settlement, StoreResult, Take, Taken, Token, Wake,
 };
 use std::time::Duration;
-use tokio_postgres::Client;
 use uuid::Uuid;
 
 const TAKE_RESCUED: &str =
@@ -75,7 +75,7 @@ impl Claims for PgStore {
         let statement = client.prepare_cached(EXTEND).await.map_err(|e| store_error(doing, e))?;
         let wanted: Vec<Uuid> = tokens.iter().map(|token| token.0).collect();
         let held = client
-            .query(&statement, &[&wanted, &claim_time.as_secs_f64()])
+            .run(&statement, &[&wanted, &claim_time.as_secs_f64()])
             .await
             .map_err(|e| store_error(doing, e))?;
         let held: Vec<Uuid> = held
@@ -87,7 +87,7 @@ impl Claims for PgStore {
     }
 
     async fn wake(&self) -> Option<Box<dyn Wake>> {
-        self.notify.then(|| super::wake::listen(self.config.clone()))
+        self.listens_on.clone().map(super::wake::listen)
     }
 }
 
@@ -151,7 +151,7 @@ impl PgStore {
     }
 }
 
-async fn forget(client: &Client, orphans: &[i64]) -> StoreResult<()> {
+async fn forget(client: &Connection, orphans: &[i64]) -> StoreResult<()> {
     if orphans.is_empty() {
         return Ok(());
     }

@@ -1,6 +1,7 @@
 //! What a PostgreSQL error asks of the relay.
 
 use postroom_core::{StoreError, StoreErrorKind};
+use rustls::CertificateError;
 use tokio_postgres::Error;
 use tokio_postgres::error::SqlState;
 
@@ -23,13 +24,58 @@ pub(super) fn store_error(doing: &str, error: Error) -> StoreError {
 /// Wraps a pool's error.
 pub(super) fn pool_error(error: deadpool_postgres::PoolError) -> StoreError {
     match error {
-        deadpool_postgres::PoolError::Backend(error) => store_error("connecting", error),
+        deadpool_postgres::PoolError::Backend(error) => connect_error(error),
         other => StoreError::new(
             StoreErrorKind::Unavailable,
             "waiting for a connection: PostgreSQL does not answer in time",
             other,
         ),
     }
+}
+
+/// Wraps what went wrong while connecting: a certificate that is refused stays refused, however
+/// often it is tried.
+pub(super) fn connect_error(error: Error) -> StoreError {
+    let Some(fault) = tls_fault(&error) else { return store_error("connecting", error) };
+    let problem = match fault {
+        rustls::Error::InvalidCertificate(certificate) => refusal(certificate),
+        other => format!("TLS failed: {other}"),
+    };
+    StoreError::new(StoreErrorKind::Refused, format!("connecting to PostgreSQL: {problem}"), error)
+}
+
+fn refusal(certificate: &CertificateError) -> String {
+    match certificate {
+        // The second: an authority of the same name, with another key.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            "its certificate comes from an authority that is not \
+             trusted: name the file of the right one with sslrootcert= in the database URL"
+                .to_owned()
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            format!(
+                "its certificate is made out to another host ({certificate}): connect by the name \
+                 it is made out to, or check the authority alone with sslmode=verify-ca"
+            )
+        }
+        other => format!("its certificate is refused: {other}"),
+    }
+}
+
+/// The fault of TLS at the bottom of a driver's error.
+fn tls_fault(error: &Error) -> Option<&rustls::Error> {
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        if let Some(fault) = error.downcast_ref::<rustls::Error>() {
+            return Some(fault);
+        }
+        let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        if let Some(fault) = inner.and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+            return Some(fault);
+        }
+        cause = error.source();
+    }
+    None
 }
 
 fn kind(error: &Error) -> StoreErrorKind {

@@ -1,34 +1,41 @@
 //! The outbox on PostgreSQL.
 
 mod admin;
+mod attempts;
 mod claims;
+mod connect;
+mod connection;
+mod diagnose;
 mod error;
+mod grants;
+mod list;
 mod marks;
 mod migrate;
 mod operate;
 #[cfg(test)]
 mod plan_tests;
+mod pooler;
+mod reconcile;
 mod row;
 mod settle;
+mod tls;
 mod transaction;
 mod upkeep;
 mod wake;
 
-pub use migrate::{MIGRATIONS, migrate, set_notify};
+pub(crate) use grants::grants;
+pub use migrate::{MIGRATIONS, migrate, plan, set_notify};
 
 use crate::OpenOptions;
-use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
-use error::{pool_error, store_error};
+use attempts::Swept;
+use connect::{CONNECTION_WAIT, Target};
+use connection::{Connection, KnownTypes};
+use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
+use error::pool_error;
 use marks::Marks;
 use postroom_core::{StoreError, StoreErrorKind, StoreResult};
-use std::time::Duration;
-use tokio_postgres::{Config, NoTls};
-
-/// How long a caller waits for a connection before the database counts as away.
-const CONNECTION_WAIT: Duration = Duration::from_secs(5);
-
-/// How long the network may swallow packets before a connection counts as lost.
-const NETWORK_SILENCE: Duration = Duration::from_secs(30);
+use std::sync::Arc;
+use tokio::sync::OnceCell;
 
 /// The statements of the hot path, public so that benchmarks and plan tests measure exactly
 /// what the relay runs.
@@ -49,10 +56,15 @@ pub mod statements {
 #[derive(Debug)]
 pub struct PgStore {
     pool: Pool,
-    config: Config,
+    target: Target,
     keep_sent: bool,
-    notify: bool,
+    /// Where to listen for new messages, if at all.
+    listens_on: Option<Target>,
     marks: Marks,
+    swept: Swept,
+    /// The types of parameters, where a pooler in transaction mode stands in between.
+    types: Option<Arc<KnownTypes>>,
+    pooler_looked_for: OnceCell<()>,
 }
 
 impl PgStore {
@@ -61,10 +73,16 @@ impl PgStore {
     /// # Errors
     /// When the URL is malformed.
     pub fn new(url: &str, options: &OpenOptions) -> StoreResult<Self> {
-        let config = config(url)?;
+        let target = Target::parse(url)?;
+        let listens_on = match &options.direct_url {
+            _ if !options.notify => None,
+            Some(direct) => Some(Target::parse(direct)?),
+            None if options.transaction_pooler => None,
+            None => Some(target.clone()),
+        };
         let manager = Manager::from_config(
-            config.clone(),
-            NoTls,
+            target.config.clone(),
+            target.tls.clone(),
             ManagerConfig { recycling_method: RecyclingMethod::Fast },
         );
         let pool = Pool::builder(manager)
@@ -78,46 +96,36 @@ impl PgStore {
             })?;
         Ok(Self {
             pool,
-            config,
+            target,
             keep_sent: options.keep_sent,
-            notify: options.notify,
+            listens_on,
             marks: Marks::default(),
+            swept: Swept::default(),
+            types: options.transaction_pooler.then(Arc::default),
+            pooler_looked_for: OnceCell::new(),
         })
     }
 
-    async fn connection(&self) -> StoreResult<Object> {
-        self.pool.get().await.map_err(pool_error)
+    async fn connection(&self) -> StoreResult<Connection> {
+        let object = self.pool.get().await.map_err(pool_error)?;
+        Ok(Connection::new(object, self.types.clone()))
     }
-}
 
-/// Reads a URL. The error never repeats it, since it may hold a password.
-fn config(url: &str) -> StoreResult<Config> {
-    let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
-        StoreError::new(
-            StoreErrorKind::Refused,
-            "the database URL is malformed: expected postgres://USER:PASSWORD@HOST:PORT/DATABASE",
-            error,
-        )
-    })?;
-    if config.get_application_name().is_none() {
-        config.application_name("postroom");
+    /// Makes sure that statements prepared by name reach the session that knows them.
+    async fn refuse_unknown_pooler(&self) -> StoreResult<()> {
+        if self.types.is_some() {
+            return Ok(());
+        }
+        let look = async || {
+            if !pooler::is_between(&self.target).await? {
+                return Ok(());
+            }
+            Err(StoreError::plain(
+                StoreErrorKind::Refused,
+                "a pooler in transaction mode stands between this program and PostgreSQL: say \
+                 pooler = \"transaction\" in [database], or connect directly",
+            ))
+        };
+        self.pooler_looked_for.get_or_try_init(look).await.copied()
     }
-    if config.get_connect_timeout().is_none() {
-        config.connect_timeout(CONNECTION_WAIT);
-    }
-    // A network that swallows packets must look like a database that is away, not like one that
-    // thinks for a quarter of an hour.
-    config.keepalives_idle(NETWORK_SILENCE);
-    config.tcp_user_timeout(NETWORK_SILENCE);
-    Ok(config)
-}
-
-/// Connects outside the pool, for migrations and listening.
-async fn connect(
-    config: &Config,
-) -> StoreResult<(
-    tokio_postgres::Client,
-    tokio_postgres::Connection<tokio_postgres::Socket, tokio_postgres::tls::NoTlsStream>,
-)> {
-    config.connect(NoTls).await.map_err(|error| store_error("connecting", error))
 }

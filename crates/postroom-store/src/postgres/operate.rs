@@ -1,44 +1,158 @@
 //! What operators do to messages.
 
 use super::PgStore;
+use super::error::store_error;
+use super::transaction::{BEGIN_DURABLE, JOIN_BY_HASH, transact};
+use super::upkeep::count;
+use crate::prunable::by_status;
 use async_trait::async_trait;
 use postroom_core::{
-    Action, ActionId, Key, NewAction, Operate, Status, StoreError, StoreErrorKind, StoreResult,
+    Action, ActionId, Key, NewAction, Operate, REPLAY_HEADER, Status, StoreResult, Token,
 };
 use std::time::Duration;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Error, Row};
 use uuid::Uuid;
 
-fn not_built<T>() -> StoreResult<T> {
-    Err(StoreError::plain(StoreErrorKind::Refused, "not built yet"))
+const BEGIN_ACTION: &str = "INSERT INTO core_outbox.action (actor, operation, target) \
+                            VALUES ($1, $2, $3) RETURNING id";
+const ACTIONS: &str = "SELECT id, at, actor, operation, target, messages FROM core_outbox.action \
+                       WHERE id < $1 ORDER BY id DESC LIMIT $2";
+
+/// An operation's statement: what it changes, its record, and how many that were.
+macro_rules! recorded {
+    ($file:literal, $answer:literal) => {
+        concat!(include_str!($file), include_str!("sql/record_action.sql"), $answer)
+    };
 }
+
+const REDRIVE: &str = recorded!("sql/redrive.sql", "SELECT count(*) FROM changed");
+const CANCEL: &str = recorded!("sql/cancel.sql", "SELECT count(*) FROM changed");
+const RELEASE: &str = recorded!("sql/release.sql", "SELECT count(*) FROM changed");
+const REPLAY: &str = recorded!("sql/replay.sql", "SELECT id FROM changed");
+const PRUNE: &str = recorded!("sql/prune.sql", "SELECT count(*) FROM changed");
+const PRUNE_DEAD: &str = recorded!("sql/prune_dead.sql", "SELECT count(*) FROM changed");
+const PRUNABLE: &str = include_str!("sql/prunable.sql");
+const PRUNABLE_DEAD: &str = include_str!("sql/prunable_dead.sql");
+
+/// Replays take turns.
+const REPLAY_LOCK: &str = "SELECT pg_advisory_xact_lock(7305804403)";
 
 #[async_trait]
 impl Operate for PgStore {
-    async fn begin_action(&self, _: &NewAction<'_>) -> StoreResult<ActionId> {
-        not_built()
+    async fn begin_action(&self, action: &NewAction<'_>) -> StoreResult<ActionId> {
+        let doing = "putting an operation on record";
+        let client = self.connection().await?;
+        let NewAction { actor, operation, target } = action;
+        let row = client
+            .query_one(BEGIN_ACTION, &[actor, &operation.as_str(), target])
+            .await
+            .map_err(|e| store_error(doing, e))?;
+        row.try_get(0).map(ActionId).map_err(|e| store_error(doing, e))
     }
-    async fn actions(&self, _: Option<ActionId>, _: usize) -> StoreResult<Vec<Action>> {
-        not_built()
+
+    async fn actions(&self, before: Option<ActionId>, limit: usize) -> StoreResult<Vec<Action>> {
+        let doing = "reading the record of operations";
+        let client = self.connection().await?;
+        let before = before.map_or(i64::MAX, |action| action.0);
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let rows =
+            client.query(ACTIONS, &[&before, &limit]).await.map_err(|e| store_error(doing, e))?;
+        rows.iter().map(action).collect::<Result<_, _>>().map_err(|e| store_error(doing, e))
     }
-    async fn redrive(&self, _: ActionId, _: &[Key]) -> StoreResult<u64> {
-        not_built()
+
+    async fn redrive(&self, action: ActionId, keys: &[Key]) -> StoreResult<u64> {
+        self.change("redriving messages", REDRIVE, action, keys).await
     }
-    async fn replay(&self, _: ActionId, _: &[Key], _: bool) -> StoreResult<Vec<Uuid>> {
-        not_built()
+
+    async fn replay(
+        &self,
+        action: ActionId,
+        keys: &[Key],
+        fresh_ids: bool,
+    ) -> StoreResult<Vec<Uuid>> {
+        let doing = "replaying messages";
+        let ids: Vec<Uuid> = keys.iter().map(|key| key.id).collect();
+        let client = self.connection().await?;
+        let statement = client.prepare_cached(REPLAY).await.map_err(|e| store_error(doing, e))?;
+        // The lock is a statement of its own: what it waited for is seen by the next one.
+        let begin = format!("{BEGIN_DURABLE}; {REPLAY_LOCK}");
+        let params: [&(dyn ToSql + Sync); 4] = [&ids, &fresh_ids, &action.0, &REPLAY_HEADER];
+        let rows = transact(&client, &begin, &statement, &params)
+            .await
+            .map_err(|e| store_error(doing, e))?;
+        rows.iter()
+            .map(|row| row.try_get(0))
+            .collect::<Result<_, _>>()
+            .map_err(|e| store_error(doing, e))
     }
-    async fn release(&self, _: ActionId, _: &[Key]) -> StoreResult<u64> {
-        not_built()
+
+    async fn release(&self, action: ActionId, keys: &[Key]) -> StoreResult<u64> {
+        self.change("releasing messages", RELEASE, action, keys).await
     }
-    async fn cancel(&self, _: ActionId, _: &[Key]) -> StoreResult<u64> {
-        not_built()
+
+    async fn cancel(&self, action: ActionId, keys: &[Key]) -> StoreResult<u64> {
+        self.change("cancelling messages", CANCEL, action, keys).await
     }
+
     async fn prune_on_record(
         &self,
-        _: ActionId,
-        _: Status,
-        _: Duration,
-        _: usize,
+        action: ActionId,
+        status: Status,
+        older_than: Duration,
+        limit: usize,
     ) -> StoreResult<u64> {
-        not_built()
+        let sql = by_status(status, PRUNE, PRUNE_DEAD)?;
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.counted("pruning", sql, &[&older_than.as_secs_f64(), &limit, &action.0]).await
     }
+
+    async fn prunable(&self, status: Status, older_than: Duration) -> StoreResult<u64> {
+        let sql = by_status(status, PRUNABLE, PRUNABLE_DEAD)?;
+        self.counted("counting what can be pruned", sql, &[&older_than.as_secs_f64()]).await
+    }
+}
+
+impl PgStore {
+    /// Changes the messages that are in the state the operation expects. Waits for the disk: what
+    /// an operator is told has happened.
+    async fn change(
+        &self,
+        doing: &str,
+        sql: &str,
+        action: ActionId,
+        keys: &[Key],
+    ) -> StoreResult<u64> {
+        let seqs: Vec<i64> = keys.iter().map(|key| key.seq).collect();
+        let client = self.connection().await?;
+        let statement = client.prepare_cached(sql).await.map_err(|e| store_error(doing, e))?;
+        let begin = format!("{BEGIN_DURABLE}; {JOIN_BY_HASH}");
+        let params: [&(dyn ToSql + Sync); 3] = [&seqs, &Token::random().0, &action.0];
+        let rows = transact(&client, &begin, &statement, &params)
+            .await
+            .map_err(|e| store_error(doing, e))?;
+        rows.first().map_or(Ok(0), |row| count(row, 0)).map_err(|e| store_error(doing, e))
+    }
+
+    async fn counted(
+        &self,
+        doing: &str,
+        sql: &str,
+        params: &[&(dyn ToSql + Sync)],
+    ) -> StoreResult<u64> {
+        let client = self.connection().await?;
+        let row = client.query_one(sql, params).await.map_err(|e| store_error(doing, e))?;
+        count(&row, 0).map_err(|e| store_error(doing, e))
+    }
+}
+
+fn action(row: &Row) -> Result<Action, Error> {
+    Ok(Action {
+        id: row.try_get(0)?,
+        at: row.try_get(1)?,
+        actor: row.try_get(2)?,
+        operation: row.try_get(3)?,
+        target: row.try_get(4)?,
+        messages: count(row, 5)?,
+    })
 }

@@ -1,7 +1,9 @@
-//! Claims read what they take and no more, whatever the statistics say and whatever waits in
-//! front. Rows read are counted in the plan; nothing here looks at time.
+//! Claims read what they take and no more, and lists what they show, whatever the statistics say
+//! and whatever waits in front. Rows read are counted in the plan; nothing here looks at time.
 
 use super::statements::{BEGIN, SETTLE_SENT, TAKE};
+use super::{list, settle, transaction};
+use postroom_core::{Filter, Status};
 use postroom_testkit::{Postgres, TestDatabase};
 use serde_json::Value;
 use tokio_postgres::Client;
@@ -61,7 +63,11 @@ async fn explain_take(client: &Client) -> Value {
 }
 
 async fn explain(client: &Client, statement: &str) -> Value {
-    client.batch_execute(BEGIN).await.unwrap();
+    explain_under(client, BEGIN, statement).await
+}
+
+async fn explain_under(client: &Client, begin: &str, statement: &str) -> Value {
+    client.batch_execute(begin).await.unwrap();
     let answer = client.simple_query(statement).await.unwrap();
     client.batch_execute("COMMIT").await.unwrap();
     let text: String = answer
@@ -127,25 +133,28 @@ async fn a_paused_lane_with_300_000_deliveries_in_front_is_not_read() {
     assert_reads_only_what_it_takes(&explain_take(&client).await);
 }
 
+/// The token of the one claim there is, and some of the numbers it holds, as a list.
+async fn held(client: &Client, numbers: i64) -> (uuid::Uuid, String) {
+    let row = client
+        .query_one(
+            "SELECT claim, (array_agg(seq ORDER BY seq))[:$1::bigint] FROM core_outbox.delivery
+             WHERE claim IS NOT NULL GROUP BY claim",
+            &[&numbers],
+        )
+        .await
+        .unwrap();
+    let seqs: Vec<i64> = row.get(1);
+    assert_eq!(seqs.len(), usize::try_from(numbers).unwrap());
+    (row.get(0), seqs.iter().map(ToString::to_string).collect::<Vec<_>>().join(","))
+}
+
 #[tokio::test]
 async fn a_batch_is_all_that_is_read_and_no_index_is_touched() {
     let (_database, client) = outbox().await;
     enqueue(&client, "noop", 50_000).await;
     explain_take(&client).await;
     client.batch_execute(&format!("PREPARE sent (uuid, bigint[]) AS {SETTLE_SENT}")).await.unwrap();
-    let (token, seqs): (uuid::Uuid, Vec<i64>) = {
-        let row = client
-            .query_one(
-                "SELECT claim, array_agg(seq) FROM core_outbox.delivery
-                 WHERE claim IS NOT NULL GROUP BY claim",
-                &[],
-            )
-            .await
-            .unwrap();
-        (row.get(0), row.get(1))
-    };
-    assert_eq!(seqs.len(), usize::try_from(LIMIT).unwrap());
-    let list = seqs.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    let (token, list) = held(&client, LIMIT).await;
     let plan = explain(
         &client,
         &format!("EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE sent ('{token}', ARRAY[{list}])"),
@@ -167,4 +176,122 @@ async fn a_batch_is_all_that_is_read_and_no_index_is_touched() {
     for table in hot {
         assert_eq!((table.get::<_, i64>(0), table.get::<_, i64>(1)), (LIMIT, LIMIT));
     }
+}
+
+/// How many rows of messages and deliveries a page is read with.
+async fn rows_listed(client: &Client, filter: &Filter) -> (Value, f64) {
+    let (begin, sql) = list::statement(filter);
+    let prepare = format!(
+        "PREPARE list (text, text, text, text, text, text, timestamptz, timestamptz, bigint, bigint)
+         AS {sql}"
+    );
+    client.batch_execute(&prepare).await.unwrap();
+    let text = |text: Option<&str>| text.map_or("NULL".to_owned(), |text| format!("'{text}'"));
+    let execute = format!(
+        "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE list ({}, {}, NULL, NULL, NULL, {}, NULL, NULL, {}, {})",
+        text(filter.status.map(Status::as_str)),
+        text(filter.integration.as_deref()),
+        text(filter.event_id.as_deref()),
+        filter.before.unwrap_or(i64::MAX),
+        filter.limit,
+    );
+    let plan = explain_under(client, begin, &execute).await;
+    client.batch_execute("DEALLOCATE list").await.unwrap();
+    let rows = rows_read(&plan, "delivery") + rows_read(&plan, "integration_outbox");
+    (plan, rows)
+}
+
+#[tokio::test]
+async fn a_page_of_a_list_reads_about_what_it_shows() {
+    const PAGE: usize = 50;
+    let (_database, client) = outbox().await;
+    // Some that are dead, far back; a history; a backlog in front of both; some that are held.
+    enqueue(&client, "dead-1", 30).await;
+    enqueue(&client, "dead-2", 30).await;
+    enqueue(&client, "sent", 30_000).await;
+    client
+        .batch_execute(
+            "UPDATE core_outbox.integration_outbox
+             SET status = CASE integration_type WHEN 'sent' THEN 'SENT' ELSE 'DEAD' END",
+        )
+        .await
+        .unwrap();
+    enqueue(&client, "noop", 20_000).await;
+    explain_take(&client).await;
+    let newest_sent: i64 = client
+        .query_one("SELECT max(seq) FROM core_outbox.messages WHERE status = 'SENT'", &[])
+        .await
+        .unwrap()
+        .get(0);
+    let page = || Filter { limit: PAGE, ..Filter::default() };
+    let of = |status| Filter { status: Some(status), ..page() };
+    let lane = |name: &str| Some(name.to_owned());
+    for prepare in [
+        // No statistics, true ones, and those of a queue that was just emptied.
+        "SELECT 1",
+        "ANALYZE core_outbox.delivery; ANALYZE core_outbox.integration_outbox",
+        "UPDATE pg_class SET reltuples = 0, relpages = 0 WHERE relnamespace = 'core_outbox'::regnamespace",
+    ] {
+        client.batch_execute(prepare).await.unwrap();
+        for (filter, shown, most) in [
+            (page(), PAGE, 4 * PAGE),
+            (Filter { before: Some(newest_sent + 1), ..of(Status::Sent) }, PAGE, 6 * PAGE),
+            (of(Status::Pending), PAGE, 6 * PAGE),
+            (Filter { integration: lane("noop"), ..of(Status::Pending) }, PAGE, 6 * PAGE),
+            // All that is held is looked at.
+            (of(Status::Claimed), PAGE, 2 * LIMIT as usize + 4 * PAGE),
+            (of(Status::Dead), PAGE, 10 * PAGE),
+            (Filter { integration: lane("dead-1"), ..of(Status::Dead) }, 30, 10 * PAGE),
+            (Filter { event_id: lane("sent4000"), ..page() }, 1, 6),
+            (Filter { event_id: lane("sent4000"), ..of(Status::Sent) }, 1, 6),
+        ] {
+            let (plan, rows) = rows_listed(&client, &filter).await;
+            assert_eq!(plan["Actual Rows"], shown, "after {prepare}: {filter:?}\n{plan:#}");
+            assert!(rows <= most as f64, "after {prepare}: {filter:?} read {rows} rows\n{plan:#}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_failure_reads_the_attempts_of_its_own_messages() {
+    const FAILURES: i64 = 100;
+    let (_database, client) = outbox().await;
+    enqueue(&client, "noop", 2_000).await;
+    explain_take(&client).await;
+    client
+        .batch_execute(
+            "INSERT INTO core_outbox.attempt (message_id, number, at, took_ms, outcome, error)
+             SELECT id, n, now(), 1, 'retry', '503'
+             FROM core_outbox.integration_outbox CROSS JOIN generate_series(1, 20) n",
+        )
+        .await
+        .unwrap();
+    client
+        .batch_execute(&format!(
+            "PREPARE failed (int, uuid, bigint[], float8[], text[], boolean[], text[], bigint[])
+             AS {}",
+            settle::FAILED
+        ))
+        .await
+        .unwrap();
+    let begin = format!("{BEGIN}; {}", transaction::JOIN_BY_HASH);
+    let (token, list) = held(&client, FAILURES).await;
+    let execute = format!(
+        "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE failed (20, '{token}', ARRAY[{list}],
+             array_fill(1::float8, ARRAY[{FAILURES}]), array_fill('503'::text, ARRAY[{FAILURES}]),
+             array_fill(false, ARRAY[{FAILURES}]), array_fill('retry'::text, ARRAY[{FAILURES}]),
+             array_fill(1::bigint, ARRAY[{FAILURES}]))"
+    );
+    let plan = explain_under(&client, &begin, &execute).await;
+    assert_eq!(plan["Actual Rows"], FAILURES, "{plan:#}");
+    // One to find the next number, one to forget, and that one again by its place.
+    let attempts = rows_read(&plan, "attempt");
+    assert!(attempts <= 3.0 * FAILURES as f64, "{attempts} attempts read: {plan:#}");
+    let messages = rows_read(&plan, "integration_outbox");
+    assert!(messages <= FAILURES as f64, "{messages} messages read: {plan:#}");
+    // At most those of the same claim.
+    let deliveries = rows_read(&plan, "delivery");
+    assert!(deliveries <= LIMIT as f64, "{deliveries} deliveries read: {plan:#}");
+    let kept = client.query_one("SELECT count(*) FROM core_outbox.attempt", &[]).await.unwrap();
+    assert_eq!(kept.get::<_, i64>(0), 40_000);
 }

@@ -1,19 +1,27 @@
 //! Recording what became of a batch.
 
+use super::connection::{Connection, Prepared};
 use super::error::store_error;
 use super::statements;
 use super::transaction::{BEGIN, COMMIT, JOIN_BY_HASH, in_order};
-use deadpool_postgres::{Object, Transaction};
-use futures_util::{FutureExt, TryFutureExt};
+use deadpool_postgres::Transaction;
+use futures_util::FutureExt;
 use postroom_core::{
-    Fate, Settled, Settlement, StoreError, StoreErrorKind, StoreResult, clip_error,
+    ATTEMPTS_KEPT, AttemptOutcome, Fate, Settled, Settlement, StoreError, StoreErrorKind,
+    StoreResult, Tried, clip_error,
 };
 use std::collections::HashSet;
-use tokio_postgres::{Error, Statement};
+use std::time::Duration;
+use tokio_postgres::Error;
+use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 const SENT_DELETE: &str = include_str!("sql/settle_sent_delete.sql");
-const FAILED: &str = include_str!("sql/settle_failed.sql");
+pub(super) const FAILED: &str = concat!(
+    include_str!("sql/settle_failed.sql"),
+    include_str!("sql/note_attempts.sql"),
+    "SELECT seq FROM freed"
+);
 const RELEASED: &str = include_str!("sql/settle_released.sql");
 const ALREADY: &str = include_str!("sql/already_settled.sql");
 
@@ -30,7 +38,8 @@ struct Columns {
     delays: Vec<f64>,
     errors: Vec<String>,
     dead: Vec<bool>,
-    attempts: Vec<i32>,
+    outcomes: Vec<Option<&'static str>>,
+    took_ms: Vec<i64>,
 }
 
 impl Columns {
@@ -41,35 +50,58 @@ impl Columns {
             match &verdict.fate {
                 Fate::Sent => columns.sent.push(verdict.seq),
                 Fate::Released => columns.released.push(verdict.seq),
-                Fate::Failed { delay, error, .. } => {
-                    columns.fail(verdict.seq, delay.as_secs_f64(), error, false, 1);
+                Fate::Failed { delay, error, took } => {
+                    let tried = Tried { outcome: AttemptOutcome::Retry, took: *took };
+                    columns.fail(verdict.seq, Some(*delay), error, Some(tried));
                 }
                 Fate::Dead { error, tried, .. } => {
-                    columns.fail(verdict.seq, 0.0, error, true, i32::from(tried.is_some()));
+                    columns.fail(verdict.seq, None, error, *tried);
                 }
             }
         }
         columns
     }
 
-    fn fail(&mut self, seq: i64, delay: f64, error: &str, dead: bool, attempts: i32) {
+    /// What `settle_failed.sql` takes.
+    fn failure<'a>(&'a self, kept: &'a i32) -> [&'a (dyn ToSql + Sync); 8] {
+        [
+            kept,
+            &self.token,
+            &self.failed,
+            &self.delays,
+            &self.errors,
+            &self.dead,
+            &self.outcomes,
+            &self.took_ms,
+        ]
+    }
+
+    /// Due again after `delay`, or dead without one.
+    fn fail(&mut self, seq: i64, delay: Option<Duration>, error: &str, tried: Option<Tried>) {
         self.failed.push(seq);
-        self.delays.push(delay);
+        self.delays.push(delay.unwrap_or_default().as_secs_f64());
         self.errors.push(clip_error(error));
-        self.dead.push(dead);
-        self.attempts.push(attempts);
+        self.dead.push(delay.is_none());
+        self.outcomes.push(tried.map(|tried| tried.outcome.as_str()));
+        let took = tried.map_or(0, |tried| tried.took.as_millis());
+        self.took_ms.push(i64::try_from(took).unwrap_or(i64::MAX));
     }
 }
 
+/// [`ATTEMPTS_KEPT`], as the statements take it.
+pub(super) fn attempts_kept() -> i32 {
+    i32::try_from(ATTEMPTS_KEPT).unwrap_or(i32::MAX)
+}
+
 struct Statements {
-    sent: Statement,
-    failed: Statement,
-    released: Statement,
-    forget_claim: Statement,
+    sent: Prepared,
+    failed: Prepared,
+    released: Prepared,
+    forget_claim: Prepared,
 }
 
 impl Statements {
-    async fn prepare(client: &Object, keep_sent: bool) -> Result<Self, Error> {
+    async fn prepare(client: &Connection, keep_sent: bool) -> Result<Self, Error> {
         let sent = if keep_sent { statements::SETTLE_SENT } else { SENT_DELETE };
         Ok(Self {
             sent: client.prepare_cached(sent).await?,
@@ -81,7 +113,7 @@ impl Statements {
 }
 
 pub(super) async fn settle(
-    client: &mut Object,
+    client: &mut Connection,
     settlements: &[Settlement],
     keep_sent: bool,
 ) -> StoreResult<Settled> {
@@ -105,42 +137,30 @@ fn announces(settlements: &[Settlement]) -> bool {
 
 /// All statements in one transaction and one round trip.
 async fn pipelined(
-    client: &Object,
+    client: &Connection,
     statements: &Statements,
     columns: &[Columns],
 ) -> Result<HashSet<i64>, Error> {
+    let kept = attempts_kept();
     let nothing = |()| Vec::new();
-    let no_rows = |_: u64| Vec::new();
     let mut steps = vec![async { client.batch_execute(BEGIN).await.map(nothing) }.boxed()];
     for c in columns {
         if !c.sent.is_empty() {
-            steps
-                .push(async { client.query(&statements.sent, &[&c.token, &c.sent]).await }.boxed());
-        }
-        if !c.released.is_empty() {
-            steps.push(
-                async { client.query(&statements.released, &[&c.token, &c.released]).await }
-                    .boxed(),
-            );
+            steps.push(async { client.run(&statements.sent, &[&c.token, &c.sent]).await }.boxed());
         }
     }
-    if columns.iter().any(|c| !c.failed.is_empty()) {
+    if columns.iter().any(|c| !c.failed.is_empty() || !c.released.is_empty()) {
         steps.push(async { client.batch_execute(JOIN_BY_HASH).await.map(nothing) }.boxed());
     }
+    for c in columns.iter().filter(|c| !c.released.is_empty()) {
+        let release = async { client.run(&statements.released, &[&c.token, &c.released]).await };
+        steps.push(release.boxed());
+    }
     for c in columns.iter().filter(|c| !c.failed.is_empty()) {
-        let fail = async {
-            client
-                .query(
-                    &statements.failed,
-                    &[&c.token, &c.failed, &c.delays, &c.errors, &c.dead, &c.attempts],
-                )
-                .await
-        };
-        steps.push(fail.boxed());
+        steps.push(async { client.run(&statements.failed, &c.failure(&kept)).await }.boxed());
     }
     for c in columns.iter().filter(|c| c.finished) {
-        let forget = async { client.execute(&statements.forget_claim, &[&c.token]).await };
-        steps.push(forget.map_ok(no_rows).boxed());
+        steps.push(async { client.run(&statements.forget_claim, &[&c.token]).await }.boxed());
     }
     steps.push(async { client.batch_execute(COMMIT).await.map(nothing) }.boxed());
     let mut changed = HashSet::new();
@@ -154,7 +174,7 @@ async fn pipelined(
 
 /// The same, statement by statement: what died is known before its announcement is written.
 async fn announcing(
-    client: &mut Object,
+    client: &mut Connection,
     statements: &Statements,
     settlements: &[Settlement],
     columns: &[Columns],
@@ -180,17 +200,11 @@ async fn apply(
     let mut rows = Vec::new();
     tx.batch_execute(JOIN_BY_HASH).await?;
     for c in columns {
-        rows.extend(tx.query(&statements.sent, &[&c.token, &c.sent]).await?);
-        rows.extend(
-            tx.query(
-                &statements.failed,
-                &[&c.token, &c.failed, &c.delays, &c.errors, &c.dead, &c.attempts],
-            )
-            .await?,
-        );
-        rows.extend(tx.query(&statements.released, &[&c.token, &c.released]).await?);
+        rows.extend(statements.sent.run_in(tx, &[&c.token, &c.sent]).await?);
+        rows.extend(statements.failed.run_in(tx, &c.failure(&attempts_kept())).await?);
+        rows.extend(statements.released.run_in(tx, &[&c.token, &c.released]).await?);
         if c.finished {
-            tx.execute(&statements.forget_claim, &[&c.token]).await?;
+            statements.forget_claim.run_in(tx, &[&c.token]).await?;
         }
     }
     rows.iter().map(|row| row.try_get(0)).collect()
@@ -199,7 +213,7 @@ async fn apply(
 /// Verdicts that changed nothing are late, unless the same settlement was applied before: then
 /// its commit had an unknown outcome, and this was the repetition.
 async fn late(
-    client: &Object,
+    client: &Connection,
     settlements: &[Settlement],
     changed: &HashSet<i64>,
 ) -> StoreResult<Settled> {

@@ -1,30 +1,42 @@
 //! Transactions of the relay's own, sent in one round trip.
 
+use super::connection::{Connection, Prepared};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, MaybeDone, maybe_done};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Error, Row, Statement};
+use tokio_postgres::{Error, Row};
 
-/// Begins a transaction in which the planner walks the indexes made for it, whatever the
-/// statistics say: a queue's statistics are taken when it is empty as often as when it is full.
-///
-/// The commit does not wait for the disk. A database that crashes then can forget a claim or a
-/// completion, which repeats a delivery and never loses one.
-pub(super) const BEGIN: &str = "BEGIN; \
-     SET LOCAL synchronous_commit = off; \
-     SET LOCAL enable_seqscan = off; \
-     SET LOCAL enable_bitmapscan = off; \
-     SET LOCAL enable_sort = off; \
-     SET LOCAL enable_hashjoin = off; \
-     SET LOCAL enable_mergejoin = off";
+/// The planner walks the indexes made for a statement, whatever the statistics say: a queue's
+/// statistics are taken when it is empty as often as when it is full. Where a plan has no other
+/// way than one that is off here, its cost looks enormous, and PostgreSQL would compile it, which
+/// takes half a second for a statement of a millisecond.
+macro_rules! by_index {
+    () => {
+        "SET LOCAL jit = off; \
+         SET LOCAL enable_seqscan = off; \
+         SET LOCAL enable_bitmapscan = off; \
+         SET LOCAL enable_sort = off; \
+         SET LOCAL enable_hashjoin = off; \
+         SET LOCAL enable_mergejoin = off"
+    };
+}
+
+/// Begins a transaction of the relay's, by index. The commit does not wait for the disk: a
+/// database that crashes then can forget a claim or a completion, which repeats a delivery and
+/// never loses one.
+pub(super) const BEGIN: &str = concat!("BEGIN; SET LOCAL synchronous_commit = off; ", by_index!());
+
+/// Begins a transaction of an operator's, by index. What it commits has happened.
+pub(super) const BEGIN_DURABLE: &str = concat!("BEGIN; ", by_index!());
 
 /// For statements that join what they were given with what they found: with the statistics of an
 /// emptied table a nested loop would be quadratic.
-pub(super) const JOIN_BY_HASH: &str =
-    "SET LOCAL enable_nestloop = off; SET LOCAL enable_hashjoin = on";
+pub(super) const JOIN_BY_HASH: &str = "SET LOCAL jit = off; \
+     SET LOCAL enable_nestloop = off; \
+     SET LOCAL enable_hashjoin = on";
 
 /// Ends what [`BEGIN`] began. After a failed statement it rolls back, without an error.
 pub(super) const COMMIT: &str = "COMMIT";
@@ -44,18 +56,18 @@ pub(super) async fn in_order<'a, T>(steps: Vec<BoxFuture<'a, T>>) -> Vec<T> {
     steps.iter_mut().filter_map(|step| Pin::new(step).take_output()).collect()
 }
 
-/// Runs one statement in a transaction of the relay's own, in one round trip. `begin` is
-/// [`BEGIN`], with more settings where the statement needs them.
+/// Runs one statement in a transaction of its own, in one round trip. `begin` is [`BEGIN`] or
+/// [`BEGIN_DURABLE`], with more settings where the statement needs them.
 pub(super) async fn transact(
-    client: &Client,
+    client: &Connection,
     begin: &str,
-    statement: &Statement,
+    statement: &Prepared,
     params: &[&(dyn ToSql + Sync)],
 ) -> Result<Vec<Row>, Error> {
     let nothing = |()| Vec::new();
     let mut answers = in_order(vec![
         async { client.batch_execute(begin).await.map(nothing) }.boxed(),
-        async { client.query(statement, params).await }.boxed(),
+        async { client.run(statement, params).await }.boxed(),
         async { client.batch_execute(COMMIT).await.map(nothing) }.boxed(),
     ])
     .await

@@ -1,19 +1,23 @@
 //! Rescue, pruning, counting, reconciling.
 
-use super::PgStore;
 use super::error::store_error;
+use super::settle::attempts_kept;
 use super::transaction::{BEGIN, JOIN_BY_HASH, transact};
+use super::{PgStore, diagnose, migrate, reconcile};
 use async_trait::async_trait;
-use postroom_core::{Backlog, LaneBacklog, Reconciled, StoreResult, Token, Upkeep};
+use postroom_core::{Backlog, Finding, LaneBacklog, Reconciled, StoreResult, Token, Upkeep};
 use std::time::Duration;
 use tokio_postgres::{Error, Row};
 
 const ANY_EXPIRED: &str = "SELECT EXISTS (SELECT FROM core_outbox.claim WHERE until < now())";
-const RESCUE: &str = include_str!("sql/rescue.sql");
-const PRUNE: &str = include_str!("sql/prune.sql");
-const PRUNE_DEAD: &str = include_str!("sql/prune_dead.sql");
+const RESCUE: &str = concat!(
+    include_str!("sql/rescue.sql"),
+    include_str!("sql/note_attempts.sql"),
+    "SELECT count(*) FROM freed"
+);
+const PRUNE: &str = concat!(include_str!("sql/prune.sql"), "SELECT count(*) FROM changed");
+const PRUNE_ORPHANS: &str = include_str!("sql/prune_orphans.sql");
 const BACKLOG: &str = include_str!("sql/backlog.sql");
-const RECONCILE: &str = include_str!("sql/reconcile.sql");
 
 #[async_trait]
 impl Upkeep for PgStore {
@@ -28,20 +32,24 @@ impl Upkeep for PgStore {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let statement = client.prepare_cached(RESCUE).await.map_err(|e| store_error(doing, e))?;
         let begin = format!("{BEGIN}; {JOIN_BY_HASH}");
-        let rows = transact(&client, &begin, &statement, &[&limit, &Token::random().0])
-            .await
-            .map_err(|e| store_error(doing, e))?;
+        let rows =
+            transact(&client, &begin, &statement, &[&attempts_kept(), &limit, &Token::random().0])
+                .await
+                .map_err(|e| store_error(doing, e))?;
         rows.first().map_or(Ok(0), |row| count(row, 0)).map_err(|e| store_error(doing, e))
     }
 
     async fn prune(&self, older_than: Duration, limit: usize) -> StoreResult<u64> {
-        let client = self.connection().await?;
+        let doing = "pruning";
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        client.execute(PRUNE_DEAD, &[&limit]).await.map_err(|e| store_error("pruning", e))?;
-        client
-            .execute(PRUNE, &[&older_than.as_secs_f64(), &limit])
+        super::attempts::sweep(self, limit).await?;
+        let client = self.connection().await?;
+        client.execute(PRUNE_ORPHANS, &[&limit]).await.map_err(|e| store_error(doing, e))?;
+        let row = client
+            .query_one(PRUNE, &[&older_than.as_secs_f64(), &limit])
             .await
-            .map_err(|e| store_error("pruning", e))
+            .map_err(|e| store_error(doing, e))?;
+        count(&row, 0).map_err(|e| store_error(doing, e))
     }
 
     async fn backlog(&self) -> StoreResult<Backlog> {
@@ -53,20 +61,16 @@ impl Upkeep for PgStore {
     }
 
     async fn ready(&self) -> StoreResult<()> {
-        let client = self.connection().await?;
-        super::migrate::check_version(&client).await
+        self.refuse_unknown_pooler().await?;
+        migrate::check_version(&*self.connection().await?).await
     }
 
     async fn reconcile(&self) -> StoreResult<Reconciled> {
-        let doing = "reconciling";
-        let client = self.connection().await?;
-        let row = client.query_one(RECONCILE, &[]).await.map_err(|e| store_error(doing, e))?;
-        let counted = |index| count(&row, index).map_err(|e| store_error(doing, e));
-        Ok(Reconciled { made: counted(0)?, removed: counted(1)?, freed: 0 })
+        reconcile::reconcile(&self.connection().await?).await
     }
 
-    async fn diagnose(&self) -> StoreResult<Vec<postroom_core::Finding>> {
-        Ok(Vec::new())
+    async fn diagnose(&self) -> StoreResult<Vec<Finding>> {
+        diagnose::diagnose(&*self.connection().await?).await
     }
 }
 
@@ -81,6 +85,6 @@ fn lane(row: &Row) -> Result<LaneBacklog, Error> {
     })
 }
 
-fn count(row: &Row, index: usize) -> Result<u64, Error> {
+pub(super) fn count(row: &Row, index: usize) -> Result<u64, Error> {
     Ok(u64::try_from(row.try_get::<_, i64>(index)?).unwrap_or(0))
 }

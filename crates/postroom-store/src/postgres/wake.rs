@@ -4,13 +4,14 @@
 //! and does not: NOTIFY in every commit serialises the producers. Signals can be missed, so
 //! polling stays the floor.
 
+use super::connect::Target;
 use async_trait::async_trait;
 use postroom_core::Wake;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc, oneshot};
-use tokio_postgres::{AsyncMessage, Client, Config};
+use tokio_postgres::{AsyncMessage, Client};
 
 /// The same number as in the trigger function `wake_relay`.
 const LOCK: &str = "SELECT pg_try_advisory_lock(7305804402)";
@@ -19,10 +20,10 @@ const RECONNECT_FIRST: Duration = Duration::from_millis(200);
 const RECONNECT_CAP: Duration = Duration::from_secs(10);
 
 /// Listens on a connection of its own, which is made again whenever it is lost.
-pub(super) fn listen(config: Config) -> Box<dyn Wake> {
+pub(super) fn listen(target: Target) -> Box<dyn Wake> {
     let woken = Arc::new(Notify::new());
     let (commands, inbox) = mpsc::channel(1);
-    tokio::spawn(keep_listening(config, Arc::clone(&woken), inbox));
+    tokio::spawn(keep_listening(target, Arc::clone(&woken), inbox));
     Box::new(PgWake { woken, commands })
 }
 
@@ -48,10 +49,10 @@ impl Wake for PgWake {
 
 type Inbox = mpsc::Receiver<(bool, oneshot::Sender<()>)>;
 
-async fn keep_listening(config: Config, woken: Arc<Notify>, mut inbox: Inbox) {
+async fn keep_listening(target: Target, woken: Arc<Notify>, mut inbox: Inbox) {
     let mut pause = RECONNECT_FIRST;
     loop {
-        match session(&config, &woken, &mut inbox).await {
+        match session(&target, &woken, &mut inbox).await {
             Ok(()) => return,
             Err(Lost { error, listened }) => {
                 if listened {
@@ -81,11 +82,10 @@ struct Lost {
 }
 
 /// One connection's life. `Ok` when the relay is gone.
-async fn session(config: &Config, woken: &Arc<Notify>, inbox: &mut Inbox) -> Result<(), Lost> {
+async fn session(target: &Target, woken: &Arc<Notify>, inbox: &mut Inbox) -> Result<(), Lost> {
     let lost =
         |listened| move |error: &dyn std::fmt::Display| Lost { error: error.to_string(), listened };
-    let (client, mut connection) =
-        super::connect(config).await.map_err(|error| lost(false)(&error))?;
+    let (client, mut connection) = target.connect().await.map_err(|error| lost(false)(&error))?;
     let signal = Arc::clone(woken);
     let mut driver = tokio::spawn(async move {
         loop {

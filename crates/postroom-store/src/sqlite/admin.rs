@@ -8,7 +8,7 @@ use super::{SqliteStore, statements};
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use postroom_core::{
-    Admin, Enqueued, Filter, NewMessage, Record, Status, StatusCounts, StoreResult, Token,
+    Admin, Attempt, Enqueued, Filter, NewMessage, Record, StatusCounts, StoreResult, Token,
 };
 use sqlx::{Error, Row as _};
 use uuid::Uuid;
@@ -32,27 +32,12 @@ impl Admin for SqliteStore {
         row.map(|row| record(&row)).transpose().map_err(|e| store_error(doing, e))
     }
 
-    async fn attempts(&self, _: Uuid) -> StoreResult<Vec<postroom_core::Attempt>> {
-        Ok(Vec::new())
+    async fn attempts(&self, id: Uuid) -> StoreResult<Vec<Attempt>> {
+        super::attempts::of(self, id).await
     }
 
     async fn list(&self, filter: &Filter) -> StoreResult<Vec<Record>> {
-        let doing = "listing messages";
-        let statement = match filter.status {
-            None | Some(Status::Sent) => statements::LIST,
-            Some(Status::Pending | Status::Claimed | Status::Failed | Status::Dead) => {
-                statements::LIST_OPEN
-            }
-        };
-        let rows = sqlx::query(statement)
-            .bind(filter.status.map(Status::as_str))
-            .bind(&filter.integration)
-            .bind(filter.before.unwrap_or(i64::MAX))
-            .bind(i64::try_from(filter.limit).unwrap_or(i64::MAX))
-            .fetch_all(&self.readers)
-            .await
-            .map_err(|e| store_error(doing, e))?;
-        rows.iter().map(record).collect::<Result<_, _>>().map_err(|e| store_error(doing, e))
+        super::list::list(self, filter).await
     }
 
     async fn status_counts(&self) -> StoreResult<StatusCounts> {

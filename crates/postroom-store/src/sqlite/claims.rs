@@ -181,7 +181,7 @@ async fn candidates(
             return Ok(due);
         }
         sqlx::query(statements::FORGET_CLOSED).bind(json(&closed)).execute(&mut *tx).await?;
-        sqlx::query(statements::FOLLOW_DEAD).bind(json(&closed)).execute(&mut *tx).await?;
+        sqlx::query(statements::FOLLOW).bind(json(&closed)).execute(&mut *tx).await?;
         tracing::info!(
             integration = quota.integration,
             deliveries = closed.len(),

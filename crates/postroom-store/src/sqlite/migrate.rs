@@ -2,17 +2,24 @@
 
 use super::connect;
 use super::error::store_error;
-use crate::migrations::Migration;
+use crate::migrations::{Migration, Planned};
 use postroom_core::{StoreError, StoreErrorKind, StoreResult};
 use sqlx::sqlite::SqlitePool;
 use std::path::Path;
 
 /// Every migration, in order.
-pub const MIGRATIONS: &[Migration] = &[Migration {
-    number: 1,
-    name: "outbox",
-    sql: include_str!("../../migrations/sqlite/0001_outbox.sql"),
-}];
+pub const MIGRATIONS: &[Migration] = &[
+    Migration {
+        number: 1,
+        name: "outbox",
+        sql: include_str!("../../migrations/sqlite/0001_outbox.sql"),
+    },
+    Migration {
+        number: 2,
+        name: "administration",
+        sql: include_str!("../../migrations/sqlite/0002_administration.sql"),
+    },
+];
 
 const BOOKS: &str = "
     CREATE TABLE IF NOT EXISTS outbox_schema_migration (
@@ -20,6 +27,8 @@ const BOOKS: &str = "
         name       TEXT NOT NULL,
         applied_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))
     )";
+const HAS_BOOKS: &str =
+    "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'outbox_schema_migration')";
 const IS_KNOWN: &str = "SELECT EXISTS (SELECT 1 FROM outbox_schema_migration WHERE number = ?1)";
 const IS_FOREIGN: &str = "
     SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'integration_outbox')
@@ -43,6 +52,34 @@ pub async fn migrate(path: &Path) -> StoreResult<Vec<u32>> {
     }
     pool.close().await;
     Ok(applied)
+}
+
+/// What [`migrate`] would run. A file that is not there is not made.
+///
+/// # Errors
+/// When the file cannot be read.
+pub async fn plan(path: &Path) -> StoreResult<Vec<Planned>> {
+    let applied = if path.exists() { applied(path).await? } else { Vec::new() };
+    let missing = MIGRATIONS.iter().filter(|migration| !applied.contains(&migration.number));
+    let planned = missing.map(|migration| Planned {
+        number: Some(migration.number),
+        name: migration.name.to_owned(),
+        sql: migration.sql.trim().to_owned(),
+    });
+    Ok(planned.collect())
+}
+
+async fn applied(path: &Path) -> StoreResult<Vec<u32>> {
+    let failed = |error| store_error("looking at what was migrated", error);
+    let pool = connect::pool(connect::reading(path)?, 1, path).await?;
+    let has_books: bool = sqlx::query_scalar(HAS_BOOKS).fetch_one(&pool).await.map_err(failed)?;
+    let numbers = if has_books {
+        sqlx::query_scalar("SELECT number FROM outbox_schema_migration").fetch_all(&pool).await
+    } else {
+        Ok(Vec::new())
+    };
+    pool.close().await;
+    numbers.map_err(failed)
 }
 
 async fn apply(pool: &SqlitePool, migration: &Migration) -> StoreResult<bool> {

@@ -5,25 +5,30 @@
 //! it holds the lock. Everything that only looks uses connections of its own, and an idle relay
 //! only looks.
 
+#[macro_use]
+mod statements;
+
 mod admin;
+mod attempts;
 mod claims;
 mod connect;
 mod error;
+mod list;
 mod migrate;
 mod operate;
 #[cfg(test)]
 mod plan_tests;
 mod row;
 mod settle;
-mod statements;
 mod statistics;
 mod time;
 mod upkeep;
 mod wake;
 
-pub use migrate::{MIGRATIONS, migrate};
+pub use migrate::{MIGRATIONS, migrate, plan};
 
 use crate::OpenOptions;
+use attempts::Swept;
 use error::store_error;
 use postroom_core::StoreResult;
 use sqlx::sqlite::SqlitePool;
@@ -38,6 +43,7 @@ pub struct SqliteStore {
     path: PathBuf,
     keep_sent: bool,
     notify: bool,
+    swept: Swept,
 }
 
 impl SqliteStore {
@@ -57,6 +63,7 @@ impl SqliteStore {
             path: path.to_owned(),
             keep_sent: options.keep_sent,
             notify: options.notify,
+            swept: Swept::default(),
         })
     }
 

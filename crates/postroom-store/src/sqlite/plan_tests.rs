@@ -1,6 +1,6 @@
 //! The hot statements go by their index, whatever statistics someone took.
 
-use super::{MIGRATIONS, statements, statistics};
+use super::{MIGRATIONS, list, statements, statistics};
 use sqlx::{Connection as _, Row as _, SqliteConnection};
 
 const LANE_ROWS: &str = "
@@ -51,6 +51,9 @@ async fn hot_statements_go_by_their_index() {
             (statements::FREE_FAILED, "outbox_delivery"),
             (statements::FREE_RESCUED, "outbox_delivery_claimed (claim=?)"),
             (statements::PRUNE, "outbox_sent (<expr><?)"),
+            (list::ANY, "SEARCH m USING INTEGER PRIMARY KEY (rowid<?)"),
+            (list::OPEN, "SEARCH open USING INTEGER PRIMARY KEY (rowid<?)"),
+            (list::DEAD, "outbox_delivery_dead (seq<?)"),
             (statements::CLAIM_OF, "sqlite_autoindex_integration_outbox_1 (id=?)"),
         ] {
             let plan = plan(&mut connection, statement).await;
@@ -63,4 +66,12 @@ async fn hot_statements_go_by_their_index() {
             assert!(!plan.contains("TEMP B-TREE"), "after {prepare}:\n{statement}\n{plan}");
         }
     }
+}
+
+#[tokio::test]
+async fn an_event_is_listed_by_the_fence() {
+    let mut connection = outbox().await;
+    let plan = plan(&mut connection, list::OF_EVENT).await;
+    assert!(plan.contains("outbox_fence (source_event_id=?)"), "{plan}");
+    assert!(!plan.contains("SCAN"), "{plan}");
 }

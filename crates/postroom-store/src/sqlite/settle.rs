@@ -3,8 +3,10 @@
 use super::claims::json;
 use super::error::{enqueue_error, store_error};
 use super::time::{later, now_ms, text};
-use super::{SqliteStore, statements};
-use postroom_core::{Fate, Settled, Settlement, StoreResult, Token, Verdict, clip_error};
+use super::{SqliteStore, attempts, statements};
+use postroom_core::{
+    AttemptOutcome, Fate, Settled, Settlement, StoreResult, Token, Tried, Verdict, clip_error,
+};
 use sqlx::{Error, SqliteConnection};
 use std::collections::HashSet;
 use std::time::Duration;
@@ -53,15 +55,17 @@ async fn apply(
     }
     let released = numbers(&settlement.verdicts, |fate| matches!(fate, Fate::Released));
     if !released.is_empty() {
-        changed.extend(carrying(tx, statements::RELEASE, token, &released).await?);
+        let freed = carrying(tx, statements::RELEASE, token, &released).await?;
+        sqlx::query(statements::FOLLOW).bind(json(&freed)).execute(&mut *tx).await?;
+        changed.extend(freed);
     }
     for verdict in &settlement.verdicts {
         let is_changed = match &verdict.fate {
-            Fate::Failed { delay, error, .. } => {
-                mark_failed(tx, token, verdict.seq, *delay, error, now).await?
+            Fate::Failed { delay, error, took } => {
+                mark_failed(tx, token, verdict.seq, *delay, error, *took, now).await?
             }
             Fate::Dead { error, tried, .. } => {
-                mark_dead(tx, token, verdict.seq, tried.is_some(), error, now).await?
+                mark_dead(tx, token, verdict.seq, *tried, error, now).await?
             }
             Fate::Sent | Fate::Released => continue,
         };
@@ -110,6 +114,7 @@ async fn mark_sent(
             .await?;
     } else {
         sqlx::query(statements::DELETE_MESSAGES).bind(json(&ended)).execute(&mut *tx).await?;
+        attempts::forget(tx, &ended).await?;
     }
     Ok(ended)
 }
@@ -120,6 +125,7 @@ async fn mark_failed(
     seq: i64,
     delay: Duration,
     error: &str,
+    took: Duration,
     now: i64,
 ) -> Result<bool, Error> {
     let due_at = later(now, delay);
@@ -132,7 +138,7 @@ async fn mark_failed(
     if freed.rows_affected() == 0 {
         return Ok(false);
     }
-    sqlx::query(statements::MARK_FAILED)
+    let marked = sqlx::query(statements::MARK_FAILED)
         .bind(token.0.to_string())
         .bind(seq)
         .bind(text(due_at))
@@ -140,6 +146,11 @@ async fn mark_failed(
         .bind(text(now))
         .execute(&mut *tx)
         .await?;
+    // A message that was deleted meanwhile has no history.
+    if marked.rows_affected() == 1 {
+        let tried = Tried { outcome: AttemptOutcome::Retry, took };
+        attempts::note(tx, seq, tried, error, now).await?;
+    }
     Ok(true)
 }
 
@@ -147,7 +158,7 @@ async fn mark_dead(
     tx: &mut SqliteConnection,
     token: Token,
     seq: i64,
-    attempted: bool,
+    tried: Option<Tried>,
     error: &str,
     now: i64,
 ) -> Result<bool, Error> {
@@ -159,14 +170,17 @@ async fn mark_dead(
     if freed.rows_affected() == 0 {
         return Ok(false);
     }
-    sqlx::query(statements::MARK_DEAD)
+    let marked = sqlx::query(statements::MARK_DEAD)
         .bind(token.0.to_string())
         .bind(seq)
-        .bind(i64::from(attempted))
+        .bind(i64::from(tried.is_some()))
         .bind(clip_error(error))
         .bind(text(now))
         .execute(&mut *tx)
         .await?;
+    if let Some(tried) = tried.filter(|_| marked.rows_affected() == 1) {
+        attempts::note(tx, seq, tried, error, now).await?;
+    }
     Ok(true)
 }
 

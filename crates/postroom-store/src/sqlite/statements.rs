@@ -92,14 +92,17 @@ pub(super) const FORGET_CLOSED: &str = "
           WHERE m.seq = outbox_delivery.seq AND m.status IN ('PENDING', 'FAILED', 'DEAD')
       )";
 
-/// Follows messages that were marked DEAD while they were claimed. `?1` numbers.
-pub(super) const FOLLOW_DEAD: &str = "
-    UPDATE outbox_delivery SET dead = 1, failed = 0
-    WHERE seq IN (SELECT value FROM json_each(?1)) AND claim IS NULL
-      AND EXISTS (
-          SELECT 1 FROM integration_outbox AS m
-          WHERE m.seq = outbox_delivery.seq AND m.status = 'DEAD'
-      )";
+/// Follows what was changed by hand while a delivery was claimed, when the trigger left it alone.
+/// `?1` numbers.
+pub(super) const FOLLOW: &str = concat!(
+    "UPDATE outbox_delivery
+     SET due_at = ",
+    ms!("m.due_at"),
+    ", integration = m.integration_type, failed = m.status = 'FAILED', dead = m.status = 'DEAD'
+     FROM integration_outbox AS m
+     WHERE outbox_delivery.seq IN (SELECT value FROM json_each(?1))
+       AND outbox_delivery.claim IS NULL AND m.seq = outbox_delivery.seq"
+);
 
 /// `?1` token, `?2` worker, `?3` since, `?4` until, `?5` alone.
 pub(super) const INSERT_CLAIM: &str =
@@ -177,24 +180,23 @@ pub(super) const ALREADY_SETTLED: &str = "
 
 /// `?1` now, `?2` claims.
 pub(super) const EXPIRED: &str =
-    "SELECT token, worker, alone FROM outbox_claim WHERE until < ?1 LIMIT ?2";
+    "SELECT token, worker, alone, until - since FROM outbox_claim WHERE until < ?1 LIMIT ?2";
 
-/// `?1` token, `?2` alone.
+/// `?1` token.
 pub(super) const FREE_RESCUED: &str = "
     UPDATE outbox_delivery INDEXED BY outbox_delivery_claimed
-    SET claim = NULL, rescues = rescues + 1, failed = max(failed, ?2),
-        integration = coalesce(
-            (SELECT m.integration_type FROM integration_outbox AS m
-             WHERE m.seq = outbox_delivery.seq), integration)
+    SET claim = NULL, rescues = rescues + 1
     WHERE claim = ?1
     RETURNING seq";
 
-/// `?1` a fresh token, `?2` numbers, `?3` error, `?4` now.
+/// One that was closed by hand meanwhile stays closed. `?1` a fresh token, `?2` numbers, `?3` error,
+/// `?4` now.
 pub(super) const COUNT_LOST: &str = "
     UPDATE integration_outbox
     SET status = 'FAILED', attempts = min(attempts + 1, 2147483647),
         last_error = ?3, updated_at = ?4, settled = ?1
-    WHERE seq IN (SELECT value FROM json_each(?2))";
+    WHERE seq IN (SELECT value FROM json_each(?2)) AND status IN ('PENDING', 'FAILED')
+    RETURNING seq";
 
 /// The index goes by text, which is close; the comparison of times is exact. `?1` before,
 /// `?2` rows.
@@ -204,10 +206,10 @@ pub(super) const PRUNE: &str = "
         WHERE status = 'SENT' AND coalesce(sent_at, created_at) < ?1
           AND julianday(coalesce(sent_at, created_at)) < julianday(?1)
         ORDER BY coalesce(sent_at, created_at) LIMIT ?2
-    )";
+    ) RETURNING seq";
 
 /// Dead deliveries whose message was deleted by hand. `?1` rows.
-pub(super) const PRUNE_DEAD: &str = "
+pub(super) const PRUNE_ORPHANS: &str = "
     DELETE FROM outbox_delivery WHERE seq IN (
         SELECT d.seq FROM outbox_delivery AS d INDEXED BY outbox_delivery_dead
         WHERE d.dead AND d.claim IS NULL
@@ -254,31 +256,42 @@ pub(super) const CLOSED: &str = "
       )
     ORDER BY d.seq LIMIT ?2";
 
+/// Deliveries under a claim that does not exist, from a number on. `?1` after, `?2` rows.
+pub(super) const STRAY: &str = "
+    SELECT d.seq FROM outbox_delivery AS d
+    WHERE d.seq > ?1 AND d.claim IS NOT NULL
+      AND NOT EXISTS (SELECT 1 FROM outbox_claim AS c WHERE c.token = d.claim)
+    ORDER BY d.seq LIMIT ?2";
+
+/// Frees them, and follows those that were sent elsewhere by hand meanwhile. `?1` numbers.
+pub(super) const FREE_STRAY: &str = "
+    UPDATE outbox_delivery
+    SET claim = NULL,
+        integration = coalesce((SELECT m.integration_type FROM integration_outbox AS m
+                                WHERE m.seq = outbox_delivery.seq), integration)
+    WHERE seq IN (SELECT value FROM json_each(?1)) AND claim IS NOT NULL
+      AND NOT EXISTS (SELECT 1 FROM outbox_claim AS c WHERE c.token = outbox_delivery.claim)";
+
+/// What reconciliation would mend: open messages without a delivery, deliveries without an open
+/// message, deliveries under a claim that does not exist.
+pub(super) const DISAGREEMENTS: &str = "
+    SELECT
+        (SELECT count(*) FROM integration_outbox AS m
+         WHERE m.status IN ('PENDING', 'FAILED', 'DEAD')
+           AND NOT EXISTS (SELECT 1 FROM outbox_delivery AS d WHERE d.seq = m.seq)),
+        (SELECT count(*) FROM outbox_delivery AS d
+         WHERE d.claim IS NULL
+           AND NOT EXISTS (
+               SELECT 1 FROM integration_outbox AS m
+               WHERE m.seq = d.seq AND m.status IN ('PENDING', 'FAILED', 'DEAD')
+           )),
+        (SELECT count(*) FROM outbox_delivery AS d
+         WHERE d.claim IS NOT NULL
+           AND NOT EXISTS (SELECT 1 FROM outbox_claim AS c WHERE c.token = d.claim))";
+
 /// `?1` id.
 pub(super) const FIND: &str =
     concat!("SELECT ", record_columns!(), " FROM outbox_messages AS m WHERE m.id = ?1");
-
-/// Messages of any status, newest first. `?1` status, `?2` integration, `?3` below, `?4` rows.
-pub(super) const LIST: &str = concat!(
-    "SELECT ",
-    record_columns!(),
-    " FROM outbox_messages AS m
-     WHERE (?1 IS NULL OR m.status = ?1) AND (?2 IS NULL OR m.integration_type = ?2) AND m.seq < ?3
-     ORDER BY m.seq DESC LIMIT ?4"
-);
-
-/// The same for what is not SENT: only messages with a delivery are looked at.
-pub(super) const LIST_OPEN: &str = concat!(
-    "SELECT ",
-    record_columns!(),
-    " FROM outbox_messages AS m
-     WHERE m.status = ?1 AND (?2 IS NULL OR m.integration_type = ?2)
-       AND m.seq IN (
-           SELECT seq FROM outbox_delivery AS d
-           WHERE d.seq < ?3 AND (?2 IS NULL OR d.integration = ?2)
-       )
-     ORDER BY m.seq DESC LIMIT ?4"
-);
 
 /// Counts by status over the whole table.
 pub(super) const STATUS_COUNTS: &str =

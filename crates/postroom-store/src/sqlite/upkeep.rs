@@ -2,11 +2,14 @@
 
 use super::claims::json;
 use super::error::store_error;
+use super::operate::prune_sent;
 use super::row::text as text_column;
 use super::time::{earlier, now_ms, text};
-use super::{SqliteStore, forget_statistics, migrate, statements};
+use super::{SqliteStore, attempts, forget_statistics, migrate, statements};
 use async_trait::async_trait;
-use postroom_core::{Backlog, LaneBacklog, Reconciled, StoreResult, Token, Upkeep};
+use postroom_core::{
+    AttemptOutcome, Backlog, Finding, LaneBacklog, Reconciled, StoreResult, Token, Tried, Upkeep,
+};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Error, Row as _, SqliteConnection};
 use std::time::Duration;
@@ -39,20 +42,18 @@ impl Upkeep for SqliteStore {
         let doing = "pruning";
         let mut tx = self.begin(doing).await?;
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        sqlx::query(statements::PRUNE_DEAD)
+        sqlx::query(statements::PRUNE_ORPHANS)
             .bind(limit)
             .execute(&mut *tx)
             .await
             .map_err(|e| store_error(doing, e))?;
-        let pruned = sqlx::query(statements::PRUNE)
-            .bind(text(earlier(now_ms(), older_than)))
-            .bind(limit)
-            .execute(&mut *tx)
-            .await
-            .map_err(|e| store_error(doing, e))?;
+        attempts::sweep(&mut tx, &self.swept, limit).await.map_err(|e| store_error(doing, e))?;
+        let before = text(earlier(now_ms(), older_than));
+        let pruned =
+            prune_sent(&mut tx, &before, limit).await.map_err(|e| store_error(doing, e))?;
         tx.commit().await.map_err(|e| store_error(doing, e))?;
         forget_statistics(&self.writer).await;
-        Ok(pruned.rows_affected())
+        Ok(pruned)
     }
 
     async fn backlog(&self) -> StoreResult<Backlog> {
@@ -71,15 +72,22 @@ impl Upkeep for SqliteStore {
     }
 
     async fn reconcile(&self) -> StoreResult<Reconciled> {
-        let made = self.mend(statements::UNFED, statements::FEED).await;
-        let made = made.map_err(|e| store_error("reconciling", e))?;
-        let removed = self.mend(statements::CLOSED, statements::FORGET_CLOSED).await;
-        let removed = removed.map_err(|e| store_error("reconciling", e))?;
-        Ok(Reconciled { made, removed, freed: 0 })
+        let mend = async |find, mend| {
+            self.mend(find, mend).await.map_err(|e| store_error("reconciling", e))
+        };
+        // Freed first: what turns out to have no message goes with the others.
+        let freed = mend(statements::STRAY, statements::FREE_STRAY).await?;
+        let made = mend(statements::UNFED, statements::FEED).await?;
+        let removed = mend(statements::CLOSED, statements::FORGET_CLOSED).await?;
+        Ok(Reconciled { made, removed, freed })
     }
 
-    async fn diagnose(&self) -> StoreResult<Vec<postroom_core::Finding>> {
-        Ok(Vec::new())
+    async fn diagnose(&self) -> StoreResult<Vec<Finding>> {
+        let failed = |error| store_error("looking for what is wrong", error);
+        let row = sqlx::query(statements::DISAGREEMENTS).fetch_one(&self.readers).await;
+        let row = row.map_err(failed)?;
+        let counted = |index| count(&row, index).map_err(failed);
+        Ok(Finding::disagreements(counted(0)?, counted(1)?, counted(2)?))
     }
 
     /// A producer's OR IGNORE or OR REPLACE overrides the conflict rule of the triggers.
@@ -113,32 +121,46 @@ async fn rescue(tx: &mut SqliteConnection, limit: i64) -> Result<u64, Error> {
     let now = now_ms();
     let expired =
         sqlx::query(statements::EXPIRED).bind(now).bind(limit).fetch_all(&mut *tx).await?;
-    let mut count = 0;
+    let mut rescued = 0;
     for claim in &expired {
         let token = text_column(claim, 0)?;
         let alone: bool = claim.try_get(2)?;
-        let freed: Vec<i64> = sqlx::query_scalar(statements::FREE_RESCUED)
-            .bind(&token)
-            .bind(alone)
-            .fetch_all(&mut *tx)
-            .await?;
+        let freed: Vec<i64> =
+            sqlx::query_scalar(statements::FREE_RESCUED).bind(&token).fetch_all(&mut *tx).await?;
         if alone {
-            let worker = text_column(claim, 1)?;
-            sqlx::query(statements::COUNT_LOST)
-                .bind(Token::random().0.to_string())
-                .bind(json(&freed))
-                .bind(format!(
-                    "lost with its relay: the claim of {worker} expired while it handled this \
-                     message alone"
-                ))
-                .bind(text(now))
-                .execute(&mut *tx)
-                .await?;
+            let took = Duration::from_millis(count(claim, 3)?);
+            count_lost(tx, &text_column(claim, 1)?, &freed, took, now).await?;
         }
+        sqlx::query(statements::FOLLOW).bind(json(&freed)).execute(&mut *tx).await?;
         sqlx::query(statements::FORGET_CLAIM).bind(&token).execute(&mut *tx).await?;
-        count += freed.len() as u64;
+        rescued += freed.len() as u64;
     }
-    Ok(count)
+    Ok(rescued)
+}
+
+/// A message that was lost alone has failed.
+async fn count_lost(
+    tx: &mut SqliteConnection,
+    worker: &str,
+    seqs: &[i64],
+    took: Duration,
+    now: i64,
+) -> Result<(), Error> {
+    let error = format!(
+        "lost with its relay: the claim of {worker} expired while it handled this message alone"
+    );
+    let lost: Vec<i64> = sqlx::query_scalar(statements::COUNT_LOST)
+        .bind(Token::random().0.to_string())
+        .bind(json(seqs))
+        .bind(&error)
+        .bind(text(now))
+        .fetch_all(&mut *tx)
+        .await?;
+    let tried = Tried { outcome: AttemptOutcome::Lost, took };
+    for seq in lost {
+        attempts::note(tx, seq, tried, &error, now).await?;
+    }
+    Ok(())
 }
 
 fn lane(row: &SqliteRow) -> Result<LaneBacklog, Error> {

@@ -55,16 +55,24 @@ impl Harness for Memory {
         self.0.by_hand().delete_deliveries();
     }
 
+    async fn delete_claims(&self) {
+        self.0.by_hand().delete_claims();
+    }
+
     async fn expire_claims(&self) {
         self.0.by_hand().expire_claims();
     }
 
     async fn deliveries(&self) -> u64 {
-        self.0.by_hand().counts().0 as u64
+        self.0.by_hand().counts().deliveries as u64
     }
 
     async fn claims(&self) -> u64 {
-        self.0.by_hand().counts().1 as u64
+        self.0.by_hand().counts().claims as u64
+    }
+
+    async fn attempts(&self) -> u64 {
+        self.0.by_hand().counts().attempts as u64
     }
 
     async fn enqueue_uncommitted(&self, _: &NewMessage) -> Result<Commit, &'static str> {

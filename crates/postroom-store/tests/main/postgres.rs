@@ -1,5 +1,6 @@
 //! The contract on PostgreSQL.
 
+use crate::grants;
 use chrono::{DateTime, SecondsFormat, Utc};
 use postroom_core::{NewMessage, Store};
 use postroom_store::OpenOptions;
@@ -17,19 +18,30 @@ const TABLE: &str = "core_outbox.integration_outbox";
 pub(crate) struct Database {
     database: TestDatabase,
     by_hand: Client,
+    /// What stores connect to.
+    store_url: String,
 }
 
 pub(crate) async fn start() -> Database {
     let database = Postgres::shared().await.database().await;
     postroom_store::migrate(database.url()).await.expect("migrate");
     let by_hand = database.client().await;
-    Database { database, by_hand }
+    let store_url = database.url().to_owned();
+    Database { database, by_hand, store_url }
+}
+
+/// The same, for stores that have no right but those of a relay.
+pub(crate) async fn start_with_least_rights() -> Database {
+    let mut outbox = start().await;
+    grants::grant(&outbox.by_hand, outbox.database.url()).await;
+    outbox.store_url = grants::as_role(outbox.database.url(), "postroom_relay");
+    outbox
 }
 
 impl Database {
     async fn open(&self, keep_sent: bool) -> Arc<dyn Store> {
         let options = OpenOptions { keep_sent, ..OpenOptions::default() };
-        postroom_store::open(self.database.url(), &options).await.expect("a store")
+        postroom_store::open(&self.store_url, &options).await.expect("a store")
     }
 
     async fn execute(&self, sql: &str) -> Result<(), String> {
@@ -86,7 +98,8 @@ impl Harness for Database {
     async fn make_older(&self, id: Uuid, by: Duration) {
         let by = format!("interval '{} seconds'", by.as_secs());
         self.execute(&format!(
-            "UPDATE {TABLE} SET created_at = created_at - {by}, sent_at = sent_at - {by} \
+            "UPDATE {TABLE} SET created_at = created_at - {by}, sent_at = sent_at - {by}, \
+             updated_at = updated_at - {by} \
              WHERE id = '{id}'"
         ))
         .await
@@ -101,6 +114,10 @@ impl Harness for Database {
         self.execute("DELETE FROM core_outbox.delivery").await.expect("deleted");
     }
 
+    async fn delete_claims(&self) {
+        self.execute("DELETE FROM core_outbox.claim").await.expect("deleted");
+    }
+
     async fn expire_claims(&self) {
         self.execute("UPDATE core_outbox.claim SET until = since - interval '1 second'")
             .await
@@ -113,6 +130,10 @@ impl Harness for Database {
 
     async fn claims(&self) -> u64 {
         self.count("claim").await
+    }
+
+    async fn attempts(&self) -> u64 {
+        self.count("attempt").await
     }
 
     async fn enqueue_uncommitted(&self, message: &NewMessage) -> Result<Commit, &'static str> {

@@ -95,7 +95,8 @@ impl Harness for Sqlite {
         let by = by.as_secs();
         self.execute(format!(
             "UPDATE integration_outbox SET created_at = datetime(created_at, '-{by} seconds'), \
-             sent_at = datetime(sent_at, '-{by} seconds') WHERE id = '{id}'"
+             sent_at = datetime(sent_at, '-{by} seconds'), \
+             updated_at = datetime(updated_at, '-{by} seconds') WHERE id = '{id}'"
         ))
         .await
         .expect("updated");
@@ -111,6 +112,10 @@ impl Harness for Sqlite {
         self.execute("DELETE FROM outbox_delivery".to_owned()).await.expect("deleted");
     }
 
+    async fn delete_claims(&self) {
+        self.execute("DELETE FROM outbox_claim".to_owned()).await.expect("deleted");
+    }
+
     async fn expire_claims(&self) {
         self.execute("UPDATE outbox_claim SET until = since - 1000".to_owned())
             .await
@@ -123,6 +128,10 @@ impl Harness for Sqlite {
 
     async fn claims(&self) -> u64 {
         self.count("outbox_claim").await
+    }
+
+    async fn attempts(&self) -> u64 {
+        self.count("outbox_attempt").await
     }
 
     async fn enqueue_uncommitted(&self, _: &NewMessage) -> Result<Commit, &'static str> {

@@ -2,8 +2,8 @@
 
 use super::Harness;
 use super::steps::{
-    assert_same, dead, enqueue, enqueue_many, failed, find, message, settle_one, take_and_settle,
-    take_one,
+    assert_same, dead, enqueue, enqueue_many, failed, find, message, now, settle_one,
+    take_and_settle, take_one,
 };
 use postroom_core::{Fate, Filter, Record, Status, Store};
 use std::time::Duration;
@@ -73,6 +73,114 @@ pub async fn a_list_is_filtered_by_status_and_integration(outbox: &impl Harness)
     assert_eq!(ids(&list(&*store, pending).await), [other, expected[4].1]);
     let of_a = list(&*store, Filter { integration, limit: 10, ..Filter::default() }).await;
     assert_eq!(of_a.len(), 5);
+}
+
+/// Each column that tools ask for.
+pub async fn a_list_is_filtered_by_what_a_message_says(outbox: &impl Harness) {
+    let store = outbox.store().await;
+    let text = |text: &str| Some(text.to_owned());
+    let mut wanted = message("a").event_id("evt-1");
+    wanted.event_type = "invoice.paid.v1".to_owned();
+    wanted.tenant_id = text("acme");
+    wanted.correlation_id = text("req-7");
+    let wanted = enqueue(&*store, &wanted).await;
+    let mut other = message("b").event_id("evt-2");
+    other.tenant_id = text("other");
+    enqueue(&*store, &other).await;
+    enqueue(&*store, &message("b")).await;
+
+    let all = || Filter { limit: 10, ..Filter::default() };
+    for filter in [
+        Filter { tenant: text("acme"), ..all() },
+        Filter { event_type: text("invoice.paid.v1"), ..all() },
+        Filter { correlation: text("req-7"), ..all() },
+        Filter { event_id: text("evt-1"), ..all() },
+        Filter { event_id: text("evt-1"), tenant: text("acme"), ..all() },
+    ] {
+        assert_eq!(ids(&list(&*store, filter.clone()).await), [wanted], "{filter:?}");
+        let elsewhere = Filter { integration: text("b"), ..filter };
+        assert!(list(&*store, elsewhere.clone()).await.is_empty(), "{elsewhere:?}");
+    }
+    let hostile = Filter { tenant: text("' OR '1' = '1"), ..all() };
+    assert!(list(&*store, hostile).await.is_empty());
+}
+
+/// From a moment on, and up to one; both by when a message was enqueued.
+pub async fn a_list_is_filtered_by_time(outbox: &impl Harness) {
+    const HOUR: Duration = Duration::from_secs(3_600);
+    let store = outbox.store().await;
+    let old = enqueue(&*store, &message("noop")).await;
+    outbox.make_older(old, 3 * HOUR).await;
+    let young = enqueue(&*store, &message("noop")).await;
+    let now = now(&*store).await;
+    let all = || Filter { limit: 10, ..Filter::default() };
+    for (status, since) in [(None, true), (Some(Status::Pending), true), (None, false)] {
+        let (filter, found) = if since {
+            (Filter { status, since: Some(now - HOUR), ..all() }, young)
+        } else {
+            (Filter { status, until: Some(now - HOUR), ..all() }, old)
+        };
+        assert_eq!(ids(&list(&*store, filter.clone()).await), [found], "{filter:?}");
+    }
+    // A moment belongs to what begins with it.
+    let exactly = find(&*store, young).await.message.created_at;
+    let from = Filter { since: Some(exactly), ..all() };
+    assert_eq!(ids(&list(&*store, from).await), [young]);
+    let before = Filter { until: Some(exactly), ..all() };
+    assert_eq!(ids(&list(&*store, before).await), [old]);
+    let neither = Filter { since: Some(now - 2 * HOUR), until: Some(now - HOUR), ..all() };
+    assert!(list(&*store, neither).await.is_empty());
+}
+
+/// Whatever the status, the pages hold each message once, and no other.
+pub async fn filters_are_joined_and_paged_in_every_status(outbox: &impl Harness) {
+    let store = outbox.store().await;
+    let fates = [
+        (Status::Sent, Some(Fate::Sent)),
+        (Status::Failed, Some(failed(Duration::from_secs(60)))),
+        (Status::Dead, Some(dead())),
+        (Status::Claimed, None),
+    ];
+    let mut expected: Vec<(Status, Vec<Uuid>)> = Vec::new();
+    for (status, fate) in fates {
+        let mut wanted = Vec::new();
+        for n in 0..6 {
+            // Half of them to another integration, a third of another tenant.
+            let lane = if n % 2 == 0 { "a" } else { "b" };
+            let mut new = message(lane);
+            new.tenant_id = (n % 3 != 0).then(|| "acme".to_owned());
+            let id = enqueue(&*store, &new).await;
+            match &fate {
+                Some(fate) => drop(take_and_settle(&*store, lane, fate.clone()).await),
+                None => drop(take_one(&*store, "worker", lane).await),
+            }
+            if n % 3 != 0 {
+                wanted.insert(0, id);
+            }
+        }
+        expected.push((status, wanted));
+    }
+    for (status, wanted) in expected {
+        let mut found = Vec::new();
+        let mut before = None;
+        loop {
+            let filter = Filter {
+                status: Some(status),
+                tenant: Some("acme".to_owned()),
+                before,
+                limit: 3,
+                ..Filter::default()
+            };
+            let page = list(&*store, filter).await;
+            assert!(page.iter().all(|record| record.status == status.as_str()), "{status}");
+            found.extend(ids(&page));
+            match page.last() {
+                Some(last) => before = Some(last.message.seq),
+                None => break,
+            }
+        }
+        assert_eq!(found, wanted, "{status}");
+    }
 }
 
 /// Counts cover the whole table, by name.

@@ -200,6 +200,62 @@ pub async fn closed_during_an_attempt_that_was_released_it_stays_closed(outbox: 
     }
 }
 
+/// Nor after its relay was lost, alone or not; no attempt is counted then.
+pub async fn closed_during_an_attempt_that_was_lost_it_stays_closed(outbox: &impl Harness) {
+    let store = outbox.store().await;
+    for status in ["SENT", "DEAD", "ON_HOLD"] {
+        for is_alone in [false, true] {
+            let id = enqueue(&*store, &message("noop")).await;
+            take_one(&*store, "dying", "noop").await;
+            if is_alone {
+                outbox.expire_claims().await;
+                store.rescue(10).await.expect("rescue");
+                assert_eq!(take_rescued(&*store, "dying", &["noop"]).await.len(), 1);
+            }
+            outbox.set_status(id, status).await.expect("changed");
+            outbox.expire_claims().await;
+            assert_eq!(store.rescue(10).await.expect("rescue"), 1);
+            assert_nothing_due(&*store, "noop").await;
+            let record = find(&*store, id).await;
+            assert_eq!((record.status.as_str(), record.message.attempts), (status, 0));
+            let lane = store.backlog().await.expect("backlog").lanes.pop();
+            assert_eq!(lane.is_some_and(|lane| lane.dead == 1), status == "DEAD");
+            outbox.delete(id).await;
+            store.prune(HOUR, 10).await.expect("prune");
+        }
+    }
+}
+
+/// A due time that was set during an attempt counts once the attempt has come to nothing.
+pub async fn a_due_time_set_during_an_attempt_is_followed_after_it(outbox: &impl Harness) {
+    let store = outbox.store().await;
+    let later = in_ms(now(&*store).await) + HOUR;
+    let released = enqueue(&*store, &message("noop")).await;
+    let (token, taken) = take_one(&*store, "worker", "noop").await;
+    outbox.set_due_at(released, later).await;
+    settle_one(&*store, token, &taken, Fate::Released).await;
+    assert_nothing_due(&*store, "noop").await;
+    assert_eq!(find(&*store, released).await.message.due_at, later);
+
+    let lost = enqueue(&*store, &message("noop")).await;
+    take_one(&*store, "dying", "noop").await;
+    outbox.set_due_at(lost, later).await;
+    outbox.expire_claims().await;
+    assert_eq!(store.rescue(10).await.expect("rescue"), 1);
+    assert_nothing_due(&*store, "noop").await;
+}
+
+/// A message that was sent elsewhere during an attempt goes there once it was given back.
+pub async fn sent_elsewhere_during_an_attempt_it_goes_there_after_it(outbox: &impl Harness) {
+    let store = outbox.store().await;
+    let id = enqueue(&*store, &message("noop")).await;
+    let (token, taken) = take_one(&*store, "worker", "noop").await;
+    outbox.set_integration(id, "other").await;
+    settle_one(&*store, token, &taken, Fate::Released).await;
+    assert_nothing_due(&*store, "noop").await;
+    assert_eq!(take_one(&*store, "worker", "other").await.1.message.id, id);
+}
+
 /// A rescued message that someone looked after is one among others again.
 pub async fn a_change_by_hand_ends_being_alone(outbox: &impl Harness) {
     let store = outbox.store().await;

@@ -37,7 +37,7 @@ pub trait Harness: Send + Sync {
     /// Sends a message elsewhere.
     fn set_integration(&self, id: Uuid, integration: &str) -> impl Future<Output = ()> + Send;
 
-    /// Moves the times at which a message was created and sent into the past.
+    /// Moves the times at which a message was created, sent and last changed into the past.
     fn make_older(&self, id: Uuid, by: Duration) -> impl Future<Output = ()> + Send;
 
     /// Deletes a message.
@@ -45,6 +45,9 @@ pub trait Harness: Send + Sync {
 
     /// Deletes every delivery: what a restore with triggers turned off leaves.
     fn delete_deliveries(&self) -> impl Future<Output = ()> + Send;
+
+    /// Deletes every claim and leaves what was held: what a restore of some tables leaves.
+    fn delete_claims(&self) -> impl Future<Output = ()> + Send;
 
     /// Moves the end of every claim into the past, as if its time had gone by.
     fn expire_claims(&self) -> impl Future<Output = ()> + Send;
@@ -54,6 +57,9 @@ pub trait Harness: Send + Sync {
 
     /// How many claims there are.
     fn claims(&self) -> impl Future<Output = u64> + Send;
+
+    /// How many failed attempts are kept, over all messages.
+    fn attempts(&self) -> impl Future<Output = u64> + Send;
 
     /// Enqueues a message in a transaction that stays open until the answer is awaited. An error
     /// says why this store cannot have one beside another writer.

@@ -5,14 +5,18 @@
 //! [`contract_tests!`](crate::contract_tests).
 
 pub mod admin;
+pub mod attempts;
 pub mod by_hand;
 pub mod claimers;
 pub mod enqueue;
 pub mod extend;
 pub mod fencing;
 mod harness;
+pub mod operate;
 mod plain_row;
 pub mod plain_rows;
+pub mod prune;
+pub mod replay;
 pub mod rescue;
 pub mod settle;
 mod steps;
@@ -52,6 +56,7 @@ macro_rules! contract_tests {
                 headers_that_are_no_object_come_with_a_fault
                 dead_and_sent_rows_are_not_taken
                 a_row_with_an_unknown_status_is_left_alone
+                a_number_that_is_taken_is_refused
             }
             take {
                 a_lane_goes_by_due_time
@@ -126,6 +131,9 @@ macro_rules! contract_tests {
                 deleted_during_an_attempt_it_is_gone_afterwards
                 a_change_during_an_attempt_yields_to_it
                 closed_during_an_attempt_that_was_released_it_stays_closed
+                closed_during_an_attempt_that_was_lost_it_stays_closed
+                a_due_time_set_during_an_attempt_is_followed_after_it
+                sent_elsewhere_during_an_attempt_it_goes_there_after_it
                 a_change_by_hand_ends_being_alone
                 a_row_inserted_dead_can_be_set_to_pending
             }
@@ -140,16 +148,59 @@ macro_rules! contract_tests {
                 the_backlog_follows_changes_by_hand
                 messages_without_a_delivery_get_one
                 deliveries_without_a_message_go
+                deliveries_under_a_claim_that_is_gone_are_freed
+                what_does_not_agree_is_reported
                 a_migrated_outbox_is_ready
             }
             admin {
                 an_unknown_id_is_not_found
                 a_list_is_newest_first_and_in_pages
                 a_list_is_filtered_by_status_and_integration
+                a_list_is_filtered_by_what_a_message_says
+                a_list_is_filtered_by_time
+                filters_are_joined_and_paged_in_every_status
                 counts_cover_every_status
                 integrations_with_waiting_messages_are_named
                 a_claim_is_found_by_its_worker
                 the_clock_goes_forward
+            }
+            attempts {
+                every_failed_attempt_is_kept
+                a_success_and_a_release_leave_no_trace
+                a_death_without_an_attempt_has_none
+                a_late_failure_leaves_no_trace
+                a_repeated_settlement_keeps_one
+                lost_alone_is_an_attempt
+                only_the_latest_are_kept
+                attempts_go_with_their_message
+                attempts_of_a_message_that_was_deleted_are_swept
+                without_history_attempts_leave_with_their_message
+            }
+            operate {
+                fault_43_a_redrive_said_twice_requeues_once
+                fault_43_of_racing_redrives_each_message_is_requeued_by_one
+                a_redriven_message_has_all_its_attempts_again
+                only_dead_messages_are_redriven
+                waiting_messages_are_cancelled
+                a_claimed_message_is_not_cancelled
+                a_released_message_is_taken_from_its_relay
+                a_release_leaves_the_rest_of_the_batch_alone
+                a_release_follows_what_was_changed_by_hand
+                actions_are_on_record_newest_first
+                a_message_that_is_gone_is_left_alone
+            }
+            replay {
+                a_replay_is_a_new_row_that_names_the_first
+                replays_count_their_copies
+                a_replay_with_a_fresh_id_is_another_event
+                a_replay_keeps_the_headers
+                only_sent_messages_are_replayed
+                racing_replays_make_a_row_each
+            }
+            prune {
+                old_messages_are_pruned_on_record
+                dead_messages_are_pruned_with_all_they_have
+                open_messages_are_not_pruned
             }
         }
     };
@@ -184,6 +235,10 @@ mod tests {
             include_str!("by_hand.rs"),
             include_str!("upkeep.rs"),
             include_str!("admin.rs"),
+            include_str!("attempts.rs"),
+            include_str!("operate.rs"),
+            include_str!("replay.rs"),
+            include_str!("prune.rs"),
         ] {
             for line in subject.lines() {
                 let Some(rest) = line.strip_prefix("pub async fn ") else { continue };

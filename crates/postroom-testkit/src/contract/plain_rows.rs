@@ -159,3 +159,14 @@ async fn assert_refused(outbox: &impl Harness, row: PlainRow) {
     assert!(answer.is_err(), "accepted: {row:?}");
     assert_eq!(outbox.deliveries().await, 0);
 }
+
+/// Two messages with one number would share a delivery, and one would never be sent.
+pub async fn a_number_that_is_taken_is_refused(outbox: &impl Harness) {
+    let store = outbox.store().await;
+    let first = outbox.insert(&PlainRow::new("noop")).await.expect("a row");
+    let seq = find(&*store, first).await.message.seq;
+    let row = PlainRow::new("noop").with("seq", &seq.to_string());
+    outbox.insert(&row).await.expect_err("the number is taken");
+    outbox.insert(&row.with("seq", &(seq + 1).to_string())).await.expect("the next one is free");
+    assert_eq!(outbox.deliveries().await, 2);
+}

@@ -2,8 +2,8 @@
 
 use chrono::{DateTime, SubsecRound as _, Utc};
 use postroom_core::{
-    AttemptOutcome, Batch, Enqueued, Fate, NewMessage, Quota, RawJson, Record, Settled, Settlement,
-    Store, Take, Taken, Token, Tried, Verdict,
+    ActionId, AttemptOutcome, Batch, Enqueued, Fate, NewAction, NewMessage, Operation, Quota,
+    RawJson, Record, Settled, Settlement, Store, Take, Taken, Token, Tried, Verdict,
 };
 use serde_json::json;
 use std::time::Duration;
@@ -192,4 +192,10 @@ fn comparable(record: &Record) -> (Record, serde_json::Value, Option<serde_json:
     record.message.payload = RawJson::trusted("null");
     record.message.headers = None;
     (record, payload, headers)
+}
+
+/// Puts an operation on record.
+pub(super) async fn begin(store: &dyn Store, operation: Operation) -> ActionId {
+    let action = NewAction { actor: "ann@desk", operation, target: "a test" };
+    store.begin_action(&action).await.expect("an action")
 }

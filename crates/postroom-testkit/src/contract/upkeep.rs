@@ -5,7 +5,7 @@ use super::steps::{
     take_and_settle, take_rescued, verdict,
 };
 use super::{Harness, PlainRow};
-use postroom_core::{Backlog, Fate, LaneBacklog};
+use postroom_core::{Backlog, Fate, LaneBacklog, Severity, Store};
 use std::time::Duration;
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -188,6 +188,52 @@ pub async fn deliveries_without_a_message_go(outbox: &impl Harness) {
     assert_eq!(outbox.deliveries().await, 2);
     let batch = take(&*store, "worker", &["noop"], 10).await.expect("due");
     assert_eq!(ids(&batch), [all[2]]);
+}
+
+/// A delivery whose claim is gone is held by nobody, and would wait for ever.
+pub async fn deliveries_under_a_claim_that_is_gone_are_freed(outbox: &impl Harness) {
+    let store = outbox.store().await;
+    let all = enqueue_many(&*store, "noop", 3).await;
+    take(&*store, "worker", &["noop"], 2).await.expect("due");
+    outbox.set_integration(all[1], "other").await;
+    outbox.delete_claims().await;
+    take(&*store, "worker", &["noop"], 1).await.expect("due");
+    assert_eq!(store.rescue(10).await.expect("rescue"), 0);
+
+    let mended = store.reconcile().await.expect("reconcile");
+    assert_eq!((mended.freed, mended.total()), (2, 2));
+    assert_eq!(store.reconcile().await.expect("reconcile").total(), 0);
+    let batch = take(&*store, "worker", &["noop"], 10).await.expect("due");
+    assert_eq!(ids(&batch), [all[0]], "the third is held by a claim that is there");
+    let batch = take(&*store, "worker", &["other"], 10).await.expect("due");
+    assert_eq!(ids(&batch), [all[1]]);
+}
+
+/// What reconciliation would mend is reported, with what to do; after it there is nothing.
+pub async fn what_does_not_agree_is_reported(outbox: &impl Harness) {
+    let store = outbox.store().await;
+    let ids = enqueue_many(&*store, "a", 3).await;
+    take(&*store, "worker", &["a"], 1).await.expect("due");
+    outbox.delete(ids[1]).await;
+    assert_eq!(problems(&*store, Severity::Fault).await, [""; 0]);
+    assert_eq!(problems(&*store, Severity::Warning).await, ["1 deliveries have no open message"]);
+    outbox.delete_claims().await;
+    let stuck = "1 deliveries are under a claim that does not exist: they are stuck";
+    assert_eq!(problems(&*store, Severity::Fault).await, [stuck]);
+    outbox.delete_deliveries().await;
+    let unseen = "2 open messages have no delivery: no relay sees them";
+    assert_eq!(problems(&*store, Severity::Fault).await, [unseen]);
+    store.reconcile().await.expect("reconcile");
+    assert_eq!(store.diagnose().await.expect("diagnose"), []);
+}
+
+async fn problems(store: &dyn Store, severity: Severity) -> Vec<String> {
+    let findings = store.diagnose().await.expect("diagnose").into_iter();
+    let findings = findings.filter(|finding| finding.severity == severity);
+    findings
+        .inspect(|finding| assert!(finding.remedy.contains("postroom reconcile"), "{finding:?}"))
+        .map(|finding| finding.problem)
+        .collect()
 }
 
 /// A migrated outbox is ready.

@@ -2,7 +2,7 @@
 
 use super::content::arrived;
 use super::{SinkHarness, deliver, deliver_all, message};
-use crate::{Link, Proxy, eventually};
+use crate::{Passage, Proxy, eventually};
 use postroom_core::{Outcome, Sink};
 use std::time::Duration;
 
@@ -31,54 +31,54 @@ async fn expect_retry(sink: &dyn Sink, event_id: &str) {
 
 /// Down at the first delivery, and again after one.
 pub async fn a_server_that_is_down_leads_to_a_retry_and_is_found_again(harness: &impl SinkHarness) {
-    let proxy = Proxy::to(harness.server()).await;
-    proxy.set(Link::Down);
+    let proxy = Proxy::start(harness.server());
+    proxy.set(Passage::Down);
     let sink = harness.sink(proxy.address()).await;
     expect_retry(&*sink, "e-1").await;
-    proxy.set(Link::Up);
+    proxy.set(Passage::Open);
     insist(&*sink, "e-1").await;
-    proxy.set(Link::Down);
+    proxy.set(Passage::Down);
     expect_retry(&*sink, "e-2").await;
-    proxy.set(Link::Up);
+    proxy.set(Passage::Open);
     insist(&*sink, "e-2").await;
     arrived(harness, 2).await;
 }
 
 /// A network that swallows packets.
 pub async fn a_server_that_says_nothing_leads_to_a_retry(harness: &impl SinkHarness) {
-    let proxy = Proxy::to(harness.server()).await;
+    let proxy = Proxy::start(harness.server());
     let sink = harness.sink(proxy.address()).await;
     insist(&*sink, "e-1").await;
-    proxy.set(Link::Silent);
+    proxy.set(Passage::Silent);
     let outcomes = deliver(&*sink, &[message("e-2")], ATTEMPT).await.outcomes();
     assert!(matches!(&outcomes[0], Outcome::Retry { .. }), "{:?}", outcomes[0]);
     // What hangs is given up on, and does not block what follows.
-    proxy.set(Link::Down);
-    proxy.set(Link::Up);
+    proxy.set(Passage::Down);
+    proxy.set(Passage::Open);
     insist(&*sink, "e-2").await;
     arrived(harness, 2).await;
 }
 
 /// The server gets part of the request at most.
 pub async fn a_request_cut_off_leads_to_a_retry(harness: &impl SinkHarness) {
-    let proxy = Proxy::to(harness.server()).await;
+    let proxy = Proxy::start(harness.server());
     let sink = harness.sink(proxy.address()).await;
     insist(&*sink, "e-1").await;
-    proxy.set(Link::CutsRequests);
+    proxy.set(Passage::CutRequests);
     expect_retry(&*sink, "e-2").await;
-    proxy.set(Link::Up);
+    proxy.set(Passage::Open);
     insist(&*sink, "e-2").await;
     arrived(harness, 2).await;
 }
 
 /// The work is done, and the sink does not learn of it.
 pub async fn an_answer_that_is_lost_leads_to_a_retry(harness: &impl SinkHarness) {
-    let proxy = Proxy::to(harness.server()).await;
+    let proxy = Proxy::start(harness.server());
     let sink = harness.sink(proxy.address()).await;
     insist(&*sink, "e-1").await;
-    proxy.set(Link::LosesAnswers);
+    proxy.set(Passage::LoseAnswers);
     expect_retry(&*sink, "e-2").await;
-    proxy.set(Link::Up);
+    proxy.set(Passage::Open);
     insist(&*sink, "e-2").await;
     let received = arrived(harness, 2).await;
     let others = received.iter().filter(|one| one.key != "e-1" && one.key != "e-2").count();
@@ -88,13 +88,13 @@ pub async fn an_answer_that_is_lost_leads_to_a_retry(harness: &impl SinkHarness)
 /// A stop in the middle of a batch: what was reported is there, and what is not reported is
 /// delivered again.
 pub async fn a_delivery_that_is_dropped_has_reported_only_what_is_true(harness: &impl SinkHarness) {
-    let proxy = Proxy::to(harness.server()).await;
+    let proxy = Proxy::start(harness.server());
     let sink = harness.sink(proxy.address()).await;
     insist(&*sink, "first").await;
     let batch: Vec<_> = (0..20).map(|n| message(&format!("e-{n}"))).collect();
-    proxy.set(Link::Silent);
+    proxy.set(Passage::Silent);
     let outcomes = deliver(&*sink, &batch, Duration::from_millis(200)).await.outcomes();
-    proxy.set(Link::Up);
+    proxy.set(Passage::Open);
     let reported: Vec<_> = batch
         .iter()
         .zip(&outcomes)
@@ -119,7 +119,7 @@ pub async fn connections_are_used_again(harness: &impl SinkHarness) {
     if let Err(reason) = harness.keeps_connections() {
         return harness.skip("connections_are_used_again", reason);
     }
-    let proxy = Proxy::to(harness.server()).await;
+    let proxy = Proxy::start(harness.server());
     let sink = harness.sink(proxy.address()).await;
     insist(&*sink, "first").await;
     for n in 0..50 {

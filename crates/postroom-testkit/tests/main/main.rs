@@ -4,5 +4,6 @@
 
 mod postgres;
 mod process;
+mod proxy;
 mod receiver;
 mod skip;

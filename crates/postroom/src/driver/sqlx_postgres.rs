@@ -46,7 +46,7 @@ impl OutboxTransaction for PgConnection {
         if written.rows_affected() == 1 {
             return Ok(Enqueued::New(id));
         }
-        let first: Option<Uuid> = sqlx::query_scalar(FIND_POSTGRES)
+        let first: Option<(Uuid, bool)> = sqlx::query_as(FIND_POSTGRES)
             .bind(&message.event_id)
             .bind(message.stream_id())
             .bind(&message.integration)
@@ -54,6 +54,10 @@ impl OutboxTransaction for PgConnection {
             .fetch_optional(&mut *self)
             .await
             .map_err(EnqueueError::database)?;
-        first.map(Enqueued::Duplicate).ok_or(EnqueueError::Vanished)
+        match first {
+            Some((id, true)) => Ok(Enqueued::Duplicate(id)),
+            Some((_, false)) => Err(EnqueueError::OldFence),
+            None => Err(EnqueueError::Vanished),
+        }
     }
 }

@@ -59,6 +59,9 @@ impl OutboxTransaction for tokio_postgres::Transaction<'_> {
             .await
             .map_err(EnqueueError::database)?;
         let first = rows.first().ok_or(EnqueueError::Vanished)?;
+        if !first.try_get::<_, bool>(1).map_err(EnqueueError::database)? {
+            return Err(EnqueueError::OldFence);
+        }
         Ok(Enqueued::Duplicate(first.try_get(0).map_err(EnqueueError::database)?))
     }
 }

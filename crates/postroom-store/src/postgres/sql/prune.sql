@@ -1,11 +1,17 @@
 -- $1 age in seconds, $2 rows at most. The BRIN index on created_at bounds the scan.
-DELETE FROM core_outbox.integration_outbox
-WHERE ctid = ANY (ARRAY(
-    SELECT ctid FROM core_outbox.integration_outbox
-    WHERE created_at < now() - make_interval(secs => $1)
-      AND status = 'SENT'
-      -- A message that was set to SENT by hand may say no time.
-      AND coalesce(sent_at, created_at) < now() - make_interval(secs => $1)
-    LIMIT $2
-    FOR UPDATE SKIP LOCKED
-))
+WITH changed AS (
+    DELETE FROM core_outbox.integration_outbox
+    WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM core_outbox.integration_outbox
+        WHERE created_at < now() - make_interval(secs => $1)
+          AND status = 'SENT'
+          -- A message that was set to SENT by hand may say no time.
+          AND coalesce(sent_at, created_at) < now() - make_interval(secs => $1)
+        LIMIT $2
+        FOR UPDATE SKIP LOCKED
+    ))
+    RETURNING id
+),
+forgotten AS (
+    DELETE FROM core_outbox.attempt WHERE message_id = ANY (ARRAY(SELECT id FROM changed))
+)

@@ -1,74 +1,63 @@
-//! `postroom messages`: what is in the outbox.
+//! `postroom messages show`.
 
-use super::outbox;
-use crate::args::{List, Messages};
+use crate::args::ShowMessage;
+use crate::commands::outbox;
 use crate::config::Origin;
 use crate::failure::Failure;
 use crate::output::{self, Align, Table};
 use anyhow::anyhow;
-use postroom_core::{Filter, Record};
+use postroom_core::{Attempt, Record, Store};
+use serde::Serialize;
 use std::fmt::Write as _;
 use uuid::Uuid;
 
-pub(super) async fn run(args: &Messages, origin: &Origin<'_>) -> Result<(), Failure> {
-    match args {
-        Messages::List(args) => list(args, origin).await,
-        Messages::Show { id, json } => show(*id, *json, origin).await,
-    }
+/// A message with its history.
+#[derive(Serialize)]
+struct Shown {
+    #[serde(flatten)]
+    record: Record,
+    failed_attempts: Vec<Attempt>,
 }
 
-async fn list(args: &List, origin: &Origin<'_>) -> Result<(), Failure> {
+pub(super) async fn run(args: &ShowMessage, origin: &Origin<'_>) -> Result<(), Failure> {
     let store = outbox::open(&origin.database()?).await?;
-    let filter = Filter {
-        status: args.status,
-        integration: args.integration.clone(),
-        before: args.before,
-        limit: usize::try_from(args.limit).unwrap_or(usize::MAX),
-        ..Filter::default()
-    };
-    let records = store.list(&filter).await?;
+    let record = find(&*store, args.id).await?;
+    let shown = Shown { failed_attempts: store.attempts(args.id).await?, record };
     if args.json {
-        return Ok(output::print_json(&records)?);
+        return Ok(output::print_json(&shown)?);
     }
-    if records.is_empty() {
-        return Ok(output::print("no messages\n")?);
+    output::print(&describe(&shown.record))?;
+    if shown.failed_attempts.is_empty() {
+        return Ok(());
     }
+    output::print("\n")?;
+    Ok(output::print_table(&history(&shown.failed_attempts))?)
+}
+
+/// A message that must be there.
+pub(super) async fn find(store: &dyn Store, id: Uuid) -> Result<Record, Failure> {
+    store.find(id).await?.ok_or_else(|| {
+        Failure::Failed(anyhow!(
+            "there is no message {id}: `postroom messages list` shows those there are"
+        ))
+    })
+}
+
+fn history(attempts: &[Attempt]) -> Table {
     let mut table = Table::new()
-        .column("ID", Align::Left)
-        .column("STATUS", Align::Left)
-        .dispensable("TRIED", Align::Right, 2)
-        .dispensable("INTEGRATION", Align::Left, 1)
-        .dispensable("TYPE", Align::Left, 3)
-        .dispensable("DUE", Align::Left, 4);
-    for record in &records {
-        let message = &record.message;
+        .column("FAILED AT", Align::Left)
+        .dispensable("TOOK", Align::Right, 2)
+        .dispensable("OUTCOME", Align::Left, 1)
+        .column("ERROR", Align::Left);
+    for attempt in attempts {
         table.row(vec![
-            message.id.to_string(),
-            record.status.clone(),
-            message.attempts.to_string(),
-            message.integration.clone(),
-            message.event_type.clone(),
-            output::time(message.due_at),
+            output::time(attempt.at),
+            output::span(attempt.took_ms),
+            attempt.outcome.as_str().to_owned(),
+            attempt.error.clone(),
         ]);
     }
-    output::print_table(&table)?;
-    if let Some(last) = records.last().filter(|_| records.len() == filter.limit) {
-        output::print(&format!("older ones: --before {}\n", last.message.seq))?;
-    }
-    Ok(())
-}
-
-async fn show(id: Uuid, json: bool, origin: &Origin<'_>) -> Result<(), Failure> {
-    let store = outbox::open(&origin.database()?).await?;
-    let Some(record) = store.find(id).await? else {
-        return Err(Failure::Failed(anyhow!(
-            "there is no message {id}: `postroom messages list` shows those there are"
-        )));
-    };
-    if json {
-        return Ok(output::print_json(&record)?);
-    }
-    Ok(output::print(&describe(&record))?)
+    table
 }
 
 /// Everything about one message, a line each, its content last.

@@ -1,11 +1,17 @@
 //! The command line. Parsing has no side effects.
 
+mod messages;
+
+pub(crate) use messages::{
+    Actions, Actor, Change, List, Messages, Prune, ShowMessage, Watch, When, Which,
+};
+
+use crate::config::units;
 use chrono::{DateTime, Utc};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use postroom_core::Status;
 use std::path::PathBuf;
-use uuid::Uuid;
+use std::time::Duration;
 
 /// Postroom delivers what your application has committed.
 #[derive(Debug, Parser)]
@@ -53,13 +59,15 @@ pub(crate) enum Command {
     Migrate(Migrate),
     /// Enqueue one message by hand
     Enqueue(Box<Enqueue>),
-    /// Look at messages
+    /// Look at messages, and operate on them
     #[command(subcommand)]
     Messages(Messages),
     /// Count messages by status and integration
     Stats(Show),
     /// Check the configuration, then probe every database and sink
     Check(Show),
+    /// Make messages and deliveries agree, after a restore or a load with triggers off
+    Reconcile(Show),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -100,9 +108,22 @@ pub(crate) struct Run {
 
 #[derive(Args, Debug)]
 pub(crate) struct Migrate {
-    /// Print the SQL and connect to nothing
+    /// Print what would be run, and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
+
+    /// Print the statements for a producer's and a relay's role (PostgreSQL); connects to nothing
+    #[arg(long, conflicts_with_all = ["dry_run", "notify", "replace_fence", "claimed_grace"])]
+    pub(crate) print_grants: bool,
+
+    /// Drop the unique index on stream and event that an adopted table came with (PostgreSQL);
+    /// producers that name it in ON CONFLICT fail from then on
+    #[arg(long)]
+    pub(crate) replace_fence: bool,
+
+    /// When what an older dispatcher had claimed is due, e.g. 10m (PostgreSQL) [default: 5m]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) claimed_grace: Option<Duration>,
 
     /// Whether new messages signal an idle relay (PostgreSQL); off allows PREPARE TRANSACTION
     #[arg(long, value_name = "WHETHER", conflicts_with = "dry_run")]
@@ -174,45 +195,6 @@ pub(crate) struct Enqueue {
     pub(crate) json: bool,
 }
 
-#[derive(Debug, Subcommand)]
-pub(crate) enum Messages {
-    /// List messages, newest first
-    List(List),
-    /// Show one message with its payload
-    Show {
-        /// The message's id
-        id: Uuid,
-
-        /// Print it as JSON
-        #[arg(long)]
-        json: bool,
-    },
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct List {
-    /// Only with this status: PENDING, CLAIMED, SENT, FAILED or DEAD
-    #[arg(long, value_parser = status)]
-    pub(crate) status: Option<Status>,
-
-    /// Only to this integration
-    #[arg(long, value_name = "INTEGRATION")]
-    pub(crate) integration: Option<String>,
-
-    /// The most messages
-    #[arg(long, value_name = "N", default_value_t = 20,
-        value_parser = clap::value_parser!(u64).range(1..=100_000))]
-    pub(crate) limit: u64,
-
-    /// Only older ones than this: the number under the list before
-    #[arg(long, value_name = "SEQ")]
-    pub(crate) before: Option<i64>,
-
-    /// Print them as a JSON array
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
 /// What commands that only show something take.
 #[derive(Args, Debug)]
 pub(crate) struct Show {
@@ -221,11 +203,8 @@ pub(crate) struct Show {
     pub(crate) json: bool,
 }
 
-fn status(name: &str) -> Result<Status, String> {
-    Status::parse(name).ok_or_else(|| {
-        let names: Vec<&str> = Status::ALL.iter().map(|status| status.as_str()).collect();
-        format!("expected one of {}", names.join(", "))
-    })
+fn duration(text: &str) -> Result<Duration, String> {
+    units::duration(text).ok_or_else(|| format!("expected {}", units::DURATION_FORM))
 }
 
 fn time(text: &str) -> Result<DateTime<Utc>, String> {

@@ -1,0 +1,114 @@
+//! Long outages with much waiting, scaled down: seconds instead of an hour, thousands of messages
+//! instead of a million. What is looked at does not depend on how long it lasts: how often a relay
+//! asks, how much it holds, and whether what comes back comes back at once.
+
+use crate::faults_database::{proxied, wait_until_sent};
+use crate::faults_outbox::{Outbox, SHORT_CLAIMS, SOON, arrivals, wait_until_ready};
+use postroom_testkit::{Passage, Process, Receiver, eventually};
+use std::time::{Duration, Instant};
+
+const BACKLOG: usize = 20_000;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_26_a_receiver_that_is_down_gets_no_stampede_and_the_relay_stays_small() {
+    let outbox = Outbox::postgres().await;
+    let receiver = Receiver::start();
+    receiver.refuse();
+    let client = outbox.client().await;
+    insert(&client, BACKLOG).await;
+    let integration = format!(
+        "[integrations.\"webhook:a\"]\nurl = \"{}\"\nconcurrency = 8\n\
+         retry = {{ base = \"4s\", cap = \"10s\", jitter = \"4s\", max_attempts = \"forever\" }}\n",
+        receiver.url()
+    );
+    let relay = outbox.relay(SHORT_CLAIMS, &integration);
+    eventually("much of it to have failed", SOON, async || {
+        let failed = "SELECT count(*) FROM core_outbox.messages WHERE status = 'FAILED'";
+        let failed: i64 = client.query_one(failed, &[]).await.unwrap().get(0);
+        (failed >= 2_000).then_some(())
+    })
+    .await;
+    let small = resident(&relay);
+    // What failed together is due at different times.
+    let spread = "SELECT count(DISTINCT date_trunc('milliseconds', due_at)), \
+                  extract(epoch FROM max(due_at) - min(due_at))::float8 \
+                  FROM (SELECT due_at FROM core_outbox.messages WHERE status = 'FAILED' \
+                        ORDER BY updated_at LIMIT 1000) AS failed";
+    let row = client.query_one(spread, &[]).await.unwrap();
+    let (times, seconds): (i64, f64) = (row.get(0), row.get(1));
+    assert!(times > 500 && seconds > 3.0, "{times} different times within {seconds} s");
+
+    receiver.listen();
+    eventually("the backlog to be delivered", SOON * 2, async || {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let left = "SELECT EXISTS (SELECT FROM core_outbox.delivery)";
+        let left: bool = client.query_one(left, &[]).await.unwrap().get(0);
+        (!left).then_some(())
+    })
+    .await;
+    assert_eq!(arrivals(&receiver).len(), BACKLOG);
+    let large = resident(&relay);
+    assert!(large < small + (64 << 20), "it grew from {small} to {large} bytes");
+    wait_until_ready(&relay, true).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_26_a_database_that_is_away_is_asked_ever_less_often() {
+    const AWAY: Duration = Duration::from_secs(6);
+    let outbox = Outbox::postgres().await;
+    let receiver = Receiver::start();
+    let (proxy, url) = proxied(&outbox);
+    let integration = crate::faults_outbox::webhook(&receiver, "");
+    let relays = [(); 3].map(|()| outbox.relay_at(&url, SHORT_CLAIMS, &integration));
+    for relay in &relays {
+        wait_until_ready(relay, true).await;
+    }
+    let client = outbox.client().await;
+    proxy.set(Passage::Reset);
+    let theirs = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
+                  WHERE datname = current_database() AND application_name = 'postroom'";
+    client.query_one(theirs, &[]).await.unwrap();
+    let ids = outbox.enqueue("webhook:a", 2_000).await;
+
+    let asked = |seconds| {
+        let (before, end) = (proxy.connections(), Instant::now() + seconds);
+        let proxy = &proxy;
+        async move {
+            while Instant::now() < end {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            proxy.connections() - before
+        }
+    };
+    let first = asked(AWAY / 2).await;
+    let second = asked(AWAY / 2).await;
+    // Each relay has five stages that ask: with claims of two seconds, upkeep does so five times
+    // in a second, and the others ever less often.
+    let upkeep = 3 * 3 * 8;
+    assert!(first <= 3 * 15 + upkeep, "{first} connections in the first {:?}", AWAY / 2);
+    assert!(second <= 3 * 6 + upkeep, "{second} connections in the next {:?}", AWAY / 2);
+    for relay in &relays {
+        wait_until_ready(relay, false).await;
+    }
+
+    proxy.set(Passage::Open);
+    wait_until_sent(&outbox, &ids).await;
+    assert!(arrivals(&receiver).values().all(|count| *count == 1), "nothing was under way");
+}
+
+async fn insert(client: &tokio_postgres::Client, count: usize) {
+    let sql = format!(
+        "INSERT INTO core_outbox.integration_outbox \
+             (source_stream_id, source_event_id, integration_type, event_type, payload) \
+         SELECT 's', 'e-' || n, 'webhook:a', 't', to_jsonb(repeat('x', 1000)) \
+         FROM generate_series(1, {count}) AS n"
+    );
+    client.batch_execute(&sql).await.unwrap();
+}
+
+/// How much memory a process has, in bytes.
+fn resident(process: &Process) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+}

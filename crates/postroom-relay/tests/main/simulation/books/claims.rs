@@ -1,0 +1,218 @@
+//! The rules of claims: who holds what, and whose word counts.
+
+use super::{Books, Claim, Known, Said, State};
+use chrono::{DateTime, Utc};
+use postroom_core::{Batch, Fate, Record, Settled, Settlement, Status, Token, Verdict};
+use std::collections::BTreeSet;
+
+impl Books {
+    /// The store gave out a batch, whether or not its relay learns of it.
+    pub(in super::super) fn taken(
+        &self,
+        relay: usize,
+        batch: &Batch,
+        alone: bool,
+        now: DateTime<Utc>,
+        until: DateTime<Utc>,
+    ) {
+        let state = &mut *self.state();
+        let applied = BTreeSet::new();
+        let claim =
+            Claim { until, alone, rescued: false, present: true, told_lost: false, applied };
+        if state.claims.insert(batch.token, claim).is_some() {
+            state.violation("a token was given out twice".to_owned());
+        }
+        for taken in &batch.messages {
+            let seq = taken.message.seq;
+            state.meet(&taken.message);
+            state.note("taken", Some(relay), Some(batch.token), Some(seq));
+            let Some(known) = state.messages.get_mut(&seq) else { continue };
+            let open = matches!(known.status, Status::Pending | Status::Failed);
+            let is_right = open
+                && known.holder.is_none()
+                && taken.message.due_at <= now
+                && (taken.rescues, taken.message.attempts) == (known.rescues, known.attempts)
+                && (known.rescues > 0) == alone;
+            known.holder = Some(batch.token);
+            if !is_right {
+                let status = known.status;
+                state.violation(format!("relay {relay} took message {seq}, which is {status}"));
+            }
+        }
+    }
+
+    /// The store extended claims.
+    pub(in super::super) fn extended(
+        &self,
+        tokens: &[Token],
+        lost: &[Token],
+        until: DateTime<Utc>,
+    ) {
+        let state = &mut *self.state();
+        for token in tokens {
+            let Some(claim) = state.claims.get_mut(token) else { continue };
+            if claim.present {
+                claim.until = until;
+            }
+            if claim.present == lost.contains(token) {
+                state.violation(format!("{token:?} is lost or not, and the store says otherwise"));
+            }
+        }
+    }
+
+    /// A relay learnt that it has lost claims.
+    pub(in super::super) fn told_lost(&self, relay: usize, lost: &[Token]) {
+        let state = &mut *self.state();
+        for token in lost {
+            if let Some(claim) = state.claims.get_mut(token).filter(|claim| claim.rescued) {
+                claim.told_lost = true;
+                state.note("told lost", Some(relay), Some(*token), None);
+            }
+        }
+    }
+
+    /// The store freed what expired claims held.
+    pub(in super::super) fn rescued(&self, relay: usize, freed: u64, now: DateTime<Utc>) {
+        let state = &mut *self.state();
+        let mut expected = 0;
+        let mut notes = Vec::new();
+        for (token, claim) in &mut state.claims {
+            if !claim.present || claim.until >= now {
+                continue;
+            }
+            (claim.present, claim.rescued) = (false, true);
+            for (seq, known) in &mut state.messages {
+                if known.holder != Some(*token) {
+                    continue;
+                }
+                expected += 1;
+                known.holder = None;
+                known.rescues += 1;
+                if claim.alone {
+                    known.attempts += 1;
+                    known.status = Status::Failed;
+                }
+                notes.push((if claim.alone { "lost alone" } else { "rescued" }, *token, *seq));
+            }
+        }
+        for (what, token, seq) in notes {
+            state.note(what, Some(relay), Some(token), Some(seq));
+        }
+        if freed != expected {
+            state.violation(format!("a rescue freed {freed} messages instead of {expected}"));
+        }
+    }
+
+    /// The store recorded settlements; `records` show what it made of each message.
+    pub(in super::super) fn settled(
+        &self,
+        relay: usize,
+        settlements: &[Settlement],
+        settled: &Settled,
+        records: &[Record],
+    ) {
+        let state = &mut *self.state();
+        let verdicts = || settlements.iter().flat_map(|settlement| &settlement.verdicts);
+        for settlement in settlements {
+            for verdict in &settlement.verdicts {
+                // The answer names messages, not claims: where a relay lost a message and took it
+                // again, and settles both at once, it does not say which word was late.
+                let is_clear = verdicts().filter(|other| other.seq == verdict.seq).count() == 1;
+                let is_late = is_clear.then(|| settled.late.contains(&verdict.seq));
+                state.apply(relay, settlement.token, verdict, is_late);
+            }
+            let is_held =
+                state.messages.values().any(|known| known.holder == Some(settlement.token));
+            if let Some(claim) = state.claims.get_mut(&settlement.token)
+                && settlement.finished
+                && !is_held
+            {
+                claim.present = false;
+            }
+        }
+        for record in records {
+            state.compare(record);
+        }
+    }
+}
+
+impl State {
+    /// Only the holder's word counts, and only once.
+    fn apply(&mut self, relay: usize, token: Token, verdict: &Verdict, is_late: Option<bool>) {
+        let seq = verdict.seq;
+        let (Some(known), Some(claim)) = (self.messages.get_mut(&seq), self.claims.get_mut(&token))
+        else {
+            return self.violation(format!("a verdict on message {seq} under an unknown claim"));
+        };
+        if known.holder != Some(token) {
+            let repeats = claim.applied.contains(&seq);
+            self.note(
+                if repeats { "repeats" } else { "late" },
+                Some(relay),
+                Some(token),
+                Some(seq),
+            );
+            if is_late == Some(false) && !repeats {
+                self.violation(format!(
+                    "relay {relay} had lost message {seq}, and its word was taken all the same"
+                ));
+            }
+            return;
+        }
+        claim.applied.insert(seq);
+        let why = known.judge(token, &verdict.fate);
+        let what = match &verdict.fate {
+            Fate::Sent => "sent",
+            Fate::Failed { .. } => "failed",
+            Fate::Dead { .. } => "dead",
+            Fate::Released => "released",
+        };
+        self.note(what, Some(relay), Some(token), Some(seq));
+        if let Err(why) = why {
+            self.violation(format!("relay {relay} settled message {seq} as {what}: {why}"));
+        }
+        if is_late == Some(true) {
+            self.violation(format!("relay {relay} held message {seq}, and its word was refused"));
+        }
+    }
+}
+
+impl Known {
+    /// Follows a verdict, and says what is wrong with it.
+    fn judge(&mut self, token: Token, fate: &Fate) -> Result<(), String> {
+        self.holder = None;
+        let said = self.tries.iter().rev().find(|one| one.token == token).map(|one| one.said);
+        let exhausted = |attempts: u32| attempts >= self.max_attempts;
+        let attempts = self.attempts;
+        let (status, tried, is_right) = match fate {
+            Fate::Sent => (Status::Sent, 0, said == Some(Some(Said::Delivered))),
+            Fate::Failed { .. } => {
+                let failed = matches!(said, Some(Some(Said::Retry | Said::Nothing)));
+                (Status::Failed, 1, failed && !exhausted(attempts + 1))
+            }
+            Fate::Dead { tried: None, .. } => {
+                (Status::Dead, 0, said.is_none() && self.rescues > 2 && exhausted(attempts))
+            }
+            Fate::Dead { tried: Some(_), .. } => {
+                let is_right = match said {
+                    Some(Some(Said::Reject)) => true,
+                    Some(Some(Said::Retry | Said::Nothing)) => exhausted(attempts + 1),
+                    _ => false,
+                };
+                (Status::Dead, 1, is_right)
+            }
+            Fate::Released => {
+                (self.status, 0, !matches!(said, Some(Some(Said::Delivered | Said::Reject))))
+            }
+        };
+        if !matches!(fate, Fate::Released) {
+            self.rescues = 0;
+        }
+        self.status = status;
+        self.attempts += tried;
+        let max = self.max_attempts;
+        is_right.then_some(()).ok_or_else(|| {
+            format!("after {attempts} of {max} attempts, and the last said {said:?}")
+        })
+    }
+}

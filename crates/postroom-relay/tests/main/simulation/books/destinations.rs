@@ -1,0 +1,73 @@
+//! The rules of delivery: who may try a message, and when.
+
+use super::{Books, Said, Try};
+use postroom_core::{Message, Token};
+
+impl Books {
+    /// A relay begins to deliver a message that it took under `token`.
+    pub(in super::super) fn begins(&self, relay: usize, token: Token, message: &Message) -> usize {
+        let state = &mut *self.state();
+        let seq = message.seq;
+        state.note("begins", Some(relay), Some(token), Some(seq));
+        let (Some(known), Some(claim)) = (state.messages.get(&seq), state.claims.get(&token))
+        else {
+            state.violation(format!("relay {relay} delivers message {seq}, which nobody took"));
+            return 0;
+        };
+        let mut wrong = None;
+        if claim.told_lost {
+            wrong = Some("knows that its claim on it is lost");
+        }
+        for one in &known.tries {
+            // A relay may not know yet that its claim was rescued: that explains both a second
+            // try and one at the same time, whichever of the two it is.
+            let theirs = state.claims.get(&one.token).is_some_and(|claim| claim.rescued);
+            let explained = theirs || claim.rescued;
+            wrong = match one.said {
+                _ if one.token == token => Some("has tried it under this claim already"),
+                None if !explained => Some("is not the only one that delivers it"),
+                Some(Said::Delivered | Said::Reject) if !explained => Some("delivers it once more"),
+                _ => wrong,
+            };
+        }
+        let ordinal = known.tries.len();
+        if let Some(known) = state.messages.get_mut(&seq) {
+            known.tries.push(Try { token, said: None });
+        }
+        if let Some(wrong) = wrong {
+            state.violation(format!("relay {relay} delivers message {seq}, and {wrong}"));
+        }
+        ordinal
+    }
+
+    /// A try at a message ended. Only the first word counts.
+    pub(in super::super) fn said(&self, relay: usize, token: Token, seq: i64, said: Said) {
+        let state = &mut *self.state();
+        let open = state
+            .messages
+            .get_mut(&seq)
+            .and_then(|known| known.tries.iter_mut().rev().find(|one| one.token == token))
+            .filter(|one| one.said.is_none());
+        if let Some(one) = open {
+            one.said = Some(said);
+            let what = match said {
+                Said::Delivered => "accepts",
+                Said::Retry => "fails",
+                Said::Reject => "rejects",
+                Said::Refuse => "refuses",
+                Said::Nothing => "says nothing",
+            };
+            state.note(what, Some(relay), Some(token), Some(seq));
+        }
+    }
+
+    /// The destination did the work.
+    pub(in super::super) fn worked(&self, seq: i64) {
+        let state = &mut *self.state();
+        let Some(known) = state.messages.get_mut(&seq) else { return };
+        known.deliveries += 1;
+        if known.deliveries > 1 {
+            state.note("duplicate", None, None, Some(seq));
+        }
+    }
+}

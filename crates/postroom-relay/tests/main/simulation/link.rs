@@ -1,0 +1,223 @@
+//! One relay's link to the store: slow, cut, or failing after the work is done. It tells the
+//! books of everything that reached the store, whether or not the relay learns of it.
+
+use super::weather::{Call, Moment};
+use super::world::World;
+use async_trait::async_trait;
+use chrono::{DateTime, TimeDelta, Utc};
+use postroom_core::{
+    Action, ActionId, Admin, Attempt, Backlog, Batch, Claims, Enqueued, Filter, Finding, Key,
+    NewAction, NewMessage, Operate, Reconciled, Record, Settled, Settlement, Status, StatusCounts,
+    StoreError, StoreResult, Take, Token, Upkeep, Wake,
+};
+use std::sync::Arc;
+use std::time::Duration;
+use uuid::Uuid;
+
+pub(super) struct Link {
+    pub(super) world: Arc<World>,
+    /// Which process this is, and which relay of the plan.
+    pub(super) process: usize,
+    pub(super) relay: usize,
+}
+
+impl Link {
+    /// Does `work` as the weather allows. The work itself never waits, so that the books and the
+    /// store change together.
+    async fn call<T>(
+        &self,
+        call: Call,
+        work: impl AsyncFnOnce() -> StoreResult<T>,
+    ) -> StoreResult<T> {
+        let lot = self.world.weather.lot(self.relay, call);
+        tokio::time::sleep(lot.delays[0]).await;
+        let fails = |when: Moment| {
+            let (_, kind) = lot.error.filter(|(moment, _)| *moment == when)?;
+            Some(StoreError::plain(kind, "the weather"))
+        };
+        if let Some(error) = fails(Moment::BeforeTheWork) {
+            return Err(error);
+        }
+        let answer = work().await?;
+        tokio::time::sleep(lot.delays[1]).await;
+        fails(Moment::AfterTheWork).map_or(Ok(answer), Err)
+    }
+
+    fn taken(&self, batch: &mut Batch, take: &Take<'_>, alone: bool) {
+        let now = self.world.now();
+        self.world.books.taken(self.process, batch, alone, now, after(now, take.claim_time));
+        // So that a destination can say under which claim it was asked.
+        for taken in &mut batch.messages {
+            taken.message.causation_id = Some(batch.token.0.to_string());
+        }
+    }
+}
+
+#[async_trait]
+impl Claims for Link {
+    async fn take(&self, take: &Take<'_>) -> StoreResult<Option<Batch>> {
+        self.call(Call::Take, async || {
+            let mut batch = self.world.store.take(take).await?;
+            if let Some(batch) = &mut batch {
+                self.taken(batch, take, false);
+            }
+            Ok(batch)
+        })
+        .await
+    }
+
+    async fn take_rescued(&self, take: &Take<'_>) -> StoreResult<Vec<Batch>> {
+        self.call(Call::Take, async || {
+            let mut batches = self.world.store.take_rescued(take).await?;
+            for batch in &mut batches {
+                self.taken(batch, take, true);
+            }
+            Ok(batches)
+        })
+        .await
+    }
+
+    async fn settle(&self, settlements: &[Settlement]) -> StoreResult<Settled> {
+        self.call(Call::Settle, async || {
+            let settled = self.world.store.settle(settlements).await?;
+            let mut records = Vec::new();
+            for verdict in settlements.iter().flat_map(|settlement| &settlement.verdicts) {
+                records.extend(self.world.store.find(verdict.id).await?);
+            }
+            self.world.books.settled(self.process, settlements, &settled, &records);
+            Ok(settled)
+        })
+        .await
+    }
+
+    async fn extend(&self, tokens: &[Token], claim_time: Duration) -> StoreResult<Vec<Token>> {
+        let lost = self
+            .call(Call::Extend, async || {
+                let lost = self.world.store.extend(tokens, claim_time).await?;
+                let until = after(self.world.now(), claim_time);
+                self.world.books.extended(tokens, &lost, until);
+                Ok(lost)
+            })
+            .await?;
+        self.world.books.told_lost(self.process, &lost);
+        Ok(lost)
+    }
+
+    async fn wake(&self) -> Option<Box<dyn Wake>> {
+        self.world.store.wake().await
+    }
+}
+
+#[async_trait]
+impl Upkeep for Link {
+    async fn rescue(&self, limit: usize) -> StoreResult<u64> {
+        self.call(Call::Other, async || {
+            let freed = self.world.store.rescue(limit).await?;
+            self.world.books.rescued(self.process, freed, self.world.now());
+            Ok(freed)
+        })
+        .await
+    }
+
+    async fn prune(&self, older_than: Duration, limit: usize) -> StoreResult<u64> {
+        self.call(Call::Other, async || self.world.store.prune(older_than, limit).await).await
+    }
+
+    async fn backlog(&self) -> StoreResult<Backlog> {
+        self.call(Call::Other, async || self.world.store.backlog().await).await
+    }
+
+    async fn ready(&self) -> StoreResult<()> {
+        self.call(Call::Other, async || self.world.store.ready().await).await
+    }
+
+    async fn reconcile(&self) -> StoreResult<Reconciled> {
+        self.world.store.reconcile().await
+    }
+
+    async fn diagnose(&self) -> StoreResult<Vec<Finding>> {
+        self.world.store.diagnose().await
+    }
+}
+
+/// A relay has no use for these.
+#[async_trait]
+impl Admin for Link {
+    async fn enqueue(&self, message: &NewMessage) -> StoreResult<Enqueued> {
+        self.world.store.enqueue(message).await
+    }
+
+    async fn find(&self, id: Uuid) -> StoreResult<Option<Record>> {
+        self.world.store.find(id).await
+    }
+
+    async fn attempts(&self, id: Uuid) -> StoreResult<Vec<Attempt>> {
+        self.world.store.attempts(id).await
+    }
+
+    async fn list(&self, filter: &Filter) -> StoreResult<Vec<Record>> {
+        self.world.store.list(filter).await
+    }
+
+    async fn status_counts(&self) -> StoreResult<StatusCounts> {
+        self.world.store.status_counts().await
+    }
+
+    async fn integrations(&self) -> StoreResult<Vec<String>> {
+        self.world.store.integrations().await
+    }
+
+    async fn claim_of(&self, worker: &str, id: Uuid) -> StoreResult<Option<(Token, i64)>> {
+        self.world.store.claim_of(worker, id).await
+    }
+
+    async fn now(&self) -> StoreResult<DateTime<Utc>> {
+        Ok(self.world.now())
+    }
+}
+
+/// Nor for these.
+#[async_trait]
+impl Operate for Link {
+    async fn begin_action(&self, action: &NewAction<'_>) -> StoreResult<ActionId> {
+        self.world.store.begin_action(action).await
+    }
+
+    async fn actions(&self, before: Option<ActionId>, limit: usize) -> StoreResult<Vec<Action>> {
+        self.world.store.actions(before, limit).await
+    }
+
+    async fn redrive(&self, action: ActionId, keys: &[Key]) -> StoreResult<u64> {
+        self.world.store.redrive(action, keys).await
+    }
+
+    async fn replay(&self, action: ActionId, keys: &[Key], fresh: bool) -> StoreResult<Vec<Uuid>> {
+        self.world.store.replay(action, keys, fresh).await
+    }
+
+    async fn release(&self, action: ActionId, keys: &[Key]) -> StoreResult<u64> {
+        self.world.store.release(action, keys).await
+    }
+
+    async fn cancel(&self, action: ActionId, keys: &[Key]) -> StoreResult<u64> {
+        self.world.store.cancel(action, keys).await
+    }
+
+    async fn prune_on_record(
+        &self,
+        action: ActionId,
+        status: Status,
+        older_than: Duration,
+        limit: usize,
+    ) -> StoreResult<u64> {
+        self.world.store.prune_on_record(action, status, older_than, limit).await
+    }
+
+    async fn prunable(&self, status: Status, older_than: Duration) -> StoreResult<u64> {
+        self.world.store.prunable(status, older_than).await
+    }
+}
+
+fn after(now: DateTime<Utc>, wait: Duration) -> DateTime<Utc> {
+    now + TimeDelta::from_std(wait).unwrap()
+}

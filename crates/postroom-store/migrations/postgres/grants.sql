@@ -1,0 +1,24 @@
+-- Two roles without a login. Grant them to those that producers and relays connect as, for
+-- instance GRANT postroom_producer TO shop.
+
+-- Producers insert messages. What they may read is what RETURNING, ON CONFLICT and the search for
+-- a duplicate need: no payload, no header, no state but the defaults of a new row.
+CREATE ROLE postroom_producer NOLOGIN;
+GRANT USAGE ON SCHEMA core_outbox TO postroom_producer;
+GRANT INSERT ON core_outbox.integration_outbox TO postroom_producer;
+GRANT SELECT (id, source_stream_id, source_event_id, integration_type, copy,
+              seq, due_at, attempts, max_attempts, status, schema_version, created_at, updated_at)
+    ON core_outbox.integration_outbox TO postroom_producer;
+GRANT EXECUTE ON FUNCTION core_outbox.uuid_v7() TO postroom_producer;
+GRANT EXECUTE ON FUNCTION core_outbox.enqueue(
+    text, text, jsonb, text, text, jsonb, text, text, text, timestamptz, int, text, text, text, int,
+    timestamptz, int) TO postroom_producer;
+
+-- Relays, and the tools of those who operate them, read and write what the schema holds, and
+-- change nothing about it.
+CREATE ROLE postroom_relay NOLOGIN;
+GRANT USAGE ON SCHEMA core_outbox TO postroom_relay;
+GRANT SELECT, INSERT, UPDATE, DELETE
+    ON core_outbox.integration_outbox, core_outbox.delivery, core_outbox.claim TO postroom_relay;
+GRANT SELECT ON core_outbox.messages, core_outbox.schema_migration TO postroom_relay;
+GRANT EXECUTE ON FUNCTION core_outbox.uuid_v7() TO postroom_relay;

@@ -1,0 +1,51 @@
+//! The history of failed attempts: reading it, and forgetting what has no message any more.
+//! `sql/note_attempts.sql` writes it.
+
+use super::PgStore;
+use super::error::store_error;
+use postroom_core::{Attempt, AttemptOutcome, StoreResult};
+use std::sync::{Mutex, PoisonError};
+use tokio_postgres::{Error, Row};
+use uuid::Uuid;
+
+const ATTEMPTS: &str = "SELECT at, took_ms, outcome, error FROM core_outbox.attempt \
+                        WHERE message_id = $1 ORDER BY number";
+const SWEEP: &str = include_str!("sql/sweep_attempts.sql");
+
+/// How far the sweep has come. Every process sweeps for itself: what one has looked at, another
+/// may look at again.
+#[derive(Debug, Default)]
+pub(super) struct Swept(Mutex<Uuid>);
+
+pub(super) async fn of(store: &PgStore, id: Uuid) -> StoreResult<Vec<Attempt>> {
+    let doing = "reading attempts";
+    let client = store.connection().await?;
+    let rows = client.query(ATTEMPTS, &[&id]).await.map_err(|e| store_error(doing, e))?;
+    rows.iter().map(attempt).collect::<Result<_, _>>().map_err(|e| store_error(doing, e))
+}
+
+fn attempt(row: &Row) -> Result<Attempt, Error> {
+    let outcome: &str = row.try_get(2)?;
+    Ok(Attempt {
+        at: row.try_get(0)?,
+        took_ms: u64::try_from(row.try_get::<_, i64>(1)?).unwrap_or(0),
+        // A CHECK keeps every other word out.
+        outcome: AttemptOutcome::from_word(outcome).unwrap_or(AttemptOutcome::Retry),
+        error: row.try_get(3)?,
+    })
+}
+
+/// Forgets the attempts of messages that were deleted by hand. Looks at the attempts of at most
+/// `messages` messages, and goes on there the next time.
+pub(super) async fn sweep(store: &PgStore, messages: i64) -> StoreResult<()> {
+    let doing = "sweeping attempts";
+    let client = store.connection().await?;
+    let after = *store.swept.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let messages = i32::try_from(messages).unwrap_or(i32::MAX);
+    let row =
+        client.query_opt(SWEEP, &[&after, &messages]).await.map_err(|e| store_error(doing, e))?;
+    let last: Option<Uuid> =
+        row.map_or(Ok(None), |row| row.try_get(0)).map_err(|e| store_error(doing, e))?;
+    *store.swept.0.lock().unwrap_or_else(PoisonError::into_inner) = last.unwrap_or_default();
+    Ok(())
+}

@@ -1,0 +1,210 @@
+//! From a URL to connections.
+
+use super::error::{connect_error, store_error};
+use super::tls;
+use postroom_core::{StoreError, StoreErrorKind, StoreResult};
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio_postgres::config::SslMode;
+use tokio_postgres::tls::MakeTlsConnect;
+use tokio_postgres::{Client, Config, Socket};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+/// How long a caller waits for a connection before the database counts as away.
+pub(super) const CONNECTION_WAIT: Duration = Duration::from_secs(5);
+
+/// How long the network may swallow packets before a connection counts as lost.
+const NETWORK_SILENCE: Duration = Duration::from_secs(30);
+
+/// A connection's half that talks to the server.
+pub(super) type Driver =
+    tokio_postgres::Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
+
+/// A database, and how it is connected to.
+#[derive(Clone)]
+pub(super) struct Target {
+    pub(super) config: Config,
+    pub(super) tls: MakeRustlsConnect,
+}
+
+impl std::fmt::Debug for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The driver's own form leaves the password out.
+        self.config.fmt(f)
+    }
+}
+
+impl Target {
+    /// Reads a URL. The error never repeats it, since it may hold a password.
+    pub(super) fn parse(url: &str) -> StoreResult<Self> {
+        let (url, security) = Security::split(url)?;
+        let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
+            StoreError::new(
+                StoreErrorKind::Refused,
+                "the database URL is malformed: expected \
+                 postgres://USER:PASSWORD@HOST:PORT/DATABASE",
+                error,
+            )
+        })?;
+        if config.get_application_name().is_none() {
+            config.application_name("postroom");
+        }
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(CONNECTION_WAIT);
+        }
+        // A network that swallows packets must look like a database that is away, not like one
+        // that thinks for a quarter of an hour.
+        config.keepalives_idle(NETWORK_SILENCE);
+        config.tcp_user_timeout(NETWORK_SILENCE);
+        config.ssl_mode(match security.mode {
+            Mode::Disable => SslMode::Disable,
+            Mode::Prefer => SslMode::Prefer,
+            Mode::Require | Mode::VerifyCa | Mode::VerifyFull => SslMode::Require,
+        });
+        Ok(Self { config, tls: MakeRustlsConnect::new(tls::client_config(&security)?) })
+    }
+
+    /// Connects outside the pool, for migrations and listening.
+    pub(super) async fn connect(&self) -> StoreResult<(Client, Driver)> {
+        self.config.connect(self.tls.clone()).await.map_err(connect_error)
+    }
+
+    /// The same for those who leave the connection to itself.
+    pub(super) async fn client(&self) -> StoreResult<Client> {
+        let (client, driver) = self.connect().await?;
+        // It ends when the client is dropped; what goes wrong before, the client reports.
+        tokio::spawn(driver);
+        Ok(client)
+    }
+}
+
+/// How much a connection must be protected, in libpq's words.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Mode {
+    /// Never encrypted.
+    Disable,
+    /// Encrypted if the server can.
+    Prefer,
+    /// Encrypted, with whoever answers.
+    Require,
+    /// The certificate must come from a trusted authority.
+    VerifyCa,
+    /// It must also be made out to the host's name.
+    VerifyFull,
+}
+
+/// `sslmode` and `sslrootcert` of a URL, which the driver does not know in full.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Security {
+    pub(super) mode: Mode,
+    /// The file of trusted authorities; those of the system otherwise.
+    pub(super) roots: Option<PathBuf>,
+}
+
+impl Security {
+    /// Takes both out of a URL and returns the rest of it.
+    fn split(url: &str) -> StoreResult<(String, Self)> {
+        let mut security = Self { mode: Mode::Prefer, roots: None };
+        let Some((address, query)) = url.split_once('?') else {
+            return Ok((url.to_owned(), security));
+        };
+        let mut rest = Vec::new();
+        for pair in query.split('&') {
+            match pair.split_once('=') {
+                Some(("sslmode", mode)) => security.mode = Mode::parse(mode)?,
+                Some(("sslrootcert", "system")) => security.roots = None,
+                Some(("sslrootcert", file)) => {
+                    let file = percent_encoding::percent_decode_str(file).decode_utf8_lossy();
+                    security.roots = Some(PathBuf::from(file.as_ref()));
+                }
+                _ => rest.push(pair),
+            }
+        }
+        // As libpq: who names authorities wants them asked.
+        if security.mode == Mode::Require && security.roots.is_some() {
+            security.mode = Mode::VerifyCa;
+        }
+        let rest = rest.join("&");
+        let separator = if rest.is_empty() { "" } else { "?" };
+        Ok((format!("{address}{separator}{rest}"), security))
+    }
+}
+
+impl Mode {
+    fn parse(word: &str) -> StoreResult<Self> {
+        Ok(match word {
+            "disable" => Self::Disable,
+            "prefer" => Self::Prefer,
+            "require" => Self::Require,
+            "verify-ca" => Self::VerifyCa,
+            "verify-full" => Self::VerifyFull,
+            _ => {
+                return Err(StoreError::plain(
+                    StoreErrorKind::Refused,
+                    "the database URL has an unknown sslmode: expected disable, prefer, require, \
+                     verify-ca or verify-full",
+                ));
+            }
+        })
+    }
+}
+
+/// Asks one question that is answered by one value.
+pub(super) async fn ask<T>(client: &Client, doing: &str, query: &str) -> StoreResult<T>
+where
+    T: for<'a> tokio_postgres::types::FromSql<'a>,
+{
+    // Without a name: behind a pooler the next session would not know it.
+    let row = client.query_typed_one(query, &[]).await.map_err(|e| store_error(doing, e))?;
+    row.try_get(0).map_err(|e| store_error(doing, e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn split(url: &str) -> (String, Security) {
+        Security::split(url).unwrap()
+    }
+
+    #[test]
+    fn sslmode_and_sslrootcert_are_taken_out_of_the_url() {
+        let (rest, security) = split(
+            "postgres://a:b@h/d?sslmode=verify-full&connect_timeout=3&sslrootcert=%2Fca%20x.pem",
+        );
+        assert_eq!(rest, "postgres://a:b@h/d?connect_timeout=3");
+        let roots = Some(PathBuf::from("/ca x.pem"));
+        assert_eq!(security, Security { mode: Mode::VerifyFull, roots });
+        let (rest, security) = split("postgres://h/d?sslmode=disable");
+        assert_eq!((rest.as_str(), security.mode), ("postgres://h/d", Mode::Disable));
+        assert_eq!(split("postgres://h/d").1.mode, Mode::Prefer);
+    }
+
+    #[test]
+    fn naming_authorities_asks_for_them() {
+        assert_eq!(split("postgres://h?sslmode=require").1.mode, Mode::Require);
+        let named = split("postgres://h?sslrootcert=/ca.pem&sslmode=require").1;
+        assert_eq!(named.mode, Mode::VerifyCa);
+        assert_eq!(split("postgres://h?sslmode=verify-ca&sslrootcert=system").1.roots, None);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_without_the_password() {
+        for url in [
+            "postgres://u:hunter2@h/d?sslmode=allow",
+            "postgres://u:hunter2@h/d?sslkey=/x",
+            "postgres://u:hunter2@h:x/d",
+        ] {
+            let error = Target::parse(url).unwrap_err();
+            let mut text = format!("{error:?} {error}");
+            let mut cause: Option<&dyn std::error::Error> = std::error::Error::source(&error);
+            while let Some(error) = cause {
+                text.push_str(&error.to_string());
+                cause = error.source();
+            }
+            assert!(!text.contains("hunter2"), "{text}");
+        }
+        let target = Target::parse("postgres://u:hunter2@h/d").unwrap();
+        assert!(!format!("{target:?}").contains("hunter2"), "{target:?}");
+    }
+}

@@ -1,0 +1,161 @@
+//! Connections of the pool, and statements that run on whatever session they come to.
+
+use deadpool_postgres::{Object, Transaction};
+use std::collections::HashMap;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Error, Row, Statement};
+
+type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
+
+/// The types of statements' parameters, learnt at their first use. Kept where statements cannot
+/// be prepared by name: behind a pooler in transaction mode the next one may come to another
+/// session.
+#[derive(Debug, Default)]
+pub(super) struct KnownTypes(Mutex<HashMap<String, Arc<[Type]>>>);
+
+/// A connection of the pool.
+pub(super) struct Connection {
+    object: Object,
+    /// `None` where a connection is a session of its own.
+    types: Option<Arc<KnownTypes>>,
+}
+
+/// A statement that can be run again and again.
+#[derive(Clone)]
+pub(super) enum Prepared {
+    /// Planned once per connection.
+    Named(Statement),
+    /// Sent with its text each time.
+    Unnamed(Arc<str>, Arc<[Type]>),
+}
+
+impl Connection {
+    pub(super) fn new(object: Object, types: Option<Arc<KnownTypes>>) -> Self {
+        Self { object, types }
+    }
+
+    /// Prepares a statement of the hot path.
+    pub(super) async fn prepare_cached(&self, sql: &str) -> Result<Prepared, Error> {
+        match &self.types {
+            None => Ok(Prepared::Named(self.object.prepare_cached(sql).await?)),
+            Some(known) => {
+                let types = self.types_of(known, sql).await?;
+                Ok(Prepared::Unnamed(Arc::from(sql), types))
+            }
+        }
+    }
+
+    /// Runs a prepared statement.
+    pub(super) async fn run(
+        &self,
+        statement: &Prepared,
+        params: Params<'_>,
+    ) -> Result<Vec<Row>, Error> {
+        match statement {
+            Prepared::Named(statement) => self.object.query(statement, params).await,
+            Prepared::Unnamed(sql, types) => {
+                self.object.query_typed(sql, &typed(params, types)).await
+            }
+        }
+    }
+
+    /// Runs a statement once.
+    pub(super) async fn query(&self, sql: &str, params: Params<'_>) -> Result<Vec<Row>, Error> {
+        match &self.types {
+            None => self.object.query(sql, params).await,
+            Some(known) => {
+                let types = self.types_of(known, sql).await?;
+                self.object.query_typed(sql, &typed(params, &types)).await
+            }
+        }
+    }
+
+    /// Runs a statement that answers with one row or none.
+    pub(super) async fn query_opt(
+        &self,
+        sql: &str,
+        params: Params<'_>,
+    ) -> Result<Option<Row>, Error> {
+        Ok(self.query(sql, params).await?.into_iter().next())
+    }
+
+    /// Runs a statement that answers with one row.
+    pub(super) async fn query_one(&self, sql: &str, params: Params<'_>) -> Result<Row, Error> {
+        match &self.types {
+            None => self.object.query_one(sql, params).await,
+            Some(known) => {
+                let types = self.types_of(known, sql).await?;
+                self.object.query_typed_one(sql, &typed(params, &types)).await
+            }
+        }
+    }
+
+    /// Runs a statement, and returns how many rows it changed.
+    pub(super) async fn execute(&self, sql: &str, params: Params<'_>) -> Result<u64, Error> {
+        match &self.types {
+            None => self.object.execute(sql, params).await,
+            Some(known) => {
+                let types = self.types_of(known, sql).await?;
+                self.object.execute_typed(sql, &typed(params, &types)).await
+            }
+        }
+    }
+
+    async fn types_of(&self, known: &KnownTypes, sql: &str) -> Result<Arc<[Type]>, Error> {
+        if let Some(types) = known.get(sql) {
+            return Ok(types);
+        }
+        // A transaction stays in one session, and the name is given up before it ends.
+        self.object.batch_execute("BEGIN").await?;
+        let learnt = self.object.prepare(sql).await.map(|one| Arc::from(one.params()));
+        self.object.batch_execute("ROLLBACK").await?;
+        let types: Arc<[Type]> = learnt?;
+        known.put(sql, &types);
+        Ok(types)
+    }
+}
+
+impl Prepared {
+    /// Runs it in a transaction.
+    pub(super) async fn run_in(
+        &self,
+        tx: &Transaction<'_>,
+        params: Params<'_>,
+    ) -> Result<Vec<Row>, Error> {
+        match self {
+            Self::Named(statement) => tx.query(statement, params).await,
+            Self::Unnamed(sql, types) => tx.query_typed(sql, &typed(params, types)).await,
+        }
+    }
+}
+
+impl KnownTypes {
+    fn get(&self, sql: &str) -> Option<Arc<[Type]>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(sql).cloned()
+    }
+
+    fn put(&self, sql: &str, types: &Arc<[Type]>) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.insert(sql.to_owned(), Arc::clone(types));
+    }
+}
+
+fn typed<'a>(params: Params<'a>, types: &[Type]) -> Vec<(&'a (dyn ToSql + Sync), Type)> {
+    params.iter().copied().zip(types.iter().cloned()).collect()
+}
+
+impl Deref for Connection {
+    type Target = Object;
+
+    fn deref(&self) -> &Object {
+        &self.object
+    }
+}
+
+impl DerefMut for Connection {
+    fn deref_mut(&mut self) -> &mut Object {
+        &mut self.object
+    }
+}

@@ -1,0 +1,85 @@
+//! What is wrong with an outbox and does not mend itself.
+
+use super::error::store_error;
+use super::migrate::old_fences;
+use postroom_core::{Finding, StoreResult};
+use tokio_postgres::Client;
+
+const COUNTS: &str = include_str!("sql/diagnose_counts.sql");
+const TRIGGERS: &str = include_str!("sql/diagnose_triggers.sql");
+const INVALID: &str = include_str!("sql/diagnose_invalid.sql");
+const SNAPSHOT: &str = include_str!("sql/diagnose_snapshot.sql");
+const CHANGING: &str = include_str!("sql/changing_indexes.sql");
+
+const DOING: &str = "looking for what is wrong";
+
+pub(super) async fn diagnose(client: &Client) -> StoreResult<Vec<Finding>> {
+    let mut findings = disagreements(client).await?;
+    for trigger in names(client, TRIGGERS).await? {
+        findings.push(Finding::fault(
+            format!("the trigger {trigger} does not fire: new messages or changes are not noticed"),
+            format!(
+                "`ALTER TABLE core_outbox.integration_outbox ENABLE TRIGGER {trigger}`, then run \
+                 `postroom reconcile`"
+            ),
+        ));
+    }
+    for index in names(client, INVALID).await? {
+        findings.push(Finding::warning(
+            format!("the index {index} is invalid: it costs every write and serves no read"),
+            format!("run `postroom migrate`, or `DROP INDEX CONCURRENTLY core_outbox.{index}`"),
+        ));
+    }
+    for (index, columns) in changing_indexes(client).await? {
+        findings.push(Finding::warning(
+            format!(
+                "the index {index} names what changes ({columns}): recording an outcome touches \
+                 every index"
+            ),
+            format!("`DROP INDEX CONCURRENTLY core_outbox.{index}`, and query the deliveries"),
+        ));
+    }
+    for fence in old_fences(client).await? {
+        findings.push(Finding::warning(
+            format!("the old fence {} stands: one event reaches one integration only", fence.name),
+            "run `postroom migrate --replace-fence` once no producer says ON CONFLICT \
+             (source_stream_id, source_event_id)",
+        ));
+    }
+    for holder in names(client, SNAPSHOT).await? {
+        findings.push(Finding::warning(
+            format!("{holder} keeps vacuum from cleaning: claims slow down as dead rows pile up"),
+            "end it if nobody needs it",
+        ));
+    }
+    Ok(findings)
+}
+
+/// Messages and deliveries that do not agree.
+async fn disagreements(client: &Client) -> StoreResult<Vec<Finding>> {
+    let rows = client.query_typed(COUNTS, &[]).await.map_err(|e| store_error(DOING, e))?;
+    let mut counts = [0; 3];
+    for row in &rows {
+        for (index, count) in counts.iter_mut().enumerate() {
+            let found: i64 = row.try_get(index).map_err(|e| store_error(DOING, e))?;
+            *count = u64::try_from(found).unwrap_or(0);
+        }
+    }
+    let [unfed, closed, stray] = counts;
+    Ok(Finding::disagreements(unfed, closed, stray))
+}
+
+/// Indexes that name a column which changes, with those columns.
+pub(super) async fn changing_indexes(client: &Client) -> StoreResult<Vec<(String, String)>> {
+    let rows = client.query_typed(CHANGING, &[]).await.map_err(|e| store_error(DOING, e))?;
+    let read = rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
+    read.collect::<Result<_, _>>().map_err(|e| store_error(DOING, e))
+}
+
+async fn names(client: &Client, query: &str) -> StoreResult<Vec<String>> {
+    let rows = client.query_typed(query, &[]).await.map_err(|e| store_error(DOING, e))?;
+    rows.iter()
+        .map(|row| row.try_get(0))
+        .collect::<Result<_, _>>()
+        .map_err(|e| store_error(DOING, e))
+}

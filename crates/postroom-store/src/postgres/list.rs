@@ -1,0 +1,132 @@
+//! Which statement lists messages, so that a page costs what it shows and not the history.
+//!
+//! What is open is found through the deliveries; an event by the fence; everything else in pages
+//! by `seq`. Each picks the numbers first and reads the messages after, so that content is
+//! touched for what is shown and for nothing else.
+
+use super::PgStore;
+use super::error::store_error;
+use super::row::{RECORD_COLUMNS, record};
+use super::transaction::{BEGIN_DURABLE, transact};
+use postroom_core::{Filter, Record, Status, StoreResult};
+
+macro_rules! filter {
+    () => {
+        include_str!("sql/list_filter.sql")
+    };
+}
+
+/// The fence leads with the event id. Not flattened, or the order asked for would lead the planner
+/// down the whole table.
+const OF_EVENT: &str = concat!(
+    "SELECT found.seq FROM (
+         SELECT m.seq FROM core_outbox.messages m
+         WHERE m.source_event_id = $6::text AND ($1::text IS NULL OR m.status = $1)\n",
+    filter!(),
+    "OFFSET 0
+     ) AS found ORDER BY found.seq DESC LIMIT $10"
+);
+
+/// PENDING and FAILED: down the deliveries.
+const WAITING: &str = concat!(
+    "SELECT d.seq FROM core_outbox.delivery d
+     JOIN core_outbox.integration_outbox m ON m.id = d.message_id
+     WHERE d.claim IS NULL AND NOT d.dead AND d.failed = ($1::text = 'FAILED')
+       AND m.status = $1 AND d.seq < $9\n",
+    filter!(),
+    "ORDER BY d.seq DESC LIMIT $10"
+);
+
+/// What relays hold is never much, and the claims name it.
+const CLAIMED: &str = concat!(
+    "SELECT found.seq FROM (
+         SELECT d.seq
+         FROM (SELECT token, unnest(seqs) AS seq FROM core_outbox.claim) AS held
+         JOIN core_outbox.delivery d ON d.seq = held.seq AND d.claim = held.token
+         JOIN core_outbox.integration_outbox m ON m.id = d.message_id
+         WHERE $1::text = 'CLAIMED'\n",
+    filter!(),
+    "OFFSET 0
+     ) AS found ORDER BY found.seq DESC LIMIT $10"
+);
+
+/// Dead deliveries have an index by lane: a page of each lane, found by a loose scan, is more than
+/// enough for a page of all.
+const DEAD: &str = concat!(
+    "WITH RECURSIVE lane (name) AS (
+         (SELECT integration FROM core_outbox.delivery WHERE dead ORDER BY integration LIMIT 1)
+         UNION ALL
+         SELECT (SELECT d.integration FROM core_outbox.delivery d
+                 WHERE d.dead AND d.integration > lane.name
+                 ORDER BY d.integration LIMIT 1)
+         FROM lane WHERE lane.name IS NOT NULL
+     )
+     SELECT found.seq FROM lane CROSS JOIN LATERAL (
+         SELECT d.seq FROM core_outbox.delivery d
+         JOIN core_outbox.integration_outbox m ON m.id = d.message_id
+         WHERE d.integration = lane.name AND d.dead AND d.claim IS NULL
+           AND m.status = $1::text AND d.seq < $9\n",
+    filter!(),
+    "ORDER BY d.seq DESC LIMIT $10
+     ) AS found
+     WHERE $2 IS NULL OR lane.name = $2
+     ORDER BY found.seq DESC LIMIT $10"
+);
+
+/// SENT, or whatever there is: down the messages.
+const ANY: &str = concat!(
+    "SELECT m.seq FROM core_outbox.messages m
+     WHERE ($1::text IS NULL OR m.status = $1)\n",
+    filter!(),
+    "ORDER BY m.seq DESC LIMIT $10"
+);
+
+/// Only here the planner may choose between the index on `seq` and the one on the time: it alone
+/// can guess which of the two reads less.
+const BEGIN_BY_TIME: &str = "BEGIN; SET LOCAL jit = off; SET LOCAL enable_seqscan = off";
+
+/// How to begin, and the statement.
+pub(super) fn statement(filter: &Filter) -> (&'static str, String) {
+    let (begin, pick) = match filter.status {
+        _ if filter.event_id.is_some() => (BEGIN_DURABLE, OF_EVENT),
+        Some(Status::Pending | Status::Failed) => (BEGIN_DURABLE, WAITING),
+        Some(Status::Claimed) => (BEGIN_DURABLE, CLAIMED),
+        Some(Status::Dead) => (BEGIN_DURABLE, DEAD),
+        Some(Status::Sent) | None if filter.since.is_some() => (BEGIN_BY_TIME, ANY),
+        Some(Status::Sent) | None => (BEGIN_DURABLE, ANY),
+    };
+    let sql = format!(
+        "WITH picked AS MATERIALIZED (\n{pick}\n)
+         SELECT {RECORD_COLUMNS} FROM core_outbox.messages
+         WHERE seq = ANY (ARRAY(SELECT seq FROM picked))
+         ORDER BY seq DESC"
+    );
+    (begin, sql)
+}
+
+pub(super) async fn list(store: &PgStore, filter: &Filter) -> StoreResult<Vec<Record>> {
+    let doing = "listing messages";
+    let client = store.connection().await?;
+    let (begin, sql) = statement(filter);
+    let statement = client.prepare_cached(&sql).await.map_err(|e| store_error(doing, e))?;
+    let rows = transact(
+        &client,
+        begin,
+        &statement,
+        &[
+            &filter.status.map(Status::as_str),
+            &filter.integration,
+            &filter.tenant,
+            &filter.event_type,
+            &filter.correlation,
+            &filter.event_id,
+            &filter.since,
+            &filter.until,
+            &filter.before.unwrap_or(i64::MAX),
+            &i64::try_from(filter.limit).unwrap_or(i64::MAX),
+        ],
+    )
+    .await
+    .map_err(|e| store_error(doing, e))?;
+    rows.iter().map(record).collect::<Result<_, _>>().map_err(|e| store_error(doing, e))
+}

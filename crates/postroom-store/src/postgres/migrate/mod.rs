@@ -1,0 +1,144 @@
+//! Numbered migrations, applied once each, while producers and relays go on.
+
+mod adopt;
+mod fence;
+mod lock;
+mod plan;
+mod run;
+mod script;
+mod shape;
+
+pub(super) use fence::old_fences;
+
+use super::connect::{Target, ask};
+use super::diagnose::changing_indexes;
+use super::pooler;
+use crate::migrations::{MigrateOptions, Migrated, Migration, Planned};
+use postroom_core::{StoreError, StoreErrorKind, StoreResult};
+use script::Step;
+use tokio_postgres::Client;
+
+/// Every migration, in order.
+pub const MIGRATIONS: &[Migration] = &[
+    Migration {
+        number: 1,
+        name: "outbox",
+        sql: include_str!("../../../migrations/postgres/0001_outbox.sql"),
+    },
+    Migration {
+        number: 2,
+        name: "administration",
+        sql: include_str!("../../../migrations/postgres/0002_administration.sql"),
+    },
+    Migration {
+        number: 3,
+        name: "enqueue_checks",
+        sql: include_str!("../../../migrations/postgres/0003_enqueue_checks.sql"),
+    },
+    Migration {
+        number: 4,
+        name: "claims_in_place",
+        sql: include_str!("../../../migrations/postgres/0004_claims_in_place.sql"),
+    },
+];
+
+/// Applies what is missing. Safe to run twice, from several processes at once, and again after
+/// it was cut off anywhere.
+///
+/// # Errors
+/// When the database cannot be reached or refuses, holds a table of that name that cannot be
+/// adopted, or somebody holds a lock for too long.
+pub async fn migrate(url: &str, options: &MigrateOptions) -> StoreResult<Migrated> {
+    let client = connect(url).await?;
+    lock::acquire(&client).await?;
+    let mut migrated = Migrated::default();
+    for work in plan::plan(&client, options).await? {
+        let doing = work.title();
+        for step in &work.steps {
+            if step.alone {
+                tracing::info!(doing, statement = first_line(&step.sql), "migrating");
+            }
+            run::run(&client, step, &doing, options).await?;
+        }
+        match work.number {
+            Some(number) => migrated.applied.push(number),
+            None => migrated.notes.push(format!("done: {doing}")),
+        }
+    }
+    migrated.notes.extend(remarks(&client).await?);
+    Ok(migrated)
+}
+
+/// What [`migrate`] would run, and in which steps. Changes nothing.
+///
+/// # Errors
+/// As [`migrate`].
+pub async fn plan(url: &str, options: &MigrateOptions) -> StoreResult<Vec<Planned>> {
+    let client = connect(url).await?;
+    let works = plan::plan(&client, options).await?;
+    let planned = works.into_iter().map(|work| {
+        let steps: Vec<String> = work.steps.iter().map(|step| step.shown(options)).collect();
+        Planned { number: work.number, name: work.name, sql: steps.join("\n\n") }
+    });
+    Ok(planned.collect())
+}
+
+async fn connect(url: &str) -> StoreResult<Client> {
+    let target = Target::parse(url)?;
+    // Session locks and settings go astray behind it.
+    if pooler::is_between(&target).await? {
+        return Err(StoreError::plain(
+            StoreErrorKind::Refused,
+            "a pooler in transaction mode stands between this program and PostgreSQL, and \
+             migrations need a session of their own: connect directly, with --database, or with \
+             direct_url in [database]",
+        ));
+    }
+    target.client().await
+}
+
+fn first_line(sql: &str) -> &str {
+    sql.lines().find(|line| !line.starts_with("--")).unwrap_or_default()
+}
+
+/// What the operator should know about the table as it stands.
+async fn remarks(client: &Client) -> StoreResult<Vec<String>> {
+    let mut remarks = Vec::new();
+    for fence in old_fences(client).await? {
+        remarks.push(format!(
+            "the old fence {} stands: one event reaches one integration only. When no producer \
+             says ON CONFLICT (source_stream_id, source_event_id) any more, run `postroom migrate \
+             --replace-fence`",
+            fence.name
+        ));
+    }
+    for (index, columns) in changing_indexes(client).await? {
+        remarks.push(format!(
+            "the index {index} names what changes ({columns}), so every outcome must touch every \
+             index: `DROP INDEX CONCURRENTLY core_outbox.{index}` unless it is needed"
+        ));
+    }
+    Ok(remarks)
+}
+
+/// Turns the signal for new messages on or off in the database. Off, producers can use
+/// PREPARE TRANSACTION, which NOTIFY forbids, and relays poll.
+///
+/// # Errors
+/// When the database cannot be reached or refuses.
+pub async fn set_notify(url: &str, on: bool) -> StoreResult<()> {
+    let client = Target::parse(url)?.client().await?;
+    let verb = if on { "ENABLE" } else { "DISABLE" };
+    let step = Step::transaction(format!(
+        "ALTER TABLE core_outbox.integration_outbox {verb} TRIGGER outbox_wake"
+    ));
+    run::run(&client, &step, "turning the wake trigger on or off", &MigrateOptions::default()).await
+}
+
+/// Whether the schema is the one this program was built for.
+pub(super) async fn check_version(client: &Client) -> StoreResult<()> {
+    const VERSION: &str = "SELECT coalesce(max(number), 0) FROM core_outbox.schema_migration";
+    let found: i32 = ask(client, "reading the schema's version", VERSION).await?;
+    let latest = MIGRATIONS.last().map_or(0, |migration| migration.number);
+    crate::migrations::check(found, i32::try_from(latest).unwrap_or(i32::MAX))
+}

@@ -1,0 +1,8 @@
+-- Deliveries that nobody holds and whose message is not open. $1 after which seq, $2 rows.
+SELECT d.seq FROM core_outbox.delivery d
+WHERE d.seq > $1 AND d.claim IS NULL
+  AND NOT EXISTS (
+      SELECT FROM core_outbox.integration_outbox m
+      WHERE m.id = d.message_id AND m.status IN ('PENDING', 'FAILED', 'DEAD')
+  )
+ORDER BY d.seq LIMIT $2

@@ -1,0 +1,26 @@
+-- Dead messages again. Lock order: delivery, message. Who comes second finds none that is dead.
+-- $1 seqs, $2 a fresh token, $3 action (for `record_action.sql`, which follows). Runs under
+-- JOIN_BY_HASH of `transaction.rs`; the arrays beside the joins bound what is read.
+WITH held AS (
+    SELECT message_id FROM core_outbox.delivery
+    WHERE seq = ANY ($1) AND dead AND claim IS NULL
+    FOR UPDATE
+),
+said AS (
+    SELECT id FROM core_outbox.integration_outbox
+    WHERE id = ANY (ARRAY(SELECT message_id FROM held)) AND status = 'DEAD'
+    FOR UPDATE
+),
+freed AS (
+    UPDATE core_outbox.delivery d
+    SET dead = false, failed = false, rescues = 0, due_at = now()
+    FROM said
+    WHERE d.message_id = said.id AND d.seq = ANY ($1)
+    RETURNING d.message_id
+),
+changed AS (
+    UPDATE core_outbox.integration_outbox
+    SET status = 'PENDING', attempts = 0, due_at = now(), updated_at = now(), settled = $2
+    WHERE id = ANY (ARRAY(SELECT message_id FROM freed))
+    RETURNING id
+)
