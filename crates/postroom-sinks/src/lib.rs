@@ -22,6 +22,6 @@ pub use file::{FileConfig, FileSink};
 pub use memory::MemorySink;
 pub use noop::NoopSink;
 pub use options::{OptionFault, nearest};
-pub use registry::{BuildError, SinkConfig, SinkKind};
+pub use registry::{BuildError, Destination, SinkConfig, SinkKind};
 pub use stdout::StdoutSink;
 pub use webhook::{WebhookConfig, WebhookSink};

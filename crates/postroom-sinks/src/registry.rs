@@ -3,43 +3,18 @@
 //! Validating does no I/O and finds every fault; building makes clients and spawns nothing.
 
 use crate::options::{OptionFault, Options, nearest};
-use crate::{FileConfig, FileSink, NoopSink, StdoutSink, WebhookConfig, WebhookSink};
+use crate::{file, noop, stdout, webhook};
 use postroom_core::Sink;
 use serde_json::{Map, Value};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Every sink, by name.
-pub const SINKS: &[SinkKind] = &[
-    SinkKind {
-        name: "file",
-        keys: &["path"],
-        concurrency: 1,
-        timeout: Duration::from_secs(30),
-        read: |options, _| FileConfig::read(options).map(SinkConfig::File),
-    },
-    SinkKind {
-        name: "noop",
-        keys: &[],
-        concurrency: 4,
-        timeout: Duration::from_secs(30),
-        read: |_, _| Some(SinkConfig::Noop),
-    },
-    SinkKind {
-        name: "stdout",
-        keys: &[],
-        concurrency: 1,
-        timeout: Duration::from_secs(30),
-        read: |_, _| Some(SinkConfig::Stdout),
-    },
-    SinkKind {
-        name: "webhook",
-        keys: &["url", "headers"],
-        concurrency: 16,
-        timeout: WebhookConfig::DEFAULT_TIMEOUT,
-        read: |options, timeout| WebhookConfig::read(options, timeout).map(SinkConfig::Webhook),
-    },
-];
+/// Every sink of this build, by name.
+pub const SINKS: &[SinkKind] = &[file::KIND, noop::KIND, stdout::KIND, webhook::KIND];
+
+/// The sinks that this build was made without, and the cargo feature that brings each.
+pub const LEFT_OUT: &[(&str, &str)] = &[];
 
 /// A sink as the registry knows it.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +27,24 @@ pub struct SinkKind {
     pub concurrency: usize,
     /// How long one attempt may take, unless the integration says otherwise.
     pub timeout: Duration,
-    read: fn(&mut Options, Duration) -> Option<SinkConfig>,
+    pub(crate) read: fn(&mut Options, &Destination<'_>) -> Option<SinkConfig>,
+}
+
+/// What an integration's name and its lane say about where a sink delivers.
+#[derive(Clone, Copy, Debug)]
+pub struct Destination<'a> {
+    /// The integration's whole name.
+    pub integration: &'a str,
+    /// How long one attempt may take.
+    pub timeout: Duration,
+}
+
+impl<'a> Destination<'a> {
+    /// The part of the name after `:`, or all of it.
+    #[must_use]
+    pub fn channel(&self) -> &'a str {
+        self.integration.split_once(':').map_or(self.integration, |(_, channel)| channel)
+    }
 }
 
 impl SinkKind {
@@ -64,21 +56,27 @@ impl SinkKind {
         let name = integration.split_once(':').map_or(integration, |(name, _)| name);
         SINKS.iter().find(|kind| kind.name == name).ok_or_else(|| {
             let known: Vec<&str> = SINKS.iter().map(|kind| kind.name).collect();
-            UnknownSink { name: name.to_owned(), near: nearest(name, &known), known }
+            let feature = LEFT_OUT.iter().find(|(left_out, _)| *left_out == name);
+            UnknownSink {
+                name: name.to_owned(),
+                feature: feature.map(|(_, feature)| *feature),
+                near: nearest(name, &known),
+                known,
+            }
         })
     }
 
-    /// Checks options without any I/O. `timeout` limits one attempt.
+    /// Checks options without any I/O.
     ///
     /// # Errors
     /// Every fault there is, unknown keys included.
     pub fn validate(
         &self,
         options: Map<String, Value>,
-        timeout: Duration,
+        destination: &Destination<'_>,
     ) -> Result<SinkConfig, Vec<OptionFault>> {
         let mut options = Options::new(options);
-        let config = (self.read)(&mut options, timeout);
+        let config = (self.read)(&mut options, destination);
         let faults = options.finish(self.keys);
         match config {
             Some(config) if faults.is_empty() => Ok(config),
@@ -93,6 +91,8 @@ impl SinkKind {
 pub struct UnknownSink {
     /// The name that was asked for.
     pub name: String,
+    /// The cargo feature that brings it, when this build was merely made without.
+    pub feature: Option<&'static str>,
     /// The one that was probably meant.
     pub near: Option<&'static str>,
     /// Those there are.
@@ -103,6 +103,12 @@ impl UnknownSink {
     /// What the reader can do.
     #[must_use]
     pub fn hint(&self) -> String {
+        if let Some(feature) = self.feature {
+            return format!(
+                "this build was made without it: build Postroom with `--features {feature}`, or \
+                 with `--features full` for all of them"
+            );
+        }
         let known = self.known.join(", ");
         match self.near {
             Some(near) => {
@@ -114,30 +120,32 @@ impl UnknownSink {
 }
 
 /// A checked configuration of one sink.
-#[derive(Clone, Debug)]
-pub enum SinkConfig {
-    /// Lines in a file.
-    File(FileConfig),
-    /// Nothing.
-    Noop,
-    /// Lines on standard output.
-    Stdout,
-    /// POST to a URL.
-    Webhook(WebhookConfig),
+#[derive(Clone)]
+pub struct SinkConfig(Arc<dyn Build>);
+
+/// A configuration from which a sink can be made.
+pub(crate) trait Build: fmt::Debug + Send + Sync {
+    /// Makes the sink. Connects to nothing yet.
+    fn build(&self) -> Result<Arc<dyn Sink>, BuildError>;
 }
 
 impl SinkConfig {
+    pub(crate) fn new(config: impl Build + 'static) -> Self {
+        Self(Arc::new(config))
+    }
+
     /// Makes the sink. Connects to nothing yet.
     ///
     /// # Errors
     /// When a client cannot be made, such as for a machine without root certificates.
-    pub fn build(self) -> Result<Arc<dyn Sink>, BuildError> {
-        Ok(match self {
-            Self::File(config) => Arc::new(FileSink::new(config)),
-            Self::Noop => Arc::new(NoopSink),
-            Self::Stdout => Arc::new(StdoutSink),
-            Self::Webhook(config) => Arc::new(WebhookSink::new(config)?),
-        })
+    pub fn build(&self) -> Result<Arc<dyn Sink>, BuildError> {
+        self.0.build()
+    }
+}
+
+impl fmt::Debug for SinkConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 
@@ -159,7 +167,8 @@ mod tests {
 
     fn validate(integration: &str, options: Value) -> Result<SinkConfig, Vec<OptionFault>> {
         let Value::Object(options) = options else { panic!("options are a table") };
-        SinkKind::of(integration).unwrap().validate(options, Duration::from_secs(1))
+        let destination = Destination { integration, timeout: Duration::from_secs(1) };
+        SinkKind::of(integration).unwrap().validate(options, &destination)
     }
 
     #[test]

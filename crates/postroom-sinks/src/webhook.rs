@@ -6,7 +6,7 @@
 //! itself, and those of the configuration, are not theirs to change.
 
 use crate::options::Options;
-use crate::registry::BuildError;
+use crate::registry::{Build, BuildError, SinkConfig, SinkKind};
 use crate::retry_after::retry_after;
 use async_trait::async_trait;
 use chrono::Utc;
@@ -15,6 +15,7 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, InvalidH
 use reqwest::{Client, Response, StatusCode, Url};
 use serde_json::{Map, Value};
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The most of an answer's body that is read, to be able to use its connection again.
@@ -37,6 +38,14 @@ const FRAMING: [&str; 11] = [
 
 /// Headers whose value is Postroom's alone, besides all that begin with `x-postroom-`.
 const OURS: [&str; 2] = ["idempotency-key", "webhook-id"];
+
+pub(crate) const KIND: SinkKind = SinkKind {
+    name: "webhook",
+    keys: &["url", "headers"],
+    concurrency: 16,
+    timeout: WebhookConfig::DEFAULT_TIMEOUT,
+    read: |options, to| WebhookConfig::read(options, to.timeout).map(SinkConfig::new),
+};
 
 /// Where to POST, and how.
 #[derive(Clone)]
@@ -66,7 +75,7 @@ impl WebhookConfig {
         self
     }
 
-    pub(crate) fn read(options: &mut Options, timeout: Duration) -> Option<Self> {
+    fn read(options: &mut Options, timeout: Duration) -> Option<Self> {
         let url: Option<String> = options.required("url", "an http or https URL");
         let url = url.and_then(|url| {
             check_url(&url).map_err(|problem| options.fault(&["url"], problem, None)).ok()
@@ -113,6 +122,12 @@ fn check_url(text: &str) -> Result<Url, String> {
             .to_owned());
     }
     Ok(url)
+}
+
+impl Build for WebhookConfig {
+    fn build(&self) -> Result<Arc<dyn Sink>, BuildError> {
+        Ok(Arc::new(WebhookSink::new(self.clone())?))
+    }
 }
 
 /// Sends messages to one URL over a pool of connections that stay open. Follows no redirect and

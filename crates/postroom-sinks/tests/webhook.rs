@@ -3,7 +3,7 @@
 use crate::http_receiver::{Answer, Receiver};
 use crate::messages::{deliver_one, message};
 use postroom_core::{Outcome, RawJson, Sink};
-use postroom_sinks::{SinkKind, WebhookConfig, WebhookSink};
+use postroom_sinks::{Destination, SinkKind, WebhookConfig, WebhookSink};
 use serde_json::json;
 use std::time::{Duration, Instant};
 
@@ -77,7 +77,10 @@ async fn configured_headers_are_sent_and_a_message_cannot_replace_them() {
     let options = json!({"url": receiver.url(), "headers": {"Authorization": "Bearer t"}});
     let sink = SinkKind::of("webhook:x")
         .unwrap()
-        .validate(options.as_object().unwrap().clone(), Duration::from_secs(5))
+        .validate(
+            options.as_object().unwrap().clone(),
+            &Destination { integration: "webhook:x", timeout: Duration::from_secs(5) },
+        )
         .unwrap()
         .build()
         .unwrap();
