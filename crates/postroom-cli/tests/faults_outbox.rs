@@ -262,6 +262,7 @@ fn sqlite_url(folder: &Folder) -> String {
 pub(crate) fn webhook(receiver: &Receiver, keys: &str) -> String {
     format!(
         "[integrations.\"webhook:a\"]\nurl = \"{}\"\ntimeout = \"5m\"\n\
+         allow_addresses = [\"127.0.0.0/8\"]\n\
          retry = {{ base = \"1ms\", cap = \"1ms\", jitter = \"0s\" }}\n{keys}\n",
         receiver.url()
     )

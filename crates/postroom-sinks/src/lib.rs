@@ -13,8 +13,10 @@ mod noop;
 mod options;
 mod parcel;
 pub mod registry;
+#[cfg(feature = "webhook")]
 mod retry_after;
 mod stdout;
+#[cfg(feature = "webhook")]
 mod webhook;
 
 pub use dedup::DedupSink;
@@ -24,4 +26,5 @@ pub use noop::NoopSink;
 pub use options::{OptionFault, nearest};
 pub use registry::{BuildError, Destination, SinkConfig, SinkKind};
 pub use stdout::StdoutSink;
+#[cfg(feature = "webhook")]
 pub use webhook::{WebhookConfig, WebhookSink};

@@ -57,6 +57,23 @@ impl Options {
         chosen
     }
 
+    /// Takes a key that is a table of its own. Its faults are found like those of the whole.
+    pub(crate) fn table<T>(
+        &mut self,
+        key: &str,
+        known: &[&str],
+        read: impl FnOnce(&mut Self) -> Option<T>,
+    ) -> Option<T> {
+        let values = self.optional(key, "a table")?;
+        let mut inner = Self::new(values);
+        let taken = read(&mut inner);
+        for mut fault in inner.finish(known) {
+            fault.path.insert(0, key.to_owned());
+            self.faults.push(fault);
+        }
+        taken
+    }
+
     /// Records a fault.
     pub(crate) fn fault(
         &mut self,

@@ -3,7 +3,9 @@
 //! Validating does no I/O and finds every fault; building makes clients and spawns nothing.
 
 use crate::options::{OptionFault, Options, nearest};
-use crate::{file, noop, stdout, webhook};
+#[cfg(feature = "webhook")]
+use crate::webhook;
+use crate::{file, noop, stdout};
 use postroom_core::Sink;
 use serde_json::{Map, Value};
 use std::fmt;
@@ -11,10 +13,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Every sink of this build, by name.
-pub const SINKS: &[SinkKind] = &[file::KIND, noop::KIND, stdout::KIND, webhook::KIND];
+pub const SINKS: &[SinkKind] = &[
+    file::KIND,
+    noop::KIND,
+    stdout::KIND,
+    #[cfg(feature = "webhook")]
+    webhook::KIND,
+];
 
 /// The sinks that this build was made without, and the cargo feature that brings each.
-pub const LEFT_OUT: &[(&str, &str)] = &[];
+pub const LEFT_OUT: &[(&str, &str)] = &[
+    #[cfg(not(feature = "webhook"))]
+    ("webhook", "webhook"),
+];
 
 /// A sink as the registry knows it.
 #[derive(Clone, Copy, Debug)]
@@ -207,7 +218,7 @@ mod tests {
             ("noop", json!({})),
             ("stdout", json!({})),
             ("file:audit", json!({"path": "audit.jsonl"})),
-            ("webhook:x", json!({"url": "http://127.0.0.1:1/", "headers": {"x-a": "1"}})),
+            ("webhook:x", json!({"url": "http://203.0.114.1:1/", "headers": {"x-a": "1"}})),
             ("webhook:y", json!({"url": "https://example.org/hook?key=1"})),
         ] {
             assert!(validate(integration, options).unwrap().build().is_ok(), "{integration}");
