@@ -4,7 +4,9 @@
 
 mod dedup;
 mod file;
+#[cfg(feature = "webhook")]
 mod http_receiver;
 mod memory;
 mod messages;
+#[cfg(feature = "webhook")]
 mod webhook;

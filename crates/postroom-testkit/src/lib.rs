@@ -4,15 +4,18 @@
 //! * [`PgBouncer`] stands between a test and such a server; [`Authority`] makes certificates.
 //! * [`Receiver`] is an HTTP endpoint that records what arrives and misbehaves on demand.
 //! * [`Proxy`] stands between two programs and breaks their connections.
+//! * [`python_with`] and [`node_with`] bring packages of other languages.
 //! * [`Process`] runs a program that can be signalled and killed.
 //! * [`eventually`] waits for a condition; [`skip`] records a test that cannot run here.
 
 mod authority;
+mod cache;
 #[cfg(feature = "chaos")]
 pub mod chaos;
 pub mod contract;
 mod eventually;
 mod guarded;
+mod packages;
 mod pgbouncer;
 mod postgres;
 mod process;
@@ -22,7 +25,9 @@ pub mod sink_contract;
 mod skip;
 
 pub use authority::{Authority, CertificateFiles};
+pub use cache::cache_folder;
 pub use eventually::eventually;
+pub use packages::{node_with, python_with};
 pub use pgbouncer::{PgBouncer, find_pgbouncer};
 pub use postgres::{Postgres, TestDatabase, find_postgres};
 pub use process::{Process, Signal};

@@ -89,6 +89,7 @@ fn concerns_our_certificate(alert: AlertDescription) -> bool {
             | AlertDescription::CertificateRequired
             | AlertDescription::CertificateRevoked
             | AlertDescription::CertificateUnknown
+            | AlertDescription::DecryptError
             | AlertDescription::NoCertificate
             | AlertDescription::UnknownCA
             | AlertDescription::UnsupportedCertificate

@@ -136,3 +136,92 @@ async fn drain(mut response: Response) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use postroom_testkit::Receiver;
+    use postroom_testkit::sink_contract::{deliver_all, message};
+    use std::collections::VecDeque;
+    use std::io;
+    use std::net::{IpAddr, TcpListener};
+    use std::sync::Mutex;
+
+    /// Gives one answer after the other, and counts the questions.
+    struct Changing {
+        answers: Mutex<VecDeque<Vec<IpAddr>>>,
+        asked: Mutex<usize>,
+    }
+
+    impl Changing {
+        fn new(answers: &[&[&str]]) -> Arc<Self> {
+            let addresses =
+                |answer: &&[&str]| answer.iter().map(|ip| ip.parse().unwrap()).collect();
+            let answers = answers.iter().map(addresses).collect();
+            Arc::new(Self { answers: Mutex::new(answers), asked: Mutex::new(0) })
+        }
+
+        fn asked(&self) -> usize {
+            *self.asked.lock().unwrap()
+        }
+    }
+
+    #[async_trait]
+    impl Lookup for Changing {
+        async fn addresses(&self, name: &str) -> io::Result<Vec<IpAddr>> {
+            assert_eq!(name, "partner.example");
+            *self.asked.lock().unwrap() += 1;
+            Ok(self.answers.lock().unwrap().pop_front().expect("an answer is left"))
+        }
+    }
+
+    /// 127.0.0.1 stands for the public internet, 127.0.0.2 for what is behind the relay.
+    fn sink(port: u16, lookup: &Arc<Changing>) -> WebhookSink {
+        let config = WebhookConfig::new(&format!("http://partner.example:{port}/")).unwrap();
+        let config = config.allow("127.0.0.1").unwrap().timeout(Duration::from_secs(5));
+        WebhookSink::with_lookup(config, Arc::clone(lookup) as Arc<dyn Lookup>).unwrap()
+    }
+
+    fn is_refused(outcomes: &[Outcome]) -> bool {
+        matches!(outcomes, [Outcome::Refuse { error }] if error.contains("127.0.0.2"))
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn fault_33_a_name_that_changes_its_address_gains_nothing() {
+        let receiver = Receiver::start();
+        let port = receiver.address().port();
+        let within = TcpListener::bind(("127.0.0.2", port)).unwrap();
+        within.set_nonblocking(true).unwrap();
+
+        // First public, then private: the connection goes to what was vetted, without asking
+        // again, and the next connection is refused.
+        let lookup = Changing::new(&[&["127.0.0.1"], &["127.0.0.2"]]);
+        let changing = sink(port, &lookup);
+        assert_eq!(deliver_all(&changing, &[message("e-1")]).await, [Outcome::Delivered]);
+        assert_eq!(lookup.asked(), 1);
+        assert_eq!(deliver_all(&changing, &[message("e-2")]).await, [Outcome::Delivered]);
+        assert_eq!(lookup.asked(), 1, "the connection that was vetted is used again");
+        receiver.refuse();
+        receiver.listen();
+        let mut outcomes = deliver_all(&changing, &[message("e-3")]).await;
+        if matches!(outcomes[..], [Outcome::Retry { .. }]) {
+            // The end of the old connection was noticed only when it was used.
+            outcomes = deliver_all(&changing, &[message("e-3")]).await;
+        }
+        assert!(is_refused(&outcomes), "{outcomes:?}");
+        assert_eq!(lookup.asked(), 2);
+
+        // Private from the start, also among others and as IPv6.
+        let lookup = Changing::new(&[&["127.0.0.2"], &["127.0.0.2", "127.0.0.1"]]);
+        let changing = sink(port, &lookup);
+        assert!(is_refused(&deliver_all(&changing, &[message("e-4")]).await));
+        assert_eq!(deliver_all(&changing, &[message("e-5")]).await, [Outcome::Delivered]);
+        let lookup = Changing::new(&[&["::ffff:127.0.0.1"]]);
+        let outcomes = deliver_all(&sink(port, &lookup), &[message("e-6")]).await;
+        assert!(matches!(outcomes[..], [Outcome::Refuse { .. }]), "{outcomes:?}");
+
+        assert_eq!(receiver.count(), 3);
+        let nobody = within.accept().unwrap_err();
+        assert_eq!(nobody.kind(), io::ErrorKind::WouldBlock, "nothing reached what is within");
+    }
+}
