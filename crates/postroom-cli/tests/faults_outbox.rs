@@ -298,7 +298,7 @@ pub(crate) async fn wait_until_ready(relay: &Process, ready: bool) {
 }
 
 /// What a relay answers at one of its own addresses, with the answer's head.
-async fn page(relay: &Process, path: &str) -> Option<String> {
+pub(crate) async fn page(relay: &Process, path: &str) -> Option<String> {
     let line = relay.wait_for_line("serving /healthz", SOON).await;
     let address = line.rsplit("address=").next().unwrap().trim().to_owned();
     let mut stream = std::net::TcpStream::connect(&address).ok()?;

@@ -90,8 +90,9 @@ fn integration(
         Err(faults) => {
             for fault in faults {
                 // A value that could not be read has been reported at its own place.
-                let unread = fault.path.len() == 1 && section.has(&fault.path[0]);
-                if !(unread && fault.problem.starts_with("is missing")) {
+                let unread =
+                    fault.problem.starts_with("is missing") && section.leads_to(&fault.path);
+                if !unread {
                     section.fault_at(&fault.path, &fault.problem, fault.hint);
                 }
             }

@@ -231,6 +231,18 @@ impl<'d> Section<'d> {
         self.entry(key).is_some()
     }
 
+    /// Whether there is a key at the end of this way.
+    pub(crate) fn leads_to(&self, path: &[String]) -> bool {
+        let mut table = Some(self.table);
+        path.iter().all(|part| {
+            let found = table.and_then(|table| {
+                table.iter().find(|(key, _)| key.get_ref().as_ref() == part.as_str())
+            });
+            table = found.and_then(|(_, value)| value.get_ref().as_table());
+            found.is_some()
+        })
+    }
+
     /// Records a fault of this section as a whole.
     pub(crate) fn fault(&self, problem: impl Into<String>, hint: Option<String>) {
         self.document.fault(self.offset, problem.into(), hint);

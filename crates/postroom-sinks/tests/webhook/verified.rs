@@ -92,9 +92,9 @@ async fn fault_36_what_is_old_changed_or_signed_by_another_is_refused_by_the_off
     id["headers"]["webhook-id"] = json!("e-2");
     let cases = json!([
         with(&request, json!({"kind": "shared", "secret": NEW})),
-        with(&request, json!({"kind": "shared", "secret": NEW, "later": 290})),
+        with(&request, json!({"kind": "shared", "secret": NEW, "later": 200})),
         with(&request, json!({"kind": "shared", "secret": NEW, "later": 302})),
-        with(&request, json!({"kind": "shared", "secret": NEW, "later": -302})),
+        with(&request, json!({"kind": "shared", "secret": NEW, "later": -600})),
         with(
             &request,
             json!({"kind": "shared", "secret": NEW, "body": body.replace("1.50", "1.51")})
