@@ -25,7 +25,7 @@ pub(crate) const SHORT_CLAIMS: &str = "claim_time = \"2s\"";
 /// A migrated, empty outbox.
 pub(crate) struct Outbox {
     pub(crate) store: Arc<dyn Store>,
-    folder: Folder,
+    pub(crate) folder: Folder,
     database: Database,
     relays: AtomicUsize,
 }

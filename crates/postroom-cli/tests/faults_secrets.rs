@@ -144,7 +144,7 @@ async fn fault_38_no_secret_of_a_webhook_is_in_the_log_an_error_a_metric_or_a_re
     tx.commit().await.unwrap();
 
     let run = |args: &[&str]| {
-        let mut command = outbox.folder().command(&[args, &["--config", &config]].concat());
+        let mut command = outbox.folder.command(&[args, &["--config", &config]].concat());
         command.envs(WEBHOOK_SECRETS).env("RUST_LOG", "trace");
         command
     };

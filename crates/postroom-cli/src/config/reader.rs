@@ -227,10 +227,6 @@ impl<'d> Section<'d> {
         self.table.keys().map(|key| key.get_ref().as_ref())
     }
 
-    pub(crate) fn has(&self, key: &str) -> bool {
-        self.entry(key).is_some()
-    }
-
     /// Whether there is a key at the end of this way.
     pub(crate) fn leads_to(&self, path: &[String]) -> bool {
         let mut table = Some(self.table);
