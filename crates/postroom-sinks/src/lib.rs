@@ -6,7 +6,11 @@
 //! [`DedupSink`] wraps any other sink.
 
 mod dedup;
+#[cfg(feature = "email")]
+mod email;
 mod file;
+#[cfg(any(feature = "email", feature = "slack", feature = "sms"))]
+mod jinja;
 mod json_line;
 mod memory;
 mod noop;
@@ -20,6 +24,8 @@ mod stdout;
 mod webhook;
 
 pub use dedup::DedupSink;
+#[cfg(feature = "email")]
+pub use email::{EmailConfig, EmailSink};
 pub use file::{FileConfig, FileSink};
 pub use memory::MemorySink;
 pub use noop::NoopSink;

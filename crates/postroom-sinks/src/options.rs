@@ -27,6 +27,12 @@ impl Options {
         Self { values, faults: Vec::new() }
     }
 
+    /// Whether a key is there and was not taken yet.
+    #[cfg(any(feature = "email", feature = "slack", feature = "sms"))]
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.values.contains_key(key)
+    }
+
     /// Takes a key that must be there. `expected` names its type, for the fault.
     pub(crate) fn required<T: DeserializeOwned>(&mut self, key: &str, expected: &str) -> Option<T> {
         if !self.values.contains_key(key) {

@@ -2,6 +2,8 @@
 //!
 //! Validating does no I/O and finds every fault; building makes clients and spawns nothing.
 
+#[cfg(feature = "email")]
+use crate::email;
 use crate::options::{OptionFault, Options, nearest};
 #[cfg(feature = "webhook")]
 use crate::webhook;
@@ -14,6 +16,8 @@ use std::time::Duration;
 
 /// Every sink of this build, by name.
 pub const SINKS: &[SinkKind] = &[
+    #[cfg(feature = "email")]
+    email::KIND,
     file::KIND,
     noop::KIND,
     stdout::KIND,
@@ -23,6 +27,8 @@ pub const SINKS: &[SinkKind] = &[
 
 /// The sinks that this build was made without, and the cargo feature that brings each.
 pub const LEFT_OUT: &[(&str, &str)] = &[
+    #[cfg(not(feature = "email"))]
+    ("email", "email"),
     #[cfg(not(feature = "webhook"))]
     ("webhook", "webhook"),
 ];
@@ -55,6 +61,13 @@ impl<'a> Destination<'a> {
     #[must_use]
     pub fn channel(&self) -> &'a str {
         self.integration.split_once(':').map_or(self.integration, |(_, channel)| channel)
+    }
+
+    /// How long a sink may take by its own clock: less than the attempt, so that what it knows
+    /// by then is reported, and the rest with a cause.
+    #[must_use]
+    pub fn own_timeout(&self) -> Duration {
+        self.timeout - self.timeout / 10
     }
 }
 
@@ -218,6 +231,11 @@ mod tests {
             ("noop", json!({})),
             ("stdout", json!({})),
             ("file:audit", json!({"path": "audit.jsonl"})),
+            #[cfg(feature = "email")]
+            (
+                "email:x",
+                json!({"host": "h", "from": "a@b.example", "to": "c@d.example", "text": ""}),
+            ),
             ("webhook:x", json!({"url": "http://203.0.114.1:1/", "headers": {"x-a": "1"}})),
             ("webhook:y", json!({"url": "https://example.org/hook?key=1"})),
         ] {

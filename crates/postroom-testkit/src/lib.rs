@@ -4,6 +4,7 @@
 //! * [`PgBouncer`] stands between a test and such a server; [`Authority`] makes certificates.
 //! * [`Receiver`] is an HTTP endpoint that records what arrives and misbehaves on demand.
 //! * [`Proxy`] stands between two programs and breaks their connections.
+//! * [`Smtp`] is a mail server that answers as a test asks.
 //! * [`python_with`] and [`node_with`] bring packages of other languages.
 //! * [`Process`] runs a program that can be signalled and killed.
 //! * [`eventually`] waits for a condition; [`skip`] records a test that cannot run here.
@@ -23,6 +24,7 @@ mod proxy;
 mod receiver;
 pub mod sink_contract;
 mod skip;
+mod smtp;
 
 pub use authority::{Authority, CertificateFiles};
 pub use cache::cache_folder;
@@ -34,3 +36,4 @@ pub use process::{Process, Signal};
 pub use proxy::{Passage, Proxy};
 pub use receiver::{Behaviour, Receiver, Request};
 pub use skip::skip;
+pub use smtp::{Mail, Smtp, SmtpSecurity};

@@ -67,6 +67,6 @@ pub(super) fn stored_text(message: &Message, name: &str) -> Option<String> {
 }
 
 /// A time as RFC 3339 in UTC, always of the same length.
-pub(super) fn time(time: DateTime<Utc>) -> String {
+pub(crate) fn time(time: DateTime<Utc>) -> String {
     time.to_rfc3339_opts(SecondsFormat::Micros, true)
 }

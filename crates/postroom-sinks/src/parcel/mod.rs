@@ -5,7 +5,7 @@ mod attributes;
 mod cloud_event;
 mod envelope;
 
-pub(crate) use attributes::is_ours;
+pub(crate) use attributes::{is_ours, time};
 
 use crate::options::Options;
 use postroom_core::{Message, Outcome};
@@ -57,6 +57,13 @@ impl Wrapping {
             format: options.choice("format", &FORMATS).unwrap_or_default(),
             key: options.choice("idempotency_key", &IDEMPOTENCY_KEYS).unwrap_or_default(),
         }
+    }
+
+    /// Reads `idempotency_key` alone, for sinks whose templates make up the body.
+    #[cfg(any(feature = "email", feature = "slack", feature = "sms"))]
+    pub(crate) fn read_key(options: &mut Options) -> Self {
+        let key = options.choice("idempotency_key", &IDEMPOTENCY_KEYS).unwrap_or_default();
+        Self { format: Format::Payload, key }
     }
 
     /// Makes up one message.
@@ -135,7 +142,7 @@ impl Parcel {
 }
 
 /// The rejection for a row whose content is no JSON.
-fn no_json() -> Outcome {
+pub(crate) fn no_json() -> Outcome {
     Outcome::reject(
         "the payload or the headers are not JSON: correct the row and set it back to PENDING",
     )
