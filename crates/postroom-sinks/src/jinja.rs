@@ -202,7 +202,6 @@ fn for_slack(
     _: &minijinja::State<'_, '_>,
     value: &Value,
 ) -> Result<(), minijinja::Error> {
-    use std::fmt::Write as _;
     let text = value.to_string();
     let escaped = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     Ok(out.write_str(&escaped)?)

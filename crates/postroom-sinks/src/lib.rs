@@ -5,6 +5,8 @@
 //! integration before `:`; [`registry`] is the one list of them. [`MemorySink`] is for tests, and
 //! [`DedupSink`] wraps any other sink.
 
+#[cfg(any(feature = "slack", feature = "sms"))]
+mod api;
 mod dedup;
 #[cfg(feature = "email")]
 mod email;
@@ -17,8 +19,12 @@ mod noop;
 mod options;
 mod parcel;
 pub mod registry;
-#[cfg(feature = "webhook")]
+#[cfg(any(feature = "slack", feature = "sms", feature = "webhook"))]
 mod retry_after;
+#[cfg(feature = "slack")]
+mod slack;
+#[cfg(feature = "sms")]
+mod sms;
 mod stdout;
 #[cfg(feature = "webhook")]
 mod webhook;
@@ -31,6 +37,10 @@ pub use memory::MemorySink;
 pub use noop::NoopSink;
 pub use options::{OptionFault, nearest};
 pub use registry::{BuildError, Destination, SinkConfig, SinkKind};
+#[cfg(feature = "slack")]
+pub use slack::{SlackConfig, SlackSink};
+#[cfg(feature = "sms")]
+pub use sms::{SmsConfig, SmsSink};
 pub use stdout::StdoutSink;
 #[cfg(feature = "webhook")]
 pub use webhook::{WebhookConfig, WebhookSink};

@@ -5,6 +5,10 @@
 #[cfg(feature = "email")]
 use crate::email;
 use crate::options::{OptionFault, Options, nearest};
+#[cfg(feature = "slack")]
+use crate::slack;
+#[cfg(feature = "sms")]
+use crate::sms;
 #[cfg(feature = "webhook")]
 use crate::webhook;
 use crate::{file, noop, stdout};
@@ -20,6 +24,10 @@ pub const SINKS: &[SinkKind] = &[
     email::KIND,
     file::KIND,
     noop::KIND,
+    #[cfg(feature = "slack")]
+    slack::KIND,
+    #[cfg(feature = "sms")]
+    sms::KIND,
     stdout::KIND,
     #[cfg(feature = "webhook")]
     webhook::KIND,
@@ -29,6 +37,10 @@ pub const SINKS: &[SinkKind] = &[
 pub const LEFT_OUT: &[(&str, &str)] = &[
     #[cfg(not(feature = "email"))]
     ("email", "email"),
+    #[cfg(not(feature = "slack"))]
+    ("slack", "slack"),
+    #[cfg(not(feature = "sms"))]
+    ("sms", "sms"),
     #[cfg(not(feature = "webhook"))]
     ("webhook", "webhook"),
 ];
@@ -207,7 +219,11 @@ mod tests {
         assert_eq!(error.to_string(), "there is no sink `webhok`");
         assert!(error.hint().starts_with("did you mean `webhook`?"));
         let error = SinkKind::of("carrier-pigeon").unwrap_err();
-        assert!(error.hint().ends_with("file, noop, stdout, webhook"), "{}", error.hint());
+        assert!(
+            error.hint().contains("one of: ") && error.hint().contains("noop, "),
+            "{}",
+            error.hint()
+        );
     }
 
     #[test]
@@ -230,6 +246,13 @@ mod tests {
         for (integration, options) in [
             ("noop", json!({})),
             ("stdout", json!({})),
+            #[cfg(feature = "slack")]
+            ("slack:x", json!({"url": "https://hooks.example/x", "text": "{{ event_type }}"})),
+            #[cfg(feature = "sms")]
+            (
+                "sms:x",
+                json!({"account_sid": "AC1", "auth_token": "x", "from": "1", "to": "2", "text": "3"}),
+            ),
             ("file:audit", json!({"path": "audit.jsonl"})),
             #[cfg(feature = "email")]
             (

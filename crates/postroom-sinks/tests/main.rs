@@ -3,14 +3,18 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod dedup;
-#[cfg(feature = "email")]
+#[cfg(any(feature = "email", feature = "slack", feature = "sms"))]
 mod destination;
 #[cfg(feature = "email")]
 mod email;
 mod file;
-#[cfg(feature = "webhook")]
+#[cfg(any(feature = "slack", feature = "sms", feature = "webhook"))]
 mod http_receiver;
 mod memory;
 mod messages;
+#[cfg(feature = "slack")]
+mod slack;
+#[cfg(feature = "sms")]
+mod sms;
 #[cfg(feature = "webhook")]
 mod webhook;

@@ -131,6 +131,8 @@ async fn pass(mut client: TcpStream, state: &State) -> io::Result<()> {
         }
         let passes = now != Passage::Silent;
         tokio::select! {
+            // What was set before a request was sent holds for that request.
+            biased;
             changed = passage.changed() => {
                 if changed.is_err() {
                     return Ok(());
@@ -141,7 +143,7 @@ async fn pass(mut client: TcpStream, state: &State) -> io::Result<()> {
                 if bytes.is_empty() {
                     return server.shutdown().await;
                 }
-                match now {
+                match *passage.borrow() {
                     Passage::CutRequests => return end(&client, &server),
                     Passage::SwallowAnswer(word) if holds(bytes, word) => {
                         swallowing.get_or_insert((word, Vec::new()));

@@ -18,6 +18,7 @@ fn configurations_are_accepted_by_a_relay() {
                 let value = match name {
                     "DATABASE_URL" => "postgres://app@localhost/shop",
                     _ if name.ends_with("_SECRET") => "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+                    _ if name.ends_with("_URL") => "https://service.example/x",
                     _ => "x",
                 };
                 command.env(name, value);
