@@ -18,6 +18,8 @@ mod memory;
 mod noop;
 mod options;
 mod parcel;
+#[cfg(feature = "postgres")]
+mod postgres;
 pub mod registry;
 #[cfg(any(feature = "slack", feature = "sms", feature = "webhook"))]
 mod retry_after;
@@ -36,6 +38,8 @@ pub use file::{FileConfig, FileSink};
 pub use memory::MemorySink;
 pub use noop::NoopSink;
 pub use options::{OptionFault, nearest};
+#[cfg(feature = "postgres")]
+pub use postgres::{PostgresConfig, PostgresSink};
 pub use registry::{BuildError, Destination, SinkConfig, SinkKind};
 #[cfg(feature = "slack")]
 pub use slack::{SlackConfig, SlackSink};

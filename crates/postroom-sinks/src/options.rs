@@ -28,7 +28,7 @@ impl Options {
     }
 
     /// Whether a key is there and was not taken yet.
-    #[cfg(any(feature = "email", feature = "slack", feature = "sms"))]
+    #[cfg(any(feature = "email", feature = "postgres", feature = "slack", feature = "sms"))]
     pub(crate) fn has(&self, key: &str) -> bool {
         self.values.contains_key(key)
     }

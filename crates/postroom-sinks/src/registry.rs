@@ -5,6 +5,8 @@
 #[cfg(feature = "email")]
 use crate::email;
 use crate::options::{OptionFault, Options, nearest};
+#[cfg(feature = "postgres")]
+use crate::postgres;
 #[cfg(feature = "slack")]
 use crate::slack;
 #[cfg(feature = "sms")]
@@ -24,6 +26,8 @@ pub const SINKS: &[SinkKind] = &[
     email::KIND,
     file::KIND,
     noop::KIND,
+    #[cfg(feature = "postgres")]
+    postgres::KIND,
     #[cfg(feature = "slack")]
     slack::KIND,
     #[cfg(feature = "sms")]
@@ -37,6 +41,8 @@ pub const SINKS: &[SinkKind] = &[
 pub const LEFT_OUT: &[(&str, &str)] = &[
     #[cfg(not(feature = "email"))]
     ("email", "email"),
+    #[cfg(not(feature = "postgres"))]
+    ("postgres", "postgres"),
     #[cfg(not(feature = "slack"))]
     ("slack", "slack"),
     #[cfg(not(feature = "sms"))]
@@ -246,6 +252,8 @@ mod tests {
         for (integration, options) in [
             ("noop", json!({})),
             ("stdout", json!({})),
+            #[cfg(feature = "postgres")]
+            ("postgres:x", json!({"url": "postgres://u:p@127.0.0.1/d"})),
             #[cfg(feature = "slack")]
             ("slack:x", json!({"url": "https://hooks.example/x", "text": "{{ event_type }}"})),
             #[cfg(feature = "sms")]

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod dedup;
-#[cfg(any(feature = "email", feature = "slack", feature = "sms"))]
+#[cfg(any(feature = "email", feature = "postgres", feature = "slack", feature = "sms"))]
 mod destination;
 #[cfg(feature = "email")]
 mod email;
@@ -12,6 +12,8 @@ mod file;
 mod http_receiver;
 mod memory;
 mod messages;
+#[cfg(feature = "postgres")]
+mod postgres;
 #[cfg(feature = "slack")]
 mod slack;
 #[cfg(feature = "sms")]
