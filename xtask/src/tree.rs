@@ -25,7 +25,8 @@ impl Tree {
         Ok(Self {
             root: root.to_owned(),
             binaries: binaries.to_owned(),
-            cache: cache_folder().context("neither XDG_CACHE_HOME nor HOME is set")?,
+            cache: postroom_testkit::cache_folder()
+                .context("neither XDG_CACHE_HOME nor HOME is set")?,
         })
     }
 
@@ -55,12 +56,4 @@ impl Tree {
     pub(crate) fn example(&self, name: &str) -> PathBuf {
         self.root.join("examples").join(name)
     }
-}
-
-fn cache_folder() -> Option<PathBuf> {
-    let base = match std::env::var_os("XDG_CACHE_HOME").filter(|folder| !folder.is_empty()) {
-        Some(folder) => PathBuf::from(folder),
-        None => PathBuf::from(std::env::var_os("HOME")?).join(".cache"),
-    };
-    Some(base.join("postroom"))
 }

@@ -31,7 +31,8 @@ impl Outbox {
             "postroom.toml",
             &format!(
                 "[database]\nurl = \"{url}\"\n[integrations.noop]\n[integrations.\"webhook:a\"]\n\
-                 url = \"{}\"\nretry = {{ base = \"1h\", max_attempts = 3 }}\n\
+                 url = \"{}\"\nallow_addresses = [\"127.0.0.0/8\"]\n\
+                 retry = {{ base = \"1h\", max_attempts = 3 }}\n\
                  [server]\nlisten = \"127.0.0.1:0\"\n",
                 receiver.url()
             ),

@@ -41,6 +41,7 @@ fn check_probes_everything_and_names_what_is_wrong() {
         &format!(
             "[relay]\ndead_letter = \"kafka:dead\"\n[integrations.noop]\n\
              [integrations.\"webhook:a\"]\nurl = \"http://{nobody}/hook?key=s3cret\"\n\
+             allow_addresses = [\"127.0.0.0/8\"]\n\
              [integrations.\"file:b\"]\npath = \"missing/b.jsonl\"\n"
         ),
     );

@@ -140,7 +140,7 @@ async fn fault_08_a_rescue_in_the_middle_of_a_completion_leaves_sent_as_sent() {
     let ids = outbox.enqueue("webhook:a", 2).await;
     let mut slow = outbox.relay(SHORT_CLAIMS, &webhook(&receiver, "concurrency = 1"));
     let held = receiver.wait_for(1, SOON).await.remove(0);
-    let held = held.header("x-postroom-message-id").unwrap().to_owned();
+    let held = held.header("postroom-message-id").unwrap().to_owned();
     let completing = ids.iter().copied().find(|id| id.to_string() == held).unwrap();
     let waiting = ids.iter().copied().find(|id| *id != completing).unwrap();
 

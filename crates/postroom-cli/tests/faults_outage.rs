@@ -18,6 +18,7 @@ async fn fault_26_a_receiver_that_is_down_gets_no_stampede_and_the_relay_stays_s
     insert(&client, BACKLOG).await;
     let integration = format!(
         "[integrations.\"webhook:a\"]\nurl = \"{}\"\nconcurrency = 8\n\
+         allow_addresses = [\"127.0.0.0/8\"]\n\
          retry = {{ base = \"4s\", cap = \"10s\", jitter = \"4s\", max_attempts = \"forever\" }}\n",
         receiver.url()
     );

@@ -1,7 +1,7 @@
 //! What nobody may read in a log, a metric or an error.
 
 use crate::command::Folder;
-use crate::faults_outbox::{Outbox, SOON, webhook};
+use crate::faults_outbox::{Outbox, SOON, page, webhook};
 use postroom::{NewMessage, enqueue};
 use postroom_testkit::{Behaviour, Postgres, Process, Receiver, eventually};
 use std::time::Duration;
@@ -118,4 +118,81 @@ async fn fault_38_no_password_is_in_the_log_in_an_error_or_in_a_process_title() 
     let answer = folder.run(&["stats", "--database", &visible]);
     assert!(answer.stderr.contains("in the list of processes"), "{answer:?}");
     assert!(!answer.stderr.contains(PASSWORD), "{answer:?}");
+}
+
+/// Every secret that a webhook can have, each under a name of its own.
+const WEBHOOK_SECRETS: [(&str, &str); 6] = [
+    ("PATH_SECRET", "path-5ecret-one"),
+    ("HEADER_SECRET", "header-5ecret-two"),
+    ("PASSWORD_SECRET", "password-5ecret-three"),
+    ("SHARED_SECRET", "whsec_c2hhcmVkLTVlY3JldC1mb3VyIQ=="),
+    ("PRIVATE_SECRET", "whsk_cHJpdmF0ZS01ZWNyZXQtZml2ZS4uLi4uLi4uLi4uLi4="),
+    ("PAYLOAD_SECRET", "payload-5ecret-six"),
+];
+
+#[tokio::test]
+async fn fault_38_no_secret_of_a_webhook_is_in_the_log_an_error_a_metric_or_a_report() {
+    let outbox = Outbox::postgres().await;
+    let receiver = Receiver::start();
+    receiver.next([
+        Behaviour::Answer(500),
+        Behaviour::ResetAfterWork,
+        Behaviour::RespondSlowly(Duration::from_secs(3_600)),
+        Behaviour::Answer(401),
+    ]);
+    receiver.always(Behaviour::Answer(400));
+    let integration = format!(
+        "[integrations.\"webhook:a\"]\nurl = \"{}${{PATH_SECRET}}?key=${{PATH_SECRET}}\"\n\
+         timeout = \"300ms\"\nallow_addresses = [\"127.0.0.0/8\"]\n\
+         headers = {{ x-key = \"${{HEADER_SECRET}}\" }}\n\
+         auth.basic = {{ user = \"u\", password = \"${{PASSWORD_SECRET}}\" }}\n\
+         secrets = [\"${{SHARED_SECRET}}\", \"${{PRIVATE_SECRET}}\"]\n\
+         retry = {{ base = \"1ms\", cap = \"1ms\", jitter = \"0s\" }}\n",
+        receiver.url()
+    );
+    let config = outbox.configure("", &integration);
+    let message = NewMessage::new("webhook:a", "t")
+        .json(&serde_json::json!({ "card": WEBHOOK_SECRETS[5].1 }))
+        .headers(&serde_json::json!({ "x-card": WEBHOOK_SECRETS[5].1 }));
+    let mut client = outbox.client().await;
+    let mut tx = client.transaction().await.unwrap();
+    let id = enqueue(&mut tx, message).await.unwrap().id();
+    tx.commit().await.unwrap();
+
+    let run = |args: &[&str]| {
+        let mut command = outbox.folder.command(&[args, &["--config", &config]].concat());
+        command.envs(WEBHOOK_SECRETS).env("RUST_LOG", "trace");
+        command
+    };
+    let relay = Process::spawn(&mut run(&["run"]));
+    let dead = outbox.wait_for(id, "DEAD").await;
+    relay.wait_for_line("phase=\"DEAD\"", SOON).await;
+    assert_eq!(receiver.count(), 5, "each behaviour was met");
+    let pages = [page(&relay, "/metrics").await.unwrap(), page(&relay, "/readyz").await.unwrap()];
+    let check = run(&["check", "--json"]).output().unwrap();
+    receiver.refuse();
+    let down = run(&["check"]).output().unwrap();
+    let said: Vec<String> = [relay.stderr(), dead.last_error.unwrap()]
+        .into_iter()
+        .chain(pages)
+        .chain(
+            [check.stdout, check.stderr, down.stdout, down.stderr]
+                .map(|text| String::from_utf8(text).unwrap()),
+        )
+        .collect();
+    assert!(said[0].contains("401 Unauthorized"), "{}", said[0]);
+    assert_eq!(
+        receiver.requests()[0].path.matches("5ecret").count(),
+        2,
+        "it was sent all the same"
+    );
+    for (name, secret) in WEBHOOK_SECRETS {
+        let tail = secret.rsplit('_').next().unwrap();
+        for text in &said {
+            assert!(!text.contains(tail), "{name} is in: {text}");
+        }
+    }
+    // What the secrets stand for once they are encoded: the header that carries the password.
+    let basic = receiver.requests()[0].header("authorization").unwrap().replace("Basic ", "");
+    assert!(said.iter().all(|text| !text.contains(&basic)));
 }

@@ -40,7 +40,10 @@ async fn a_webhook_is_delivered_and_its_failure_is_recorded() {
     let receiver = Receiver::start();
     folder.write(
         "postroom.toml",
-        &format!("[integrations.\"webhook:a\"]\nurl = \"{}\"\n", receiver.url()),
+        &format!(
+            "[integrations.\"webhook:a\"]\nurl = \"{}\"\nallow_addresses = [\"127.0.0.0/8\"]\n",
+            receiver.url()
+        ),
     );
     receiver.next([Behaviour::Answer(400)]);
     let rejected = folder.enqueue("webhook:a", &[]);
@@ -102,7 +105,8 @@ async fn a_second_signal_ends_it_at_once() {
         "postroom.toml",
         &format!(
             "[relay]\nstop_limit = \"10m\"\n\
-             [integrations.\"webhook:a\"]\nurl = \"{}\"\ntimeout = \"10m\"\n",
+             [integrations.\"webhook:a\"]\nurl = \"{}\"\ntimeout = \"10m\"\n\
+             allow_addresses = [\"127.0.0.0/8\"]\n",
             receiver.url()
         ),
     );

@@ -20,6 +20,12 @@ pub enum Outcome {
         /// Why, without payload or secrets.
         error: String,
     },
+    /// The destination's owner has given it up (HTTP 410): this message goes DEAD, and the lane
+    /// pauses for long, so that the messages behind it do not follow.
+    Gone {
+        /// Why, and what the operator should do.
+        error: String,
+    },
     /// The destination refuses everything for now (credentials, a missing topic): the lane
     /// pauses and no attempt is used.
     Refuse {
@@ -37,6 +43,11 @@ impl Outcome {
     /// A rejection.
     pub fn reject(error: impl Into<String>) -> Self {
         Self::Reject { error: error.into() }
+    }
+
+    /// The end of a destination.
+    pub fn gone(error: impl Into<String>) -> Self {
+        Self::Gone { error: error.into() }
     }
 
     /// A refusal.

@@ -135,6 +135,7 @@ impl<'a> Call<'a> {
         match &outcome {
             Outcome::Delivered => self.room.delivered(),
             Outcome::Refuse { error } => self.room.refused(error),
+            Outcome::Gone { error } => self.room.gone(error),
             Outcome::Retry { error, .. } | Outcome::Reject { error } => self.room.failed(error),
         }
         let dead_letter = self.shared.settings.dead_letter.as_deref();

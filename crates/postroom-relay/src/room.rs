@@ -18,6 +18,8 @@ pub(crate) fn is_suspect(rescues: u32) -> bool {
 const BYTES_MAX: usize = 4 << 20;
 const PAUSE_FIRST: Duration = Duration::from_secs(5);
 const PAUSE_CAP: Duration = Duration::from_secs(60);
+/// Each look at a destination that is gone costs a message, so they are rare.
+const PAUSE_GONE: Duration = Duration::from_secs(60 * 60);
 
 /// Room for messages that are being asked for, until this is dropped: what came of it is counted
 /// message by message.
@@ -165,6 +167,21 @@ impl LaneRoom {
             retry_in = ?pause,
             "the destination refuses: lane paused, no attempt used"
         );
+    }
+
+    /// The destination was given up: stop for long. A new start of the relay looks again at once.
+    pub(crate) fn gone(&self, error: &str) {
+        let mut state = self.state();
+        state.paused_until = Some(Instant::now() + PAUSE_GONE);
+        if state.error.as_deref() != Some(error) {
+            tracing::error!(
+                integration = self.lane.integration,
+                error,
+                retry_in = ?PAUSE_GONE,
+                "the destination is gone: lane paused, this message is dead"
+            );
+        }
+        state.error = Some(error.to_owned());
     }
 
     /// Says once that a lane has begun to fail.

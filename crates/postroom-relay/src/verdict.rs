@@ -21,7 +21,7 @@ pub(crate) fn judge(
     match outcome {
         Outcome::Delivered => Fate::Sent,
         Outcome::Refuse { .. } => Fate::Released,
-        Outcome::Reject { error } => {
+        Outcome::Reject { error } | Outcome::Gone { error } => {
             let tried = Tried { outcome: AttemptOutcome::Reject, took };
             dead(dead_letter, message, error, Some(tried))
         }

@@ -2,12 +2,22 @@
 
 use crate::json_line;
 use crate::options::Options;
+use crate::registry::{Build, BuildError, SinkConfig, SinkKind};
 use async_trait::async_trait;
 use postroom_core::{Message, Outcome, ProbeError, Report, Sink};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+pub(crate) const KIND: SinkKind = SinkKind {
+    name: "file",
+    keys: &["path"],
+    concurrency: 1,
+    timeout: Duration::from_secs(30),
+    read: |options, _| FileConfig::read(options).map(SinkConfig::new),
+};
 
 /// Where the lines go.
 #[derive(Clone, Debug)]
@@ -17,13 +27,19 @@ pub struct FileConfig {
 }
 
 impl FileConfig {
-    pub(crate) fn read(options: &mut Options) -> Option<Self> {
+    fn read(options: &mut Options) -> Option<Self> {
         let path: PathBuf = options.required("path", "the path of a file")?;
         if path.as_os_str().is_empty() {
             options.fault(&["path"], "is empty", None);
             return None;
         }
         Some(Self { path })
+    }
+}
+
+impl Build for FileConfig {
+    fn build(&self) -> Result<Arc<dyn Sink>, BuildError> {
+        Ok(Arc::new(FileSink::new(self.clone())))
     }
 }
 

@@ -5,22 +5,58 @@
 //! integration before `:`; [`registry`] is the one list of them. [`MemorySink`] is for tests, and
 //! [`DedupSink`] wraps any other sink.
 
+// What sinks share is used in full only by a build that has them all.
+#![cfg_attr(
+    not(all(
+        feature = "email",
+        feature = "postgres",
+        feature = "slack",
+        feature = "sms",
+        feature = "webhook"
+    )),
+    allow(dead_code, unused_imports)
+)]
+
+#[cfg(any(feature = "slack", feature = "sms"))]
+mod api;
 mod dedup;
+#[cfg(feature = "email")]
+mod email;
 mod file;
+#[cfg(any(feature = "email", feature = "slack", feature = "sms"))]
+mod jinja;
 mod json_line;
 mod memory;
 mod noop;
 mod options;
+mod parcel;
+#[cfg(feature = "postgres")]
+mod postgres;
 pub mod registry;
+#[cfg(any(feature = "slack", feature = "sms", feature = "webhook"))]
 mod retry_after;
+#[cfg(feature = "slack")]
+mod slack;
+#[cfg(feature = "sms")]
+mod sms;
 mod stdout;
+#[cfg(feature = "webhook")]
 mod webhook;
 
 pub use dedup::DedupSink;
+#[cfg(feature = "email")]
+pub use email::{EmailConfig, EmailSink};
 pub use file::{FileConfig, FileSink};
 pub use memory::MemorySink;
 pub use noop::NoopSink;
 pub use options::{OptionFault, nearest};
-pub use registry::{BuildError, SinkConfig, SinkKind};
+#[cfg(feature = "postgres")]
+pub use postgres::{PostgresConfig, PostgresSink};
+pub use registry::{BuildError, Destination, SinkConfig, SinkKind};
+#[cfg(feature = "slack")]
+pub use slack::{SlackConfig, SlackSink};
+#[cfg(feature = "sms")]
+pub use sms::{SmsConfig, SmsSink};
 pub use stdout::StdoutSink;
+#[cfg(feature = "webhook")]
 pub use webhook::{WebhookConfig, WebhookSink};

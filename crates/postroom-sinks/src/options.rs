@@ -27,6 +27,12 @@ impl Options {
         Self { values, faults: Vec::new() }
     }
 
+    /// Whether a key is there and was not taken yet.
+    #[cfg(any(feature = "email", feature = "postgres", feature = "slack", feature = "sms"))]
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.values.contains_key(key)
+    }
+
     /// Takes a key that must be there. `expected` names its type, for the fault.
     pub(crate) fn required<T: DeserializeOwned>(&mut self, key: &str, expected: &str) -> Option<T> {
         if !self.values.contains_key(key) {
@@ -42,6 +48,34 @@ impl Options {
         let taken = serde_json::from_value(value).ok();
         if taken.is_none() {
             self.fault(&[key], format!("must be {expected}"), None);
+        }
+        taken
+    }
+
+    /// Takes a key that is one of a few words.
+    pub(crate) fn choice<T: Copy>(&mut self, key: &str, words: &[(&str, T)]) -> Option<T> {
+        let word: String = self.optional(key, "a string")?;
+        let chosen = words.iter().find(|(known, _)| *known == word).map(|(_, value)| *value);
+        if chosen.is_none() {
+            let known: Vec<String> = words.iter().map(|(word, _)| format!("\"{word}\"")).collect();
+            self.fault(&[key], format!("must be one of {}", known.join(", ")), None);
+        }
+        chosen
+    }
+
+    /// Takes a key that is a table of its own. Its faults are found like those of the whole.
+    pub(crate) fn table<T>(
+        &mut self,
+        key: &str,
+        known: &[&str],
+        read: impl FnOnce(&mut Self) -> Option<T>,
+    ) -> Option<T> {
+        let values = self.optional(key, "a table")?;
+        let mut inner = Self::new(values);
+        let taken = read(&mut inner);
+        for mut fault in inner.finish(known) {
+            fault.path.insert(0, key.to_owned());
+            self.faults.push(fault);
         }
         taken
     }

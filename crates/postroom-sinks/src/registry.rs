@@ -2,43 +2,53 @@
 //!
 //! Validating does no I/O and finds every fault; building makes clients and spawns nothing.
 
+#[cfg(feature = "email")]
+use crate::email;
 use crate::options::{OptionFault, Options, nearest};
-use crate::{FileConfig, FileSink, NoopSink, StdoutSink, WebhookConfig, WebhookSink};
+#[cfg(feature = "postgres")]
+use crate::postgres;
+#[cfg(feature = "slack")]
+use crate::slack;
+#[cfg(feature = "sms")]
+use crate::sms;
+#[cfg(feature = "webhook")]
+use crate::webhook;
+use crate::{file, noop, stdout};
 use postroom_core::Sink;
 use serde_json::{Map, Value};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Every sink, by name.
+/// Every sink of this build, by name.
 pub const SINKS: &[SinkKind] = &[
-    SinkKind {
-        name: "file",
-        keys: &["path"],
-        concurrency: 1,
-        timeout: Duration::from_secs(30),
-        read: |options, _| FileConfig::read(options).map(SinkConfig::File),
-    },
-    SinkKind {
-        name: "noop",
-        keys: &[],
-        concurrency: 4,
-        timeout: Duration::from_secs(30),
-        read: |_, _| Some(SinkConfig::Noop),
-    },
-    SinkKind {
-        name: "stdout",
-        keys: &[],
-        concurrency: 1,
-        timeout: Duration::from_secs(30),
-        read: |_, _| Some(SinkConfig::Stdout),
-    },
-    SinkKind {
-        name: "webhook",
-        keys: &["url", "headers"],
-        concurrency: 16,
-        timeout: WebhookConfig::DEFAULT_TIMEOUT,
-        read: |options, timeout| WebhookConfig::read(options, timeout).map(SinkConfig::Webhook),
-    },
+    #[cfg(feature = "email")]
+    email::KIND,
+    file::KIND,
+    noop::KIND,
+    #[cfg(feature = "postgres")]
+    postgres::KIND,
+    #[cfg(feature = "slack")]
+    slack::KIND,
+    #[cfg(feature = "sms")]
+    sms::KIND,
+    stdout::KIND,
+    #[cfg(feature = "webhook")]
+    webhook::KIND,
+];
+
+/// The sinks that this build was made without, and the cargo feature that brings each.
+pub const LEFT_OUT: &[(&str, &str)] = &[
+    #[cfg(not(feature = "email"))]
+    ("email", "email"),
+    #[cfg(not(feature = "postgres"))]
+    ("postgres", "postgres"),
+    #[cfg(not(feature = "slack"))]
+    ("slack", "slack"),
+    #[cfg(not(feature = "sms"))]
+    ("sms", "sms"),
+    #[cfg(not(feature = "webhook"))]
+    ("webhook", "webhook"),
 ];
 
 /// A sink as the registry knows it.
@@ -52,7 +62,31 @@ pub struct SinkKind {
     pub concurrency: usize,
     /// How long one attempt may take, unless the integration says otherwise.
     pub timeout: Duration,
-    read: fn(&mut Options, Duration) -> Option<SinkConfig>,
+    pub(crate) read: fn(&mut Options, &Destination<'_>) -> Option<SinkConfig>,
+}
+
+/// What an integration's name and its lane say about where a sink delivers.
+#[derive(Clone, Copy, Debug)]
+pub struct Destination<'a> {
+    /// The integration's whole name.
+    pub integration: &'a str,
+    /// How long one attempt may take.
+    pub timeout: Duration,
+}
+
+impl<'a> Destination<'a> {
+    /// The part of the name after `:`, or all of it.
+    #[must_use]
+    pub fn channel(&self) -> &'a str {
+        self.integration.split_once(':').map_or(self.integration, |(_, channel)| channel)
+    }
+
+    /// How long a sink may take by its own clock: less than the attempt, so that what it knows
+    /// by then is reported, and the rest with a cause.
+    #[must_use]
+    pub fn own_timeout(&self) -> Duration {
+        self.timeout - self.timeout / 10
+    }
 }
 
 impl SinkKind {
@@ -64,21 +98,27 @@ impl SinkKind {
         let name = integration.split_once(':').map_or(integration, |(name, _)| name);
         SINKS.iter().find(|kind| kind.name == name).ok_or_else(|| {
             let known: Vec<&str> = SINKS.iter().map(|kind| kind.name).collect();
-            UnknownSink { name: name.to_owned(), near: nearest(name, &known), known }
+            let feature = LEFT_OUT.iter().find(|(left_out, _)| *left_out == name);
+            UnknownSink {
+                name: name.to_owned(),
+                feature: feature.map(|(_, feature)| *feature),
+                near: nearest(name, &known),
+                known,
+            }
         })
     }
 
-    /// Checks options without any I/O. `timeout` limits one attempt.
+    /// Checks options without any I/O.
     ///
     /// # Errors
     /// Every fault there is, unknown keys included.
     pub fn validate(
         &self,
         options: Map<String, Value>,
-        timeout: Duration,
+        destination: &Destination<'_>,
     ) -> Result<SinkConfig, Vec<OptionFault>> {
         let mut options = Options::new(options);
-        let config = (self.read)(&mut options, timeout);
+        let config = (self.read)(&mut options, destination);
         let faults = options.finish(self.keys);
         match config {
             Some(config) if faults.is_empty() => Ok(config),
@@ -93,6 +133,8 @@ impl SinkKind {
 pub struct UnknownSink {
     /// The name that was asked for.
     pub name: String,
+    /// The cargo feature that brings it, when this build was merely made without.
+    pub feature: Option<&'static str>,
     /// The one that was probably meant.
     pub near: Option<&'static str>,
     /// Those there are.
@@ -103,6 +145,12 @@ impl UnknownSink {
     /// What the reader can do.
     #[must_use]
     pub fn hint(&self) -> String {
+        if let Some(feature) = self.feature {
+            return format!(
+                "this build was made without it: build Postroom with `--features {feature}`, or \
+                 with `--features full` for all of them"
+            );
+        }
         let known = self.known.join(", ");
         match self.near {
             Some(near) => {
@@ -114,30 +162,32 @@ impl UnknownSink {
 }
 
 /// A checked configuration of one sink.
-#[derive(Clone, Debug)]
-pub enum SinkConfig {
-    /// Lines in a file.
-    File(FileConfig),
-    /// Nothing.
-    Noop,
-    /// Lines on standard output.
-    Stdout,
-    /// POST to a URL.
-    Webhook(WebhookConfig),
+#[derive(Clone)]
+pub struct SinkConfig(Arc<dyn Build>);
+
+/// A configuration from which a sink can be made.
+pub(crate) trait Build: fmt::Debug + Send + Sync {
+    /// Makes the sink. Connects to nothing yet.
+    fn build(&self) -> Result<Arc<dyn Sink>, BuildError>;
 }
 
 impl SinkConfig {
+    pub(crate) fn new(config: impl Build + 'static) -> Self {
+        Self(Arc::new(config))
+    }
+
     /// Makes the sink. Connects to nothing yet.
     ///
     /// # Errors
     /// When a client cannot be made, such as for a machine without root certificates.
-    pub fn build(self) -> Result<Arc<dyn Sink>, BuildError> {
-        Ok(match self {
-            Self::File(config) => Arc::new(FileSink::new(config)),
-            Self::Noop => Arc::new(NoopSink),
-            Self::Stdout => Arc::new(StdoutSink),
-            Self::Webhook(config) => Arc::new(WebhookSink::new(config)?),
-        })
+    pub fn build(&self) -> Result<Arc<dyn Sink>, BuildError> {
+        self.0.build()
+    }
+}
+
+impl fmt::Debug for SinkConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 
@@ -159,7 +209,8 @@ mod tests {
 
     fn validate(integration: &str, options: Value) -> Result<SinkConfig, Vec<OptionFault>> {
         let Value::Object(options) = options else { panic!("options are a table") };
-        SinkKind::of(integration).unwrap().validate(options, Duration::from_secs(1))
+        let destination = Destination { integration, timeout: Duration::from_secs(1) };
+        SinkKind::of(integration).unwrap().validate(options, &destination)
     }
 
     #[test]
@@ -174,7 +225,11 @@ mod tests {
         assert_eq!(error.to_string(), "there is no sink `webhok`");
         assert!(error.hint().starts_with("did you mean `webhook`?"));
         let error = SinkKind::of("carrier-pigeon").unwrap_err();
-        assert!(error.hint().ends_with("file, noop, stdout, webhook"), "{}", error.hint());
+        assert!(
+            error.hint().contains("one of: ") && error.hint().contains("noop, "),
+            "{}",
+            error.hint()
+        );
     }
 
     #[test]
@@ -197,8 +252,22 @@ mod tests {
         for (integration, options) in [
             ("noop", json!({})),
             ("stdout", json!({})),
+            #[cfg(feature = "postgres")]
+            ("postgres:x", json!({"url": "postgres://u:p@127.0.0.1/d"})),
+            #[cfg(feature = "slack")]
+            ("slack:x", json!({"url": "https://hooks.example/x", "text": "{{ event_type }}"})),
+            #[cfg(feature = "sms")]
+            (
+                "sms:x",
+                json!({"account_sid": "AC1", "auth_token": "x", "from": "1", "to": "2", "text": "3"}),
+            ),
             ("file:audit", json!({"path": "audit.jsonl"})),
-            ("webhook:x", json!({"url": "http://127.0.0.1:1/", "headers": {"x-a": "1"}})),
+            #[cfg(feature = "email")]
+            (
+                "email:x",
+                json!({"host": "h", "from": "a@b.example", "to": "c@d.example", "text": ""}),
+            ),
+            ("webhook:x", json!({"url": "http://203.0.114.1:1/", "headers": {"x-a": "1"}})),
             ("webhook:y", json!({"url": "https://example.org/hook?key=1"})),
         ] {
             assert!(validate(integration, options).unwrap().build().is_ok(), "{integration}");

@@ -1,12 +1,28 @@
 //! The sink that writes each message to standard output as one line of JSON.
 
 use crate::json_line;
+use crate::registry::{Build, BuildError, SinkConfig, SinkKind};
 use async_trait::async_trait;
 use postroom_core::{Message, Outcome, Report, Sink};
 use std::io;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 use tokio::io::{AsyncWriteExt, Stdout};
 use tokio::sync::Mutex;
+
+pub(crate) const KIND: SinkKind = SinkKind {
+    name: "stdout",
+    keys: &[],
+    concurrency: 1,
+    timeout: Duration::from_secs(30),
+    read: |_, _| Some(SinkConfig::new(StdoutSink)),
+};
+
+impl Build for StdoutSink {
+    fn build(&self) -> Result<Arc<dyn Sink>, BuildError> {
+        Ok(Arc::new(*self))
+    }
+}
 
 /// One handle for the whole process: two of them could mix their lines.
 static STDOUT: LazyLock<Mutex<Stdout>> = LazyLock::new(|| Mutex::new(tokio::io::stdout()));

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 /// One request as it arrived.
@@ -16,9 +16,14 @@ pub(crate) struct Request {
     pub(crate) connection: usize,
 }
 
+/// A whole answer to a request.
+pub(crate) type Respond = Arc<dyn Fn(&Request) -> Vec<u8> + Send + Sync>;
+
 /// What the receiver does with a request.
 #[derive(Clone)]
 pub(crate) enum Answer {
+    /// Sends what this makes of the request, and keeps the connection open.
+    By(Respond),
     /// Sends this and keeps the connection open.
     Bytes(Vec<u8>),
     /// Sends this, then one more byte for as long as anybody listens.
@@ -83,8 +88,17 @@ async fn serve(
 ) {
     while let Some(mut request) = read_request(&mut stream).await {
         request.connection = connection;
+        let made = match &answer {
+            Answer::By(respond) => respond(&request),
+            _ => Vec::new(),
+        };
         requests.lock().unwrap().push(request);
         match &answer {
+            Answer::By(_) => {
+                if stream.write_all(&made).await.is_err() {
+                    return;
+                }
+            }
             Answer::Bytes(bytes) => {
                 if stream.write_all(bytes).await.is_err() {
                     return;
@@ -116,7 +130,7 @@ async fn serve(
     }
 }
 
-async fn read_request(stream: &mut TcpStream) -> Option<Request> {
+pub(crate) async fn read_request(stream: &mut (impl AsyncRead + Unpin)) -> Option<Request> {
     let mut bytes = Vec::new();
     let head_end = loop {
         if let Some(at) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {

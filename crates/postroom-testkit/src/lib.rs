@@ -4,30 +4,39 @@
 //! * [`PgBouncer`] stands between a test and PostgreSQL; [`Authority`] makes certificates.
 //! * [`Receiver`] is an HTTP endpoint that records what arrives and misbehaves on demand.
 //! * [`Proxy`] stands between two programs and breaks their connections.
+//! * [`Smtp`] is a mail server that answers as a test asks.
+//! * [`python_with`] and [`node_with`] bring packages of other languages.
 //! * [`Process`] runs a program that can be signalled and killed.
 //! * [`eventually`] waits for a condition; [`skip`] records a test that cannot run here.
 
 mod authority;
+mod cache;
 #[cfg(feature = "chaos")]
 pub mod chaos;
 pub mod contract;
 mod eventually;
 mod guarded;
 mod mariadb;
+mod packages;
 mod pgbouncer;
 mod postgres;
 mod process;
 mod proxy;
 mod receiver;
+pub mod sink_contract;
 mod skip;
 mod url;
+mod smtp;
 
 pub use authority::{Authority, CertificateFiles};
+pub use cache::cache_folder;
 pub use eventually::eventually;
 pub use mariadb::{MariaDatabase, MariaDb, MariaDbPrograms, find_mariadb};
+pub use packages::{node_with, python_with};
 pub use pgbouncer::{PgBouncer, find_pgbouncer};
 pub use postgres::{Postgres, TestDatabase, find_postgres};
 pub use process::{Process, Signal};
 pub use proxy::{Passage, Proxy};
 pub use receiver::{Behaviour, Receiver, Request};
 pub use skip::skip;
+pub use smtp::{Mail, Smtp, SmtpSecurity};

@@ -2,24 +2,32 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 /// What the proxy does, named after what physically happens.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Passage {
     /// Everything passes.
     #[default]
     Open,
     /// New connections are reset at once; those that are open stay.
     Reset,
+    /// All connections are reset at once.
+    Down,
+    /// Connections stay, and nothing passes in either direction.
+    Silent,
     /// A request that holds these bytes passes; the answer that holds them is swallowed, and the
     /// connection is reset: the work is done, and the client never learns of it.
     SwallowAnswer(&'static [u8]),
+    /// Requests pass; at the next answer, whatever it is, the connection is reset.
+    LoseAnswers,
+    /// At the next request the connection is reset, and the server does not get it.
+    CutRequests,
 }
 
 /// A proxy to one server, on a port of its own; it ends when it is dropped.
@@ -34,14 +42,8 @@ pub struct Proxy {
 #[derive(Debug)]
 struct State {
     upstream: SocketAddr,
-    passage: Mutex<Passage>,
+    passage: watch::Sender<Passage>,
     connections: AtomicUsize,
-}
-
-impl State {
-    fn passage(&self) -> Passage {
-        self.passage.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
 }
 
 impl Proxy {
@@ -54,7 +56,7 @@ impl Proxy {
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
         let address = listener.local_addr().expect("a bound socket has an address");
         listener.set_nonblocking(true).expect("a listener can be made non-blocking");
-        let passage = Mutex::default();
+        let passage = watch::Sender::new(Passage::Open);
         let state = Arc::new(State { upstream, passage, connections: AtomicUsize::new(0) });
         let (stop, stopped) = oneshot::channel();
         let shared = Arc::clone(&state);
@@ -82,7 +84,7 @@ impl Proxy {
 
     /// Does this from now on.
     pub fn set(&self, passage: Passage) {
-        *self.state.passage.lock().unwrap_or_else(PoisonError::into_inner) = passage;
+        self.state.passage.send_replace(passage);
     }
 
     /// How many connections were asked for so far.
@@ -104,7 +106,7 @@ impl Drop for Proxy {
 async fn accept(listener: TcpListener, state: Arc<State>) {
     while let Ok((client, _)) = listener.accept().await {
         state.connections.fetch_add(1, Ordering::AcqRel);
-        if state.passage() == Passage::Reset {
+        if matches!(*state.passage.borrow(), Passage::Reset | Passage::Down) {
             reset(&client);
             continue;
         }
@@ -117,29 +119,46 @@ async fn accept(listener: TcpListener, state: Arc<State>) {
 }
 
 async fn pass(mut client: TcpStream, state: &State) -> io::Result<()> {
+    let mut passage = state.passage.subscribe();
     let mut server = TcpStream::connect(state.upstream).await?;
     let (mut asked, mut answered) = (vec![0; 64 * 1024], vec![0; 64 * 1024]);
     // What is swallowed so far, once a request has asked for it.
     let mut swallowing: Option<(&'static [u8], Vec<u8>)> = None;
     loop {
+        let now = *passage.borrow_and_update();
+        if now == Passage::Down {
+            return end(&client, &server);
+        }
+        let passes = now != Passage::Silent;
         tokio::select! {
-            read = client.read(&mut asked) => {
+            // What was set before a request was sent holds for that request.
+            biased;
+            changed = passage.changed() => {
+                if changed.is_err() {
+                    return Ok(());
+                }
+            }
+            read = client.read(&mut asked), if passes => {
                 let bytes = &asked[..read?];
                 if bytes.is_empty() {
                     return server.shutdown().await;
                 }
-                if let Passage::SwallowAnswer(word) = state.passage()
-                    && holds(bytes, word)
-                    && swallowing.is_none()
-                {
-                    swallowing = Some((word, Vec::new()));
+                match *passage.borrow() {
+                    Passage::CutRequests => return end(&client, &server),
+                    Passage::SwallowAnswer(word) if holds(bytes, word) => {
+                        swallowing.get_or_insert((word, Vec::new()));
+                    }
+                    _ => {}
                 }
                 server.write_all(bytes).await?;
             }
-            read = server.read(&mut answered) => {
+            read = server.read(&mut answered), if passes => {
                 let bytes = &answered[..read?];
                 if bytes.is_empty() {
                     return client.shutdown().await;
+                }
+                if now == Passage::LoseAnswers {
+                    return end(&client, &server);
                 }
                 let Some((word, swallowed)) = &mut swallowing else {
                     client.write_all(bytes).await?;
@@ -147,12 +166,18 @@ async fn pass(mut client: TcpStream, state: &State) -> io::Result<()> {
                 };
                 swallowed.extend_from_slice(bytes);
                 if holds(swallowed, word) {
-                    reset(&client);
-                    return Ok(());
+                    return end(&client, &server);
                 }
             }
         }
     }
+}
+
+/// Ends both connections as a crash does.
+fn end(client: &TcpStream, server: &TcpStream) -> io::Result<()> {
+    reset(client);
+    reset(server);
+    Ok(())
 }
 
 fn holds(bytes: &[u8], word: &[u8]) -> bool {

@@ -89,6 +89,12 @@ impl Receiver {
         Self { address, script, service: Mutex::new(Some(service)) }
     }
 
+    /// The address it listens on.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// Where it listens, e.g. `http://127.0.0.1:34567/`.
     #[must_use]
     pub fn url(&self) -> String {
@@ -103,6 +109,11 @@ impl Receiver {
     /// Does these with the next requests, one each, before what it always does.
     pub fn next(&self, behaviours: impl IntoIterator<Item = Behaviour>) {
         self.script.state().next.extend(behaviours);
+    }
+
+    /// Answers 413 to bodies that are larger, and keeps no record of them.
+    pub fn limit(&self, body_bytes_max: usize) {
+        self.script.state().body_bytes_max = Some(body_bytes_max);
     }
 
     /// Answers every request that is held now.
@@ -164,6 +175,7 @@ struct Script {
 struct State {
     next: VecDeque<Behaviour>,
     always: Behaviour,
+    body_bytes_max: Option<usize>,
     requests: Vec<Request>,
 }
 
@@ -176,6 +188,9 @@ impl Script {
     /// the order of the record.
     fn record(&self, request: Request) -> Behaviour {
         let mut state = self.state();
+        if state.body_bytes_max.is_some_and(|max| request.body.len() > max) {
+            return Behaviour::Answer(413);
+        }
         state.requests.push(request);
         let always = state.always.clone();
         state.next.pop_front().unwrap_or(always)

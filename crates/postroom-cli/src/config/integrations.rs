@@ -6,7 +6,7 @@ use super::model::Integration;
 use super::reader::Section;
 use super::sections::{NO_INTEGRATION, Relay, is_integration, retry_keys};
 use postroom_core::{AttemptLimit, RetryPolicy};
-use postroom_sinks::{SinkConfig, SinkKind};
+use postroom_sinks::{Destination, SinkKind};
 use std::time::Duration;
 
 /// The keys that every integration takes.
@@ -26,10 +26,12 @@ pub(super) fn read(root: &Section<'_>, relay: &Relay, overrides: &Overrides) -> 
 
 /// What a relay without any configuration serves.
 pub(super) fn built_in(relay: &Relay, overrides: &Overrides) -> Vec<Integration> {
-    [("noop", SinkConfig::Noop), ("stdout", SinkConfig::Stdout)]
+    ["noop", "stdout"]
         .into_iter()
-        .filter_map(|(name, sink)| {
+        .filter_map(|name| {
             let kind = SinkKind::of(name).ok()?;
+            let destination = Destination { integration: name, timeout: kind.timeout };
+            let sink = kind.validate(serde_json::Map::new(), &destination).ok()?;
             Some(Integration {
                 name: name.to_owned(),
                 sink,
@@ -83,13 +85,14 @@ fn integration(
         .filter(|key| kind.keys.contains(key))
         .filter_map(|key| Some((key.to_owned(), section.json(key)?)))
         .collect();
-    let sink = match kind.validate(options, timeout) {
+    let sink = match kind.validate(options, &Destination { integration: name, timeout }) {
         Ok(sink) => sink,
         Err(faults) => {
             for fault in faults {
                 // A value that could not be read has been reported at its own place.
-                let unread = fault.path.len() == 1 && section.has(&fault.path[0]);
-                if !(unread && fault.problem.starts_with("is missing")) {
+                let unread =
+                    fault.problem.starts_with("is missing") && section.leads_to(&fault.path);
+                if !unread {
                     section.fault_at(&fault.path, &fault.problem, fault.hint);
                 }
             }

@@ -227,8 +227,16 @@ impl<'d> Section<'d> {
         self.table.keys().map(|key| key.get_ref().as_ref())
     }
 
-    pub(crate) fn has(&self, key: &str) -> bool {
-        self.entry(key).is_some()
+    /// Whether there is a key at the end of this way.
+    pub(crate) fn leads_to(&self, path: &[String]) -> bool {
+        let mut table = Some(self.table);
+        path.iter().all(|part| {
+            let found = table.and_then(|table| {
+                table.iter().find(|(key, _)| key.get_ref().as_ref() == part.as_str())
+            });
+            table = found.and_then(|(_, value)| value.get_ref().as_table());
+            found.is_some()
+        })
     }
 
     /// Records a fault of this section as a whole.

@@ -226,11 +226,18 @@ fn a_fault_never_shows_a_secret() {
         [integrations."webhook:x"]
         url = "ftp://user:${SECRET}@host/"
         headers = { Authorization = "${SECRET}\n" }
+        auth.basic = { user = "u", password = "${UNSET}" }
+        secrets = ["whsec_${SECRET}!", "${SECRET}"]
+        allow_addresses = ["${SECRET}"]
     "#;
     let variables = [("SECRET", "hunter2"), ("URL", "mysqld://app:hunter2@db/shop")];
     let faults = read(text, &variables).unwrap_err();
     assert!(faults.contains("database.url"), "{faults}");
     assert!(faults.contains("headers.Authorization"), "{faults}");
+    assert!(faults.contains("secrets.0 is no base64"), "{faults}");
+    assert!(faults.contains("secrets.1 must begin with"), "{faults}");
+    assert!(faults.contains("allow_addresses.0 must be a network"), "{faults}");
+    assert_eq!(faults.matches("auth.basic.password").count(), 1, "said once: {faults}");
     assert!(!faults.contains("hunter2"), "{faults}");
 }
 

@@ -9,6 +9,7 @@ use postroom_testkit::eventually;
 use std::time::Duration;
 
 on_stores! { [mariadb memory postgres]:
+    fault_29_a_destination_that_is_gone_costs_one_message_and_pauses_its_lane
     a_refusal_pauses_its_lane_alone_and_uses_no_attempt
     a_lane_that_hangs_never_delays_another
     a_lane_that_fails_never_delays_another
@@ -51,6 +52,28 @@ async fn a_refusal_pauses_its_lane_alone_and_uses_no_attempt(outbox: Outbox) {
         assert_eq!(refusing.attempts(), attempts, "a paused lane is left alone");
     }
     assert!(relay.health().ready, "a destination's trouble is not the relay's");
+    relay.stop().await.unwrap();
+}
+
+async fn fault_29_a_destination_that_is_gone_costs_one_message_and_pauses_its_lane(outbox: Outbox) {
+    let gone = Script::new(|_| Act::Report(Outcome::gone("410: remove the integration")));
+    let ids = outbox.enqueue("memory:gone", 5).await;
+    let mut one_by_one = lane("memory:gone", gone.clone());
+    (one_by_one.concurrency, one_by_one.batch_size) = (1, 1);
+    let working = lane("memory:working", MemorySink::new());
+    let relay = outbox.start(Settings::default(), vec![one_by_one, working]);
+    let dead = outbox.wait_for(ids[0], "DEAD").await;
+    assert_eq!(dead.last_error.as_deref(), Some("410: remove the integration"));
+    outbox.wait_for_all(&ids[1..], "PENDING").await;
+    let id = outbox.put(message("memory:working")).await;
+    outbox.wait_for(id, "SENT").await;
+    let paused = of(&relay, "memory:gone");
+    assert_eq!(paused.state, LaneState::Paused);
+    assert_eq!(paused.error.as_deref(), Some("410: remove the integration"));
+    assert_eq!(gone.attempts(), 1);
+    for record in outbox.records(&ids[1..]).await {
+        assert_eq!((record.message.attempts, record.last_error), (0, None));
+    }
     relay.stop().await.unwrap();
 }
 

@@ -29,6 +29,7 @@ impl Relays {
              [relay]\nclaim_time = \"{}s\"\nbatch_size = 200\nstop_limit = \"5s\"\n\
              [server]\nlisten = \"127.0.0.1:0\"\n\
              [integrations.\"{INTEGRATION}\"]\nurl = \"{receiver}\"\ntimeout = \"2s\"\n\
+             allow_addresses = [\"127.0.0.0/8\"]\n\
              concurrency = 32\n\
              retry = {{ base = \"100ms\", cap = \"1s\", jitter = \"200ms\", max_attempts = \"forever\" }}\n",
             CLAIM_TIME.as_secs()

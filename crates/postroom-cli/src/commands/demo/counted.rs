@@ -39,7 +39,9 @@ impl OutcomeReceiver for Counter<'_> {
     fn outcome(&self, index: usize, outcome: Outcome) {
         match &outcome {
             Outcome::Retry { .. } => self.ledger.retries.fetch_add(1, Ordering::Relaxed),
-            Outcome::Reject { .. } => self.ledger.dead.fetch_add(1, Ordering::Relaxed),
+            Outcome::Reject { .. } | Outcome::Gone { .. } => {
+                self.ledger.dead.fetch_add(1, Ordering::Relaxed)
+            }
             Outcome::Delivered | Outcome::Refuse { .. } => 0,
         };
         self.report.outcome(index, outcome);

@@ -1,0 +1,294 @@
+//! A message as it travels: its body in the format that was asked for, and the attributes that
+//! accompany it under the same names on every protocol that has a place for them.
+
+mod attributes;
+mod cloud_event;
+mod envelope;
+
+pub(crate) use attributes::{is_ours, time};
+
+use crate::options::Options;
+use postroom_core::{Message, Outcome};
+
+/// How an integration's messages are made up for their way.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Wrapping {
+    format: Format,
+    key: IdempotencyKey,
+}
+
+/// What the body is.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) enum Format {
+    /// The payload as it stands.
+    #[default]
+    Payload,
+    /// A CloudEvent in structured mode: one JSON object around the payload.
+    CloudEvents,
+    /// A CloudEvent in binary mode: the payload, and the event's attributes beside it.
+    CloudEventsBinary,
+    /// One JSON object with the message's main fields around the payload.
+    Envelope,
+}
+
+/// What receivers deduplicate by.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+enum IdempotencyKey {
+    /// The event id: a replay is recognised as the same.
+    #[default]
+    EventId,
+    /// The row's id: every row counts as its own, replays included.
+    MessageId,
+}
+
+const FORMATS: [(&str, Format); 4] = [
+    ("payload", Format::Payload),
+    ("cloudevents", Format::CloudEvents),
+    ("cloudevents-binary", Format::CloudEventsBinary),
+    ("envelope", Format::Envelope),
+];
+const IDEMPOTENCY_KEYS: [(&str, IdempotencyKey); 2] =
+    [("event_id", IdempotencyKey::EventId), ("message_id", IdempotencyKey::MessageId)];
+
+impl Wrapping {
+    /// Reads `format` and `idempotency_key`, which every sink that carries JSON takes.
+    pub(crate) fn read(options: &mut Options) -> Self {
+        Self {
+            format: options.choice("format", &FORMATS).unwrap_or_default(),
+            key: options.choice("idempotency_key", &IDEMPOTENCY_KEYS).unwrap_or_default(),
+        }
+    }
+
+    /// Reads `idempotency_key` alone, for sinks whose templates make up the body.
+    #[cfg(any(feature = "email", feature = "slack", feature = "sms"))]
+    pub(crate) fn read_key(options: &mut Options) -> Self {
+        let key = options.choice("idempotency_key", &IDEMPOTENCY_KEYS).unwrap_or_default();
+        Self { format: Format::Payload, key }
+    }
+
+    /// Makes up one message.
+    ///
+    /// # Errors
+    /// The rejection to report when the row holds something that is no JSON.
+    pub(crate) fn parcel(&self, message: &Message) -> Result<Parcel, Outcome> {
+        let idempotency_key = match self.key {
+            IdempotencyKey::EventId => message.event_id.clone(),
+            IdempotencyKey::MessageId => message.id.to_string(),
+        };
+        let mut cloud = Vec::new();
+        let (content_type, body) = match self.format {
+            Format::Payload => ("application/json", message.payload.as_str().to_owned()),
+            Format::CloudEvents => {
+                ("application/cloudevents+json", cloud_event::structured(message)?)
+            }
+            Format::CloudEventsBinary => {
+                cloud = cloud_event::attributes(message);
+                ("application/json", message.payload.as_str().to_owned())
+            }
+            Format::Envelope => ("application/json", envelope::wrap(message)?),
+        };
+        let attributes = attributes::of(message, &idempotency_key)?;
+        Ok(Parcel { idempotency_key, content_type, body, attributes, cloud })
+    }
+}
+
+/// A message made up for its way.
+#[derive(Clone, Debug)]
+pub(crate) struct Parcel {
+    /// What the receiver deduplicates by.
+    pub(crate) idempotency_key: String,
+    /// The body's media type.
+    pub(crate) content_type: &'static str,
+    /// The body.
+    pub(crate) body: String,
+    /// What accompanies it, by name.
+    pub(crate) attributes: Vec<(String, String)>,
+    /// The attributes of a CloudEvent in binary mode, without the prefix that each protocol's
+    /// binding gives them. Empty in every other format.
+    pub(crate) cloud: Vec<(&'static str, String)>,
+}
+
+impl Parcel {
+    /// All that accompanies the body, with the CloudEvent's attributes under this prefix.
+    pub(crate) fn headers(&self, cloud_prefix: &str) -> impl Iterator<Item = (String, &str)> {
+        let own = self.attributes.iter().map(|(name, value)| (name.clone(), value.as_str()));
+        let cloud = self
+            .cloud
+            .iter()
+            .map(move |(name, value)| (format!("{cloud_prefix}{name}"), value.as_str()));
+        own.chain(cloud)
+    }
+
+    /// For protocols whose headers are lines of text: rejects a name or value that would end its
+    /// line, since what follows could pass for a header or a message of its own.
+    ///
+    /// # Errors
+    /// The rejection to report; it names the header and never its value.
+    pub(crate) fn expect_one_line_each(&self) -> Result<(), Outcome> {
+        for (name, value) in &self.attributes {
+            let is_line = |text: &str| !text.chars().any(char::is_control);
+            let is_name = !name.is_empty()
+                && name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b':');
+            if !is_name || !is_line(value) {
+                return Err(Outcome::reject(format!(
+                    "the header `{}` holds a character that this protocol does not allow: correct \
+                     the row's headers and set it back to PENDING",
+                    name.escape_default()
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The rejection for a row whose content is no JSON.
+pub(crate) fn no_json() -> Outcome {
+    Outcome::reject(
+        "the payload or the headers are not JSON: correct the row and set it back to PENDING",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Options;
+    use chrono::{TimeZone as _, Utc};
+    use postroom_core::RawJson;
+    use serde_json::{Value, json};
+
+    fn message() -> Message {
+        let at = Utc.with_ymd_and_hms(2026, 3, 1, 12, 0, 0).unwrap();
+        Message {
+            id: uuid::Uuid::from_u128(7),
+            seq: 1,
+            event_id: "e-1".to_owned(),
+            stream_id: "order-1".to_owned(),
+            integration: "kafka:orders".to_owned(),
+            event_type: "order.placed.v1".to_owned(),
+            payload: RawJson::trusted("{ \"b\": 1.50 }"),
+            headers: Some(RawJson::trusted(
+                r#"{"traceparent":"00-a","shop":"eu","n":3,"deep":{"a":1},"none":null,
+                    "Idempotency-Key":"forged","postroom-user":"forged","ce-id":"forged",
+                    "postroom-replay-of":"018f0000-0000-7000-8000-000000000001"}"#,
+            )),
+            tenant_id: Some("acme".to_owned()),
+            user_id: None,
+            correlation_id: Some("c-1".to_owned()),
+            causation_id: Some("k-1".to_owned()),
+            source: Some("shop".to_owned()),
+            ordering_key: None,
+            schema_version: 3,
+            copy: 0,
+            occurred_at: Some(at),
+            due_at: at,
+            attempts: 4,
+            max_attempts: 10,
+            created_at: at,
+        }
+    }
+
+    fn wrapping(options: Value) -> Wrapping {
+        let Value::Object(options) = options else { panic!("a table") };
+        let mut options = Options::new(options);
+        let wrapping = Wrapping::read(&mut options);
+        assert_eq!(options.finish(&[]), []);
+        wrapping
+    }
+
+    #[test]
+    fn the_payload_is_unchanged_and_accompanied_by_all_that_is_known() {
+        let parcel = Wrapping::default().parcel(&message()).unwrap();
+        assert_eq!(parcel.body, "{ \"b\": 1.50 }");
+        assert_eq!(
+            (parcel.content_type, parcel.idempotency_key.as_str()),
+            ("application/json", "e-1")
+        );
+        let expected = [
+            ("shop", "eu"),
+            ("n", "3"),
+            ("deep", "{\"a\":1}"),
+            ("traceparent", "00-a"),
+            ("postroom-replay-of", "018f0000-0000-7000-8000-000000000001"),
+            ("idempotency-key", "e-1"),
+            ("postroom-event-id", "e-1"),
+            ("postroom-event-type", "order.placed.v1"),
+            ("postroom-message-id", "00000000-0000-0000-0000-000000000007"),
+            ("postroom-stream", "order-1"),
+            ("postroom-tenant", "acme"),
+            ("postroom-correlation", "c-1"),
+            ("postroom-causation", "k-1"),
+            ("postroom-source", "shop"),
+            ("postroom-schema-version", "3"),
+            ("postroom-occurred-at", "2026-03-01T12:00:00.000000Z"),
+            ("postroom-attempt", "5"),
+        ];
+        let mut expected: Vec<_> = expected
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
+        let mut found = parcel.attributes;
+        expected.sort();
+        found.sort();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_cloud_event_is_an_object_or_stands_beside_the_payload() {
+        let parcel = wrapping(json!({"format": "cloudevents"})).parcel(&message()).unwrap();
+        assert_eq!(parcel.content_type, "application/cloudevents+json");
+        let event: Value = serde_json::from_str(&parcel.body).unwrap();
+        let expected = json!({
+            "specversion": "1.0", "id": "e-1", "source": "shop", "type": "order.placed.v1",
+            "subject": "order-1", "time": "2026-03-01T12:00:00.000000Z",
+            "datacontenttype": "application/json", "tenantid": "acme", "correlationid": "c-1",
+            "causationid": "k-1", "schemaversion": "3", "traceparent": "00-a",
+            "data": {"b": 1.5},
+        });
+        assert_eq!(event, expected);
+        assert!(parcel.body.contains("{ \"b\": 1.50 }"), "the payload's own bytes");
+
+        let parcel = wrapping(json!({"format": "cloudevents-binary"})).parcel(&message()).unwrap();
+        assert_eq!(parcel.body, "{ \"b\": 1.50 }");
+        let headers: Vec<_> = parcel.headers("ce-").collect();
+        assert!(headers.contains(&("ce-id".to_owned(), "e-1")));
+        assert!(headers.contains(&("ce-specversion".to_owned(), "1.0")));
+    }
+
+    #[test]
+    fn an_envelope_has_the_main_fields_around_the_payload() {
+        let parcel = wrapping(json!({"format": "envelope"})).parcel(&message()).unwrap();
+        let envelope: Value = serde_json::from_str(&parcel.body).unwrap();
+        let expected = json!({
+            "id": "e-1", "subject": "order.placed.v1", "tenant_id": "acme",
+            "resource_id": "order-1", "payload": {"b": 1.5},
+            "created_at": "2026-03-01T12:00:00.000000Z",
+            "correlation_id": "c-1", "causation_id": "k-1",
+        });
+        assert_eq!(envelope, expected);
+    }
+
+    #[test]
+    fn the_key_can_be_the_rows_own_id() {
+        let parcel = wrapping(json!({"idempotency_key": "message_id"})).parcel(&message()).unwrap();
+        assert_eq!(parcel.idempotency_key, message().id.to_string());
+    }
+
+    #[test]
+    fn fault_35_a_header_that_would_end_its_line_is_rejected() {
+        for headers in [
+            r#"{"a":"b\r\nHost: x"}"#,
+            r#"{"a":"\u0000"}"#,
+            r#"{"a b":"c"}"#,
+            r#"{"a\n":"c"}"#,
+            r#"{"":"c"}"#,
+        ] {
+            let mut message = message();
+            message.headers = Some(RawJson::trusted(headers));
+            let parcel = Wrapping::default().parcel(&message).unwrap();
+            let outcome = parcel.expect_one_line_each().unwrap_err();
+            assert!(matches!(outcome, Outcome::Reject { .. }), "{headers}");
+        }
+        let parcel = Wrapping::default().parcel(&message()).unwrap();
+        assert_eq!(parcel.expect_one_line_each(), Ok(()));
+    }
+}

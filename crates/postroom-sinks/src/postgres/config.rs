@@ -1,0 +1,175 @@
+//! What an integration says about its table.
+
+use super::sink::PostgresSink;
+use super::statement::{DEFAULT_COLUMNS, FIELDS, Field, Statement};
+use crate::options::{Options, nearest};
+use crate::parcel::Wrapping;
+use crate::registry::{Build, BuildError, Destination};
+use postroom_core::Sink;
+use serde_json::{Map, Value};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_postgres::config::Host;
+
+/// PostgreSQL cuts longer names.
+const NAME_BYTES_MAX: usize = 63;
+
+/// Which database, which table, and what goes into which column.
+#[derive(Clone)]
+pub struct PostgresConfig {
+    pub(super) server: tokio_postgres::Config,
+    pub(super) ca_file: Option<PathBuf>,
+    pub(super) statement: Statement,
+    pub(super) wrapping: Wrapping,
+    /// How long one batch may take.
+    pub(super) timeout: Duration,
+}
+
+impl PostgresConfig {
+    pub(super) fn read(options: &mut Options, to: &Destination<'_>) -> Option<Self> {
+        let expected = "a URL such as postgres://USER:PASSWORD@HOST:5432/DATABASE";
+        let url: Option<String> = options.required("url", expected);
+        let server = url.and_then(|url| {
+            let parsed = url.parse::<tokio_postgres::Config>().ok();
+            let parsed = parsed.filter(|server| !server.get_hosts().is_empty());
+            if parsed.is_none() {
+                let hint = "`sslmode` in it is disable, prefer or require";
+                options.fault(&["url"], format!("must be {expected}"), Some(hint.to_owned()));
+            }
+            parsed
+        });
+        let ca_file = options.optional("ca_file", "the path of a PEM file");
+        let table: Option<String> = options.optional("table", "the name of a table");
+        let table = table.unwrap_or_else(|| to.channel().to_owned());
+        let parts: Vec<&str> = table.split('.').collect();
+        if parts.len() > 2 || !parts.iter().all(|part| is_name(part)) {
+            let hint = "TABLE or SCHEMA.TABLE; it is the part after `:` of the integration's name \
+                        unless `table` says otherwise";
+            options.fault(&["table"], "is no name of a table", Some(hint.to_owned()));
+        }
+        let columns = read_columns(options);
+        let wrapping = Wrapping::read(options);
+        let statement = Statement::new(&parts, columns?);
+        Some(Self {
+            server: with_limits(server?, to.own_timeout()),
+            ca_file,
+            statement,
+            wrapping,
+            timeout: to.own_timeout(),
+        })
+    }
+
+    /// `host:port`, or the folder of a Unix socket.
+    pub(super) fn place(&self) -> String {
+        let port = self.server.get_ports().first().copied().unwrap_or(5432);
+        match self.server.get_hosts().first() {
+            Some(Host::Tcp(host)) => format!("{host}:{port}"),
+            #[cfg(unix)]
+            Some(Host::Unix(folder)) => format!("{}:{port}", folder.display()),
+            None => "PostgreSQL".to_owned(),
+        }
+    }
+}
+
+fn with_limits(mut server: tokio_postgres::Config, timeout: Duration) -> tokio_postgres::Config {
+    if server.get_application_name().is_none() {
+        server.application_name("postroom");
+    }
+    if server.get_connect_timeout().is_none() {
+        server.connect_timeout(timeout);
+    }
+    // A network that swallows packets must not hold a connection for a quarter of an hour.
+    server.tcp_user_timeout(Duration::from_secs(30));
+    server
+}
+
+/// Columns and what goes into each. One holds the idempotency key.
+fn read_columns(options: &mut Options) -> Option<Vec<(String, Field)>> {
+    if !options.has("columns") {
+        let default = DEFAULT_COLUMNS.iter().map(|(column, field)| ((*column).to_owned(), *field));
+        return Some(default.collect());
+    }
+    let table: Map<String, Value> =
+        options.optional("columns", "a table of columns and what goes into each")?;
+    let names: Vec<&str> = FIELDS.iter().map(|(name, _)| *name).collect();
+    let mut columns = Vec::with_capacity(table.len());
+    for (column, value) in table {
+        let word = value.as_str().unwrap_or_default();
+        let field = FIELDS.iter().find(|(name, _)| *name == word);
+        match field {
+            Some((_, field)) if is_name(&column) => columns.push((column, *field)),
+            Some(_) => options.fault(&["columns", &column], "is no name of a column", None),
+            None => {
+                let hint = nearest(word, &names).map_or_else(
+                    || format!("one of {}", names.join(", ")),
+                    |near| format!("did you mean `{near}`?"),
+                );
+                let problem = "must name something that a message has";
+                options.fault(&["columns", &column], problem, Some(hint));
+            }
+        }
+    }
+    let keys = columns.iter().filter(|(_, field)| *field == Field::IdempotencyKey).count();
+    if keys != 1 {
+        let problem = "must give `idempotency_key` to one column, which needs a UNIQUE constraint";
+        options.fault(&["columns"], problem, None);
+        return None;
+    }
+    Some(columns)
+}
+
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.contains('\0')
+}
+
+impl fmt::Debug for PostgresConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresConfig")
+            .field("server", &self.place())
+            .field("table", &self.statement.table())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Build for PostgresConfig {
+    fn build(&self) -> Result<Arc<dyn Sink>, BuildError> {
+        Ok(Arc::new(PostgresSink::new(self.clone())?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::registry::{Destination, SinkKind};
+    use serde_json::{Value, json};
+    use std::time::Duration;
+
+    fn read(options: Value) -> Result<String, Vec<String>> {
+        let Value::Object(options) = options else { panic!("a table") };
+        let to = Destination { integration: "postgres:events", timeout: Duration::from_secs(1) };
+        let read = SinkKind::of("postgres:x").unwrap().validate(options, &to);
+        read.map(|config| format!("{config:?}")).map_err(|faults| {
+            let faults = faults.into_iter();
+            faults.map(|fault| format!("{} {}", fault.path.join("."), fault.problem)).collect()
+        })
+    }
+
+    #[test]
+    fn every_fault_is_found_and_no_password_shown() {
+        assert!(read(json!({})).unwrap_err()[0].starts_with("url is missing"));
+        let faults = read(json!({
+            "url": "postgres://u:hunter2@h:x/d", "table": "a.b.c",
+            "columns": {"id": "event", "k": "idempotency_key"},
+        }));
+        let faults = faults.unwrap_err();
+        assert_eq!(faults.len(), 3, "{faults:?}");
+        assert!(!format!("{faults:?}").contains("hunter2"));
+        let url = "postgres://u:hunter2@db.example/shop";
+        let keyless = read(json!({"url": url, "columns": {"id": "event_id"}}));
+        assert!(keyless.unwrap_err()[0].starts_with("columns must give `idempotency_key`"));
+        let shown = read(json!({"url": url})).unwrap();
+        assert!(shown.contains("db.example:5432") && shown.contains("events"), "{shown}");
+        assert!(!shown.contains("hunter2"), "{shown}");
+    }
+}

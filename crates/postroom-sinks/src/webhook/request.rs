@@ -1,0 +1,100 @@
+//! The headers of one request.
+//!
+//! The message's own come first, then the configuration's, then Postroom's: what comes later
+//! wins, and nothing that is stored can change how the request is framed.
+
+use super::config::WebhookConfig;
+use crate::parcel::Parcel;
+use chrono::{DateTime, Utc};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use postroom_core::Outcome;
+use reqwest::Url;
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+
+/// Headers that frame the request itself. A stored one could smuggle a second request.
+const FRAMING: [&str; 11] = [
+    "connection",
+    "content-length",
+    "expect",
+    "host",
+    "keep-alive",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// What the HTTP binding of CloudEvents wants encoded in a header, besides what is not ASCII.
+const CLOUD: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'%');
+
+/// Why a header cannot be sent; holds nothing of its value.
+#[derive(Debug)]
+pub(super) struct Refused(pub(super) &'static str);
+
+/// One header that may be sent.
+pub(super) fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), Refused> {
+    let name = HeaderName::from_bytes(name.as_bytes())
+        .map_err(|_| Refused("has a name that HTTP does not allow"))?;
+    if FRAMING.contains(&name.as_str()) {
+        return Err(Refused("would change how the request is framed, and may not be set"));
+    }
+    let value = HeaderValue::from_bytes(value.as_bytes())
+        .map_err(|_| Refused("has a value with a control character, which HTTP does not allow"))?;
+    Ok((name, value))
+}
+
+/// All headers of the request that carries `parcel`, sent at `now`.
+///
+/// # Errors
+/// The rejection of a message that holds what no header may hold.
+pub(super) fn headers(
+    config: &WebhookConfig,
+    parcel: &Parcel,
+    now: DateTime<Utc>,
+) -> Result<HeaderMap, Outcome> {
+    parcel.expect_one_line_each()?;
+    let mut headers = HeaderMap::with_capacity(parcel.attributes.len() + 8);
+    for (name, value) in &parcel.attributes {
+        insert(&mut headers, name, value)?;
+    }
+    headers.extend(config.headers.clone());
+    for (name, value) in &parcel.cloud {
+        // Its place in HTTP is `content-type`.
+        if *name != "datacontenttype" {
+            let value = utf8_percent_encode(value, CLOUD).to_string();
+            insert(&mut headers, &format!("ce-{name}"), &value)?;
+        }
+    }
+    let content_type = HeaderValue::from_static(parcel.content_type);
+    if parcel.content_type == "application/json" {
+        headers.entry(CONTENT_TYPE).or_insert(content_type);
+    } else {
+        headers.insert(CONTENT_TYPE, content_type);
+    }
+    let (id, timestamp) = (parcel.idempotency_key.as_str(), now.timestamp());
+    insert(&mut headers, "webhook-id", id)?;
+    headers.insert(HeaderName::from_static("webhook-timestamp"), timestamp.into());
+    if let Some(signature) = config.signing.sign(id, timestamp, &parcel.body) {
+        insert(&mut headers, "webhook-signature", &signature)?;
+    }
+    Ok(headers)
+}
+
+fn insert(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), Outcome> {
+    let (name, value) = header(name, value).map_err(|Refused(problem)| {
+        Outcome::reject(format!(
+            "the header `{}` {problem}: correct the row and set it back to PENDING",
+            name.escape_default()
+        ))
+    })?;
+    headers.insert(name, value);
+    Ok(())
+}
+
+/// `host:port` of a URL, which is all of it that an error text may show.
+pub(super) fn place(url: &Url) -> String {
+    let host = url.host_str().unwrap_or("?");
+    url.port_or_known_default().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
+}

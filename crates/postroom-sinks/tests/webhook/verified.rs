@@ -1,0 +1,203 @@
+//! What others' libraries make of our requests: the official ones where there are any.
+
+use super::configured;
+use crate::http_receiver::Receiver;
+use crate::messages::{deliver_one, message};
+use postroom_core::{Message, Outcome, RawJson};
+use postroom_testkit::{node_with, python_with, skip};
+use serde_json::{Value, json};
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+const PYTHON: &[&str] = &["standardwebhooks==1.1.0", "cloudevents==2.2.0", "cryptography==50.0.2"];
+const NODE: &[&str] = &["standardwebhooks@1.1.1", "cloudevents@10.0.0"];
+
+const OLD: &str = "whsec_b2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQh";
+const NEW: &str = "whsec_bmV3IG5ldyBuZXcgbmV3IG5ldyBuZXch";
+const OTHER: &str = "whsec_b3RoZXIgb3RoZXIgb3RoZXIgb3RoZXIh";
+/// RFC 8032, test 1: a private key and its public half.
+const PRIVATE: &str = "whsk_nWGxne/9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A=";
+const PUBLIC: &str = "11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=";
+
+/// One language's verdicts on some cases: `{"ok": …}` or `{"error": …}` for each.
+type Verify = fn(&Value) -> anyhow::Result<Vec<Value>>;
+
+/// Asks each language that can be had.
+fn by_others(test: &str, check: impl Fn(&str, &dyn Fn(&Value) -> Vec<Value>)) {
+    let languages: [(&str, Verify); 2] = [("Python", by_python), ("Node", by_node)];
+    for (language, verify) in languages {
+        match verify(&json!([])) {
+            Ok(_) => check(language, &|cases| verify(cases).unwrap()),
+            Err(error) => skip(&format!("webhook: {test} by {language}"), &format!("{error:#}")),
+        }
+    }
+}
+
+fn by_python(cases: &Value) -> anyhow::Result<Vec<Value>> {
+    let mut command = Command::new(python_with(PYTHON)?);
+    Ok(run(command.arg(script("verify.py")), cases))
+}
+
+fn by_node(cases: &Value) -> anyhow::Result<Vec<Value>> {
+    let modules = node_with(NODE)?;
+    Ok(run(Command::new("node").arg(script("verify.mjs")).arg(modules), cases))
+}
+
+fn script(name: &str) -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/webhook").join(name)
+}
+
+fn run(command: &mut Command, cases: &Value) -> Vec<Value> {
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(cases.to_string().as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{command:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// What arrives when `sent` is delivered with these options, as `{headers, body}`.
+async fn request(options: Value, sent: Message) -> Value {
+    let receiver = Receiver::answering("200 OK", "").await;
+    let sink = configured(&receiver.url(), options);
+    assert_eq!(deliver_one(&*sink, sent).await, Outcome::Delivered);
+    let request = receiver.requests().remove(0);
+    json!({"headers": request.headers, "body": request.body})
+}
+
+fn with(request: &Value, more: Value) -> Value {
+    let mut case = request.clone();
+    for (key, value) in more.as_object().unwrap() {
+        case[key] = value.clone();
+    }
+    case
+}
+
+fn ok(verdict: &Value) -> bool {
+    verdict.get("ok").is_some()
+}
+
+/// A payload with characters that could go astray.
+fn sent() -> Message {
+    let mut sent = message("e-1");
+    sent.payload = RawJson::trusted("{\"name\": \"Zoë \u{1f980}\",\n \"sum\": 1.50}");
+    sent
+}
+
+#[tokio::test]
+async fn fault_36_what_is_old_changed_or_signed_by_another_is_refused_by_the_official_verifiers() {
+    let request = request(json!({"secrets": [NEW]}), sent()).await;
+    let body = request["body"].as_str().unwrap();
+    let mut id = request.clone();
+    id["headers"]["webhook-id"] = json!("e-2");
+    let cases = json!([
+        with(&request, json!({"kind": "shared", "secret": NEW})),
+        with(&request, json!({"kind": "shared", "secret": NEW, "later": 200})),
+        with(&request, json!({"kind": "shared", "secret": NEW, "later": 302})),
+        with(&request, json!({"kind": "shared", "secret": NEW, "later": -600})),
+        with(
+            &request,
+            json!({"kind": "shared", "secret": NEW, "body": body.replace("1.50", "1.51")})
+        ),
+        with(&id, json!({"kind": "shared", "secret": NEW})),
+        with(&request, json!({"kind": "shared", "secret": OTHER})),
+    ]);
+    by_others("fault_36", |language, verify| {
+        let verdicts = verify(&cases);
+        let expected = [true, true, false, false, false, false, false];
+        assert_eq!(
+            verdicts.iter().map(ok).collect::<Vec<_>>(),
+            expected,
+            "{language} {verdicts:?}"
+        );
+        assert!(verdicts[2]["error"].as_str().unwrap().contains("too old"), "{verdicts:?}");
+    });
+}
+
+#[tokio::test]
+async fn fault_37_while_secrets_are_rotated_old_and_new_both_verify() {
+    let request = request(json!({"secrets": [NEW, OLD, PRIVATE]}), sent()).await;
+    let cases = json!([
+        with(&request, json!({"kind": "shared", "secret": NEW})),
+        with(&request, json!({"kind": "shared", "secret": OLD})),
+        with(&request, json!({"kind": "public", "key": PUBLIC})),
+        with(&request, json!({"kind": "shared", "secret": OTHER})),
+    ]);
+    by_others("fault_37", |language, verify| {
+        let verdicts = verify(&cases);
+        let expected = [true, true, true, false];
+        assert_eq!(
+            verdicts.iter().map(ok).collect::<Vec<_>>(),
+            expected,
+            "{language} {verdicts:?}"
+        );
+    });
+}
+
+#[tokio::test]
+async fn an_ed25519_signature_is_verified_by_independent_libraries() {
+    let request = request(json!({"secrets": [PRIVATE]}), sent()).await;
+    let body = request["body"].as_str().unwrap();
+    let cases = json!([
+        with(&request, json!({"kind": "public", "key": PUBLIC})),
+        with(
+            &request,
+            json!({"kind": "public", "key": PUBLIC, "body": body.replace("1.50", "1.51")})
+        ),
+    ]);
+    by_others("ed25519", |language, verify| {
+        let verdicts = verify(&cases);
+        assert!(ok(&verdicts[0]) && !ok(&verdicts[1]), "{language} {verdicts:?}");
+    });
+}
+
+#[tokio::test]
+async fn cloud_events_are_read_by_the_official_sdks_in_both_modes() {
+    let mut sent = postroom_testkit::sink_contract::message("e-1");
+    sent.payload = RawJson::trusted("{\"sum\": 12.5, \"name\": \"Zoë\"}");
+    let binary = request(json!({"format": "cloudevents-binary"}), sent.clone()).await;
+    let structured = request(json!({"format": "cloudevents"}), sent.clone()).await;
+    assert_eq!(structured["headers"]["content-type"], "application/cloudevents+json");
+    assert_eq!(binary["headers"]["content-type"], "application/json");
+    assert!(binary["headers"].get("ce-datacontenttype").is_none());
+    let cases = json!([
+        with(&binary, json!({"kind": "cloud"})),
+        with(&structured, json!({"kind": "cloud"})),
+    ]);
+    by_others("CloudEvents", |language, verify| {
+        for verdict in verify(&cases) {
+            let event = verdict.get("ok").unwrap_or_else(|| panic!("{language}: {verdict}"));
+            for (name, value) in [
+                ("specversion", "1.0"),
+                ("id", "e-1"),
+                ("source", "shop"),
+                ("type", "order.placed.v1"),
+                ("subject", "order-1"),
+                ("datacontenttype", "application/json"),
+                ("tenantid", "acme"),
+                ("correlationid", "c-1"),
+                ("causationid", "k-1"),
+                ("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
+            ] {
+                assert_eq!(event["attributes"][name], value, "{language}: {name} in {event}");
+            }
+            assert!(event["attributes"]["time"].is_string(), "{language}: {event}");
+            assert_eq!(event["data"], json!({"sum": 12.5, "name": "Zoë"}), "{language}: {event}");
+        }
+    });
+}
+
+/// The binding wants such values percent-encoded; Python's SDK decodes them, Node's does not.
+#[tokio::test]
+async fn letters_beyond_ascii_survive_a_cloud_events_headers() {
+    let mut sent = sent();
+    sent.tenant_id = Some("Müller & Söhne 100%".to_owned());
+    let binary = request(json!({"format": "cloudevents-binary"}), sent).await;
+    assert_eq!(binary["headers"]["ce-tenantid"], "M%C3%BCller%20&%20S%C3%B6hne%20100%25");
+    match by_python(&json!([with(&binary, json!({"kind": "cloud"}))])) {
+        Ok(verdicts) => {
+            assert_eq!(verdicts[0]["ok"]["attributes"]["tenantid"], "Müller & Söhne 100%");
+        }
+        Err(error) => skip("webhook: CloudEvents beyond ASCII by Python", &format!("{error:#}")),
+    }
+}

@@ -1,0 +1,53 @@
+// Reads cases as JSON on standard input, and says what Node's libraries make of each.
+
+import { createPublicKey, verify as verifyEd25519 } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+
+const require = createRequire(`${process.argv[2]}/`);
+const { Webhook } = require('standardwebhooks');
+const { HTTP } = require('cloudevents');
+const now = Date.now;
+
+const kinds = {
+    // v1, by the official library, as if `later` seconds had passed.
+    shared(one) {
+        Date.now = () => now() + (one.later ?? 0) * 1000;
+        try {
+            return new Webhook(one.secret).verify(one.body, one.headers);
+        } finally {
+            Date.now = now;
+        }
+    },
+
+    // v1a, by Node itself.
+    public(one) {
+        const { headers, body } = one;
+        const content = `${headers['webhook-id']}.${headers['webhook-timestamp']}.${body}`;
+        const signatures = headers['webhook-signature'].split(' ');
+        const signature = signatures.find((text) => text.startsWith('v1a,')).slice(4);
+        const x = Buffer.from(one.key, 'base64').toString('base64url');
+        const key = createPublicKey({ key: { kty: 'OKP', crv: 'Ed25519', x }, format: 'jwk' });
+        if (!verifyEd25519(null, Buffer.from(content), key, Buffer.from(signature, 'base64'))) {
+            throw new Error('the signature is not valid');
+        }
+        return true;
+    },
+
+    // A CloudEvent in whichever mode the headers say, by the official SDK.
+    cloud(one) {
+        const event = HTTP.toEvent({ headers: one.headers, body: one.body });
+        event.validate();
+        const { data, ...attributes } = event.toJSON();
+        return { attributes, data };
+    },
+};
+
+const verdicts = JSON.parse(readFileSync(0, 'utf8')).map((one) => {
+    try {
+        return { ok: kinds[one.kind](one) };
+    } catch (error) {
+        return { error: `${error.name}: ${error.message}` };
+    }
+});
+console.log(JSON.stringify(verdicts));

@@ -1,0 +1,70 @@
+//! Packages of other languages, installed by name and version once and kept, so that tests can
+//! hear what others' code makes of ours.
+
+use crate::cache_folder;
+use anyhow::{Context as _, ensure};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The interpreter of a Python environment with these packages, such as `standardwebhooks==1.1.0`.
+///
+/// # Errors
+/// When it cannot be made, for a skip.
+pub fn python_with(packages: &[&str]) -> anyhow::Result<PathBuf> {
+    let folder = installed("python", packages, |folder| {
+        run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(folder))?;
+        let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
+        run(Command::new(folder.join("bin/python")).args(pip).args(packages))
+    })?;
+    Ok(folder.join("bin/python"))
+}
+
+/// A folder whose `node_modules` has these packages, such as `standardwebhooks@1.1.1`.
+///
+/// # Errors
+/// When it cannot be made, for a skip.
+pub fn node_with(packages: &[&str]) -> anyhow::Result<PathBuf> {
+    ensure!(
+        Command::new("node").arg("--version").output().is_ok_and(|answer| answer.status.success()),
+        "there is no node"
+    );
+    installed("node", packages, |folder| {
+        let _ = fs::remove_dir_all(folder);
+        fs::create_dir_all(folder).context("a folder for packages")?;
+        let npm = ["install", "--no-audit", "--no-fund", "--loglevel=error", "--prefix"];
+        run(Command::new("npm").args(npm).arg(folder).args(packages))
+    })
+}
+
+/// The folder of a set of packages, filled by `install` unless it was before.
+fn installed(
+    language: &str,
+    packages: &[&str],
+    install: impl FnOnce(&Path) -> anyhow::Result<()>,
+) -> anyhow::Result<PathBuf> {
+    let cache = cache_folder().context("neither XDG_CACHE_HOME nor HOME is set")?;
+    fs::create_dir_all(&cache).context("making the cache folder")?;
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '.';
+    let name = format!("{language} {}", packages.join(" "));
+    let name = name.replace(|c| !is_plain(c), "-");
+    let folder = cache.join(&name);
+    // Test processes may want the same at the same time.
+    let lock = File::create(cache.join(format!("{name}.lock"))).context("a lock file")?;
+    lock.lock().context("waiting for another test's installation")?;
+    // Written last, so that it says that the folder is complete.
+    let complete = folder.join(".complete");
+    if !complete.exists() {
+        install(&folder)?;
+        fs::write(&complete, "").context("completing the folder")?;
+    }
+    Ok(folder)
+}
+
+fn run(command: &mut Command) -> anyhow::Result<()> {
+    let output = command.output().with_context(|| format!("running {command:?}"))?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let last = errors.lines().last().unwrap_or_default();
+    ensure!(output.status.success(), "{command:?} failed ({}): {last}", output.status);
+    Ok(())
+}
