@@ -14,6 +14,7 @@ struct Package {
 const PACKAGES: &[Package] = &[
     Package { name: "postgresql", is_there: has_postgres },
     Package { name: "pgbouncer", is_there: || postroom_testkit::find_pgbouncer().is_ok() },
+    Package { name: "nats-server", is_there: || postroom_testkit::find_nats().is_ok() },
     Package { name: "faketime", is_there: || answers("faketime", &["--version"]) },
     Package { name: "python3-venv", is_there: has_python },
     Package { name: "nodejs", is_there: || answers("node", &["--version"]) },

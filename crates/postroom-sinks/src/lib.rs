@@ -5,16 +5,28 @@
 //! integration before `:`; [`registry`] is the one list of them. [`MemorySink`] is for tests, and
 //! [`DedupSink`] wraps any other sink.
 
+#[cfg(feature = "nats")]
+mod batch;
+#[cfg(feature = "nats")]
+mod connections;
 mod dedup;
+#[cfg(feature = "nats")]
+mod endpoint;
 mod file;
 mod json_line;
 mod memory;
+#[cfg(feature = "nats")]
+mod nats;
 mod noop;
 mod options;
 mod parcel;
 pub mod registry;
 mod retry_after;
 mod stdout;
+#[cfg(feature = "nats")]
+mod template;
+#[cfg(feature = "nats")]
+mod tls;
 mod webhook;
 
 pub use dedup::DedupSink;

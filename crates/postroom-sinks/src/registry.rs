@@ -2,6 +2,8 @@
 //!
 //! Validating does no I/O and finds every fault; building makes clients and spawns nothing.
 
+#[cfg(feature = "nats")]
+use crate::nats;
 use crate::options::{OptionFault, Options, nearest};
 use crate::{file, noop, stdout, webhook};
 use postroom_core::Sink;
@@ -11,10 +13,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Every sink of this build, by name.
-pub const SINKS: &[SinkKind] = &[file::KIND, noop::KIND, stdout::KIND, webhook::KIND];
+pub const SINKS: &[SinkKind] = &[
+    file::KIND,
+    #[cfg(feature = "nats")]
+    nats::KIND,
+    noop::KIND,
+    stdout::KIND,
+    webhook::KIND,
+];
 
 /// The sinks that this build was made without, and the cargo feature that brings each.
-pub const LEFT_OUT: &[(&str, &str)] = &[];
+pub const LEFT_OUT: &[(&str, &str)] = &[
+    #[cfg(not(feature = "nats"))]
+    ("nats", "nats"),
+];
 
 /// A sink as the registry knows it.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +56,13 @@ impl<'a> Destination<'a> {
     #[must_use]
     pub fn channel(&self) -> &'a str {
         self.integration.split_once(':').map_or(self.integration, |(_, channel)| channel)
+    }
+
+    /// How long a sink may take by its own clock: less than the attempt, so that what it knows
+    /// by then is reported, and the rest with a cause.
+    #[must_use]
+    pub fn own_timeout(&self) -> Duration {
+        self.timeout - self.timeout / 10
     }
 }
 
@@ -183,7 +202,7 @@ mod tests {
         assert_eq!(error.to_string(), "there is no sink `webhok`");
         assert!(error.hint().starts_with("did you mean `webhook`?"));
         let error = SinkKind::of("carrier-pigeon").unwrap_err();
-        assert!(error.hint().ends_with("file, noop, stdout, webhook"), "{}", error.hint());
+        assert!(error.hint().contains("noop, stdout, webhook"), "{}", error.hint());
     }
 
     #[test]
@@ -209,6 +228,8 @@ mod tests {
             ("file:audit", json!({"path": "audit.jsonl"})),
             ("webhook:x", json!({"url": "http://127.0.0.1:1/", "headers": {"x-a": "1"}})),
             ("webhook:y", json!({"url": "https://example.org/hook?key=1"})),
+            #[cfg(feature = "nats")]
+            ("nats:orders", json!({"url": "nats://a:b@127.0.0.1", "subject": "{tenant}.x"})),
         ] {
             assert!(validate(integration, options).unwrap().build().is_ok(), "{integration}");
         }

@@ -2,6 +2,7 @@
 //!
 //! * [`Postgres`] gives each test a database on a real server.
 //! * [`PgBouncer`] stands between a test and such a server; [`Authority`] makes certificates.
+//! * [`Nats`] is a broker that sinks deliver to.
 //! * [`Receiver`] is an HTTP endpoint that records what arrives and misbehaves on demand.
 //! * [`Proxy`] stands between two programs and breaks their connections.
 //! * [`Process`] runs a program that can be signalled and killed.
@@ -13,9 +14,11 @@ pub mod chaos;
 pub mod contract;
 mod eventually;
 mod guarded;
+mod nats;
 mod pgbouncer;
 mod postgres;
 mod process;
+mod programs;
 mod proxy;
 mod receiver;
 pub mod sink_contract;
@@ -23,6 +26,7 @@ mod skip;
 
 pub use authority::{Authority, CertificateFiles};
 pub use eventually::eventually;
+pub use nats::{Nats, find_nats};
 pub use pgbouncer::{PgBouncer, find_pgbouncer};
 pub use postgres::{Postgres, TestDatabase, find_postgres};
 pub use process::{Process, Signal};
