@@ -12,7 +12,7 @@ pub(crate) struct Endpoint {
     pub(crate) url: Url,
     /// The user and the password, as they stood in the URL.
     pub(crate) login: Option<Login>,
-    default_port: u16,
+    port: u16,
 }
 
 /// Who connects.
@@ -23,11 +23,13 @@ pub(crate) struct Login {
 }
 
 impl Endpoint {
-    /// Reads the option `url`, which must be there and have one of these schemes.
-    pub(crate) fn read(options: &mut Options, schemes: &[&str], default_port: u16) -> Option<Self> {
-        let expected = format!("a URL such as {}://HOST:{default_port}", schemes[0]);
+    /// Reads the option `url`, which must be there and have one of these schemes, each with its
+    /// usual port.
+    pub(crate) fn read(options: &mut Options, schemes: &[(&str, u16)]) -> Option<Self> {
+        let known: Vec<String> = schemes.iter().map(|(scheme, _)| format!("{scheme}://")).collect();
+        let expected = format!("a URL that begins with {}", known.join(" or "));
         let text: String = options.required("url", &expected)?;
-        match Self::parse(&text, schemes, default_port) {
+        match Self::parse(&text, schemes) {
             Ok(endpoint) => Some(endpoint),
             Err(problem) => {
                 options.fault(&["url"], problem, None);
@@ -36,13 +38,15 @@ impl Endpoint {
         }
     }
 
-    pub(crate) fn parse(text: &str, schemes: &[&str], default_port: u16) -> Result<Self, String> {
+    fn parse(text: &str, schemes: &[(&str, u16)]) -> Result<Self, String> {
         let mut url = Url::parse(text).map_err(|error| format!("is no URL: {error}"))?;
-        if !schemes.contains(&url.scheme()) {
-            let schemes: Vec<String> =
-                schemes.iter().map(|scheme| format!("{scheme}://")).collect();
-            return Err(format!("must begin with {}", schemes.join(" or ")));
-        }
+        let Some((_, usual_port)) = schemes.iter().find(|(scheme, _)| *scheme == url.scheme())
+        else {
+            let known: Vec<String> =
+                schemes.iter().map(|(scheme, _)| format!("{scheme}://")).collect();
+            return Err(format!("must begin with {}", known.join(" or ")));
+        };
+        let port = url.port().unwrap_or(*usual_port);
         if url.host_str().is_none_or(str::is_empty) {
             return Err("names no host".to_owned());
         }
@@ -58,7 +62,7 @@ impl Endpoint {
         // Neither fails for a URL with a host.
         let _ = url.set_username("");
         let _ = url.set_password(None);
-        Ok(Self { url, login, default_port })
+        Ok(Self { url, login, port })
     }
 
     pub(crate) fn host(&self) -> &str {
@@ -67,7 +71,7 @@ impl Endpoint {
     }
 
     pub(crate) fn port(&self) -> u16 {
-        self.url.port().unwrap_or(self.default_port)
+        self.port
     }
 
     /// `host:port`, which is all of the URL that an error text may show.
@@ -87,7 +91,7 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<Endpoint, String> {
-        Endpoint::parse(text, &["nats", "tls"], 4222)
+        Endpoint::parse(text, &[("nats", 4222), ("tls", 4223)])
     }
 
     #[test]

@@ -5,12 +5,12 @@
 //! integration before `:`; [`registry`] is the one list of them. [`MemorySink`] is for tests, and
 //! [`DedupSink`] wraps any other sink.
 
-#[cfg(feature = "nats")]
+#[cfg(any(feature = "nats", feature = "rabbitmq"))]
 mod batch;
-#[cfg(feature = "nats")]
+#[cfg(any(feature = "nats", feature = "rabbitmq"))]
 mod connections;
 mod dedup;
-#[cfg(feature = "nats")]
+#[cfg(any(feature = "nats", feature = "rabbitmq"))]
 mod endpoint;
 mod file;
 mod json_line;
@@ -19,13 +19,17 @@ mod memory;
 mod nats;
 mod noop;
 mod options;
+#[cfg(test)]
+mod outcome_class;
 mod parcel;
+#[cfg(feature = "rabbitmq")]
+mod rabbitmq;
 pub mod registry;
 mod retry_after;
 mod stdout;
-#[cfg(feature = "nats")]
+#[cfg(any(feature = "nats", feature = "rabbitmq"))]
 mod template;
-#[cfg(feature = "nats")]
+#[cfg(any(feature = "nats", feature = "rabbitmq"))]
 mod tls;
 mod webhook;
 

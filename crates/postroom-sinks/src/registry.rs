@@ -5,6 +5,8 @@
 #[cfg(feature = "nats")]
 use crate::nats;
 use crate::options::{OptionFault, Options, nearest};
+#[cfg(feature = "rabbitmq")]
+use crate::rabbitmq;
 use crate::{file, noop, stdout, webhook};
 use postroom_core::Sink;
 use serde_json::{Map, Value};
@@ -18,6 +20,8 @@ pub const SINKS: &[SinkKind] = &[
     #[cfg(feature = "nats")]
     nats::KIND,
     noop::KIND,
+    #[cfg(feature = "rabbitmq")]
+    rabbitmq::KIND,
     stdout::KIND,
     webhook::KIND,
 ];
@@ -26,6 +30,8 @@ pub const SINKS: &[SinkKind] = &[
 pub const LEFT_OUT: &[(&str, &str)] = &[
     #[cfg(not(feature = "nats"))]
     ("nats", "nats"),
+    #[cfg(not(feature = "rabbitmq"))]
+    ("rabbitmq", "rabbitmq"),
 ];
 
 /// A sink as the registry knows it.
@@ -202,7 +208,7 @@ mod tests {
         assert_eq!(error.to_string(), "there is no sink `webhok`");
         assert!(error.hint().starts_with("did you mean `webhook`?"));
         let error = SinkKind::of("carrier-pigeon").unwrap_err();
-        assert!(error.hint().contains("noop, stdout, webhook"), "{}", error.hint());
+        assert!(error.hint().ends_with("stdout, webhook"), "{}", error.hint());
     }
 
     #[test]
@@ -230,6 +236,8 @@ mod tests {
             ("webhook:y", json!({"url": "https://example.org/hook?key=1"})),
             #[cfg(feature = "nats")]
             ("nats:orders", json!({"url": "nats://a:b@127.0.0.1", "subject": "{tenant}.x"})),
+            #[cfg(feature = "rabbitmq")]
+            ("rabbitmq:orders", json!({"url": "amqp://a:b@127.0.0.1/shop", "exchange": ""})),
         ] {
             assert!(validate(integration, options).unwrap().build().is_ok(), "{integration}");
         }

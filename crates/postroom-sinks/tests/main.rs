@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod dedup;
-#[cfg(feature = "nats")]
 mod destination;
 mod file;
 mod http_receiver;
@@ -11,4 +10,6 @@ mod memory;
 mod messages;
 #[cfg(feature = "nats")]
 mod nats;
+#[cfg(feature = "rabbitmq")]
+mod rabbitmq;
 mod webhook;

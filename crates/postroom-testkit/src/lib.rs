@@ -2,7 +2,7 @@
 //!
 //! * [`Postgres`] gives each test a database on a real server.
 //! * [`PgBouncer`] stands between a test and such a server; [`Authority`] makes certificates.
-//! * [`Nats`] is a broker that sinks deliver to.
+//! * [`Nats`] and [`RabbitMq`] are brokers that sinks deliver to.
 //! * [`Receiver`] is an HTTP endpoint that records what arrives and misbehaves on demand.
 //! * [`Proxy`] stands between two programs and breaks their connections.
 //! * [`Process`] runs a program that can be signalled and killed.
@@ -20,6 +20,7 @@ mod postgres;
 mod process;
 mod programs;
 mod proxy;
+mod rabbitmq;
 mod receiver;
 pub mod sink_contract;
 mod skip;
@@ -30,6 +31,8 @@ pub use nats::{Nats, find_nats};
 pub use pgbouncer::{PgBouncer, find_pgbouncer};
 pub use postgres::{Postgres, TestDatabase, find_postgres};
 pub use process::{Process, Signal};
+pub use programs::system_python;
 pub use proxy::{Passage, Proxy};
+pub use rabbitmq::{RabbitMq, find_rabbitmq};
 pub use receiver::{Behaviour, Receiver, Request};
 pub use skip::skip;

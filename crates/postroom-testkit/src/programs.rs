@@ -11,3 +11,11 @@ pub(crate) fn find_program(program: &str, package: &str) -> anyhow::Result<PathB
         format!("{program} is not installed: `cargo xtask test` installs the package `{package}`")
     })
 }
+
+/// The interpreter that Debian's Python packages are installed for. Another one on `PATH` does not
+/// have them.
+#[must_use]
+pub fn system_python() -> PathBuf {
+    let debian = PathBuf::from("/usr/bin/python3");
+    if debian.is_file() { debian } else { PathBuf::from("python3") }
+}

@@ -64,7 +64,7 @@ enum Mode {
 
 impl NatsConfig {
     fn read(options: &mut Options, to: &Destination<'_>) -> Option<Self> {
-        let endpoint = Endpoint::read(options, &["nats", "tls"], 4222);
+        let endpoint = Endpoint::read(options, &[("nats", 4222), ("tls", 4222)]);
         let subject = Template::read(options, "subject", to.channel());
         let modes = [("jetstream", Mode::JetStream), ("core", Mode::Core)];
         let mode = options.choice("mode", &modes).unwrap_or_default();
@@ -269,7 +269,7 @@ impl Sink for NatsSink {
     /// Connects, and looks for the stream when the subject is the same for every message.
     async fn probe(&self) -> Result<(), ProbeError> {
         let deadline = Instant::now() + self.config.limit;
-        let held = self.link(deadline).await.map_err(probe_error)?;
+        let held = self.link(deadline).await.map_err(ProbeError::from)?;
         let Some(subject) =
             self.config.subject.fixed().filter(|_| self.config.mode == Mode::JetStream)
         else {
@@ -285,7 +285,7 @@ impl Sink for NatsSink {
         match found.map_err(|error| error.kind()) {
             Ok(_) => Ok(()),
             Err(GetStreamByNameErrorKind::NotFound) => {
-                Err(probe_error(self.classify(&Failure::NoStream)))
+                Err(self.classify(&Failure::NoStream).into())
             }
             Err(error) => {
                 let place = self.config.endpoint.place();
@@ -293,15 +293,6 @@ impl Sink for NatsSink {
             }
         }
     }
-}
-
-fn probe_error(outcome: Outcome) -> ProbeError {
-    ProbeError(match outcome {
-        Outcome::Delivered => "delivered".to_owned(),
-        Outcome::Retry { error, .. } | Outcome::Reject { error } | Outcome::Refuse { error } => {
-            error
-        }
-    })
 }
 
 /// Whether messages can be published to this subject.
