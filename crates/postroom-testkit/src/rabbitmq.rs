@@ -42,8 +42,7 @@ pub fn find_rabbitmq() -> anyhow::Result<PathBuf> {
 
 /// A private RabbitMQ that ends with the process that started it, or with the value.
 ///
-/// Messages may have 1 MiB. The user `guest` may write to every exchange but those whose name
-/// begins with `forbidden`.
+/// Messages may have 1 MiB. The user `guest` may use everything but what is called `forbidden…`.
 #[derive(Debug)]
 pub struct RabbitMq {
     _guarded: Guarded,
@@ -73,7 +72,7 @@ impl RabbitMq {
                 let settings = format!(
                     "listeners.tcp.1 = 127.0.0.1:{port}\nloopback_users = none\n\
                      max_message_size = 1048576\ndefault_permissions.configure = .*\n\
-                     default_permissions.read = .*\n\
+                     default_permissions.read = ^(?!forbidden).*\n\
                      default_permissions.write = ^(?!forbidden).*\n"
                 );
                 fs::write(folder.join("rabbitmq.conf"), settings).context("RabbitMQ's settings")?;
