@@ -17,6 +17,7 @@ const PACKAGES: &[Package] = &[
     Package { name: "pgbouncer", is_there: || postroom_testkit::find_pgbouncer().is_ok() },
     Package { name: "nats-server", is_there: || postroom_testkit::find_nats().is_ok() },
     Package { name: "rabbitmq-server", is_there: || postroom_testkit::find_rabbitmq().is_ok() },
+    Package { name: "redis-server", is_there: || postroom_testkit::find_redis().is_ok() },
     Package { name: "python3-pika", is_there: has_pika },
     Package { name: "faketime", is_there: || answers("faketime", &["--version"]) },
     Package { name: "python3-venv", is_there: has_python },

@@ -5,12 +5,12 @@
 //! integration before `:`; [`registry`] is the one list of them. [`MemorySink`] is for tests, and
 //! [`DedupSink`] wraps any other sink.
 
-#[cfg(any(feature = "nats", feature = "rabbitmq"))]
+#[cfg(any(feature = "nats", feature = "rabbitmq", feature = "redis"))]
 mod batch;
-#[cfg(any(feature = "nats", feature = "rabbitmq"))]
+#[cfg(any(feature = "nats", feature = "rabbitmq", feature = "redis"))]
 mod connections;
 mod dedup;
-#[cfg(any(feature = "nats", feature = "rabbitmq"))]
+#[cfg(any(feature = "nats", feature = "rabbitmq", feature = "redis"))]
 mod endpoint;
 mod file;
 mod json_line;
@@ -24,12 +24,14 @@ mod outcome_class;
 mod parcel;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
+#[cfg(feature = "redis")]
+mod redis;
 pub mod registry;
 mod retry_after;
 mod stdout;
-#[cfg(any(feature = "nats", feature = "rabbitmq"))]
+#[cfg(any(feature = "nats", feature = "rabbitmq", feature = "redis"))]
 mod template;
-#[cfg(any(feature = "nats", feature = "rabbitmq"))]
+#[cfg(any(feature = "nats", feature = "rabbitmq", feature = "redis"))]
 mod tls;
 mod webhook;
 

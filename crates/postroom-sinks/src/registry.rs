@@ -7,6 +7,8 @@ use crate::nats;
 use crate::options::{OptionFault, Options, nearest};
 #[cfg(feature = "rabbitmq")]
 use crate::rabbitmq;
+#[cfg(feature = "redis")]
+use crate::redis;
 use crate::{file, noop, stdout, webhook};
 use postroom_core::Sink;
 use serde_json::{Map, Value};
@@ -22,6 +24,8 @@ pub const SINKS: &[SinkKind] = &[
     noop::KIND,
     #[cfg(feature = "rabbitmq")]
     rabbitmq::KIND,
+    #[cfg(feature = "redis")]
+    redis::KIND,
     stdout::KIND,
     webhook::KIND,
 ];
@@ -32,6 +36,8 @@ pub const LEFT_OUT: &[(&str, &str)] = &[
     ("nats", "nats"),
     #[cfg(not(feature = "rabbitmq"))]
     ("rabbitmq", "rabbitmq"),
+    #[cfg(not(feature = "redis"))]
+    ("redis", "redis"),
 ];
 
 /// A sink as the registry knows it.
@@ -238,6 +244,8 @@ mod tests {
             ("nats:orders", json!({"url": "nats://a:b@127.0.0.1", "subject": "{tenant}.x"})),
             #[cfg(feature = "rabbitmq")]
             ("rabbitmq:orders", json!({"url": "amqp://a:b@127.0.0.1/shop", "exchange": ""})),
+            #[cfg(feature = "redis")]
+            ("redis:orders", json!({"url": "rediss://:b@127.0.0.1/3", "max_length": 100})),
         ] {
             assert!(validate(integration, options).unwrap().build().is_ok(), "{integration}");
         }

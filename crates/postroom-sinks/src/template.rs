@@ -48,18 +48,34 @@ impl Template {
 
     fn parse(text: &str) -> Result<Self, &'static str> {
         let mut parts = Vec::new();
+        let mut plain = String::new();
         let mut rest = text;
-        while let Some((before, after)) = rest.split_once('{') {
-            let (name, after) = after.split_once('}').ok_or("has a { without its }")?;
-            if !before.is_empty() {
-                parts.push(Part::Text(before.to_owned()));
+        while let Some(at) = rest.find(['{', '}']) {
+            let (before, brace) = rest.split_at(at);
+            plain.push_str(before);
+            // Twice, a brace stands for itself.
+            if let Some(after) = brace.strip_prefix("{{") {
+                plain.push('{');
+                rest = after;
+            } else if let Some(after) = brace.strip_prefix("}}") {
+                plain.push('}');
+                rest = after;
+            } else if let Some(after) = brace.strip_prefix('{') {
+                let (name, after) = after.split_once('}').ok_or("has a { without its }")?;
+                let field = FIELDS.iter().find(|(known, _)| *known == name);
+                let field = field.ok_or("names a field that there is not")?.1;
+                if !plain.is_empty() {
+                    parts.push(Part::Text(std::mem::take(&mut plain)));
+                }
+                parts.push(Part::Field(field));
+                rest = after;
+            } else {
+                return Err("has a } without its {");
             }
-            let field = FIELDS.iter().find(|(known, _)| *known == name);
-            parts.push(Part::Field(field.ok_or("names a field that there is not")?.1));
-            rest = after;
         }
-        if !rest.is_empty() {
-            parts.push(Part::Text(rest.to_owned()));
+        plain.push_str(rest);
+        if !plain.is_empty() {
+            parts.push(Part::Text(plain));
         }
         Ok(Self(parts))
     }
@@ -127,6 +143,12 @@ mod tests {
     }
 
     #[test]
+    fn doubled_braces_stand_for_themselves() {
+        let template = Template::parse("{{{tenant}}}:{{orders}}").unwrap();
+        assert_eq!(template.render(&message("e-1")).unwrap(), "{acme}:{orders}");
+    }
+
+    #[test]
     fn a_field_that_the_message_lacks_is_a_rejection() {
         let template = Template::parse("{ordering_key}").unwrap();
         let Err(Outcome::Reject { error }) = template.render(&message("e-1")) else { panic!() };
@@ -135,7 +157,7 @@ mod tests {
 
     #[test]
     fn what_is_no_field_is_a_fault() {
-        for bad in ["{", "a{b", "{}", "{payload}", "{event_type"] {
+        for bad in ["{", "}", "a{b", "{}", "{payload}", "{event_type", "a}b", "{{{tenant}}"] {
             assert!(Template::parse(bad).is_err(), "{bad}");
         }
     }

@@ -12,4 +12,6 @@ mod messages;
 mod nats;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
+#[cfg(feature = "redis")]
+mod redis;
 mod webhook;

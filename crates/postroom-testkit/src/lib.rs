@@ -2,7 +2,7 @@
 //!
 //! * [`Postgres`] gives each test a database on a real server.
 //! * [`PgBouncer`] stands between a test and such a server; [`Authority`] makes certificates.
-//! * [`Nats`] and [`RabbitMq`] are brokers that sinks deliver to.
+//! * [`Nats`], [`RabbitMq`] and [`Redis`] are servers that sinks deliver to.
 //! * [`Receiver`] is an HTTP endpoint that records what arrives and misbehaves on demand.
 //! * [`Proxy`] stands between two programs and breaks their connections.
 //! * [`Process`] runs a program that can be signalled and killed.
@@ -22,6 +22,7 @@ mod programs;
 mod proxy;
 mod rabbitmq;
 mod receiver;
+mod redis;
 pub mod sink_contract;
 mod skip;
 
@@ -35,4 +36,5 @@ pub use programs::system_python;
 pub use proxy::{Passage, Proxy};
 pub use rabbitmq::{RabbitMq, find_rabbitmq};
 pub use receiver::{Behaviour, Receiver, Request};
+pub use redis::{Redis, find_redis};
 pub use skip::skip;

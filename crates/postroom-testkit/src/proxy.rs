@@ -131,6 +131,8 @@ async fn pass(mut client: TcpStream, state: &State) -> io::Result<()> {
         }
         let passes = now != Passage::Silent;
         tokio::select! {
+            // What was set before a request is done to that request.
+            biased;
             changed = passage.changed() => {
                 if changed.is_err() {
                     return Ok(());
