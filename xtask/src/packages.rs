@@ -15,6 +15,8 @@ struct Package {
 const PACKAGES: &[Package] = &[
     Package { name: "postgresql", is_there: has_postgres },
     Package { name: "pgbouncer", is_there: || postroom_testkit::find_pgbouncer().is_ok() },
+    Package { name: "mosquitto", is_there: || postroom_testkit::find_mosquitto().is_ok() },
+    Package { name: "mosquitto-clients", is_there: has_mosquitto_sub },
     Package { name: "nats-server", is_there: || postroom_testkit::find_nats().is_ok() },
     Package { name: "rabbitmq-server", is_there: || postroom_testkit::find_rabbitmq().is_ok() },
     Package { name: "redis-server", is_there: || postroom_testkit::find_redis().is_ok() },
@@ -67,6 +69,11 @@ fn has_postgres() -> bool {
 /// Debian splits the standard library's `ensurepip`, which `venv` needs, into a package.
 fn has_python() -> bool {
     answers("python3", &["-c", "import ensurepip, venv"])
+}
+
+/// Without a host to connect to, it says how it is used.
+fn has_mosquitto_sub() -> bool {
+    Command::new("mosquitto_sub").arg("--help").output().is_ok()
 }
 
 fn has_pika() -> bool {

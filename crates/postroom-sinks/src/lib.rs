@@ -5,16 +5,18 @@
 //! integration before `:`; [`registry`] is the one list of them. [`MemorySink`] is for tests, and
 //! [`DedupSink`] wraps any other sink.
 
-#[cfg(any(feature = "nats", feature = "rabbitmq", feature = "redis"))]
+#[cfg(any(feature = "mqtt", feature = "nats", feature = "rabbitmq", feature = "redis"))]
 mod batch;
-#[cfg(any(feature = "nats", feature = "rabbitmq", feature = "redis"))]
+#[cfg(any(feature = "mqtt", feature = "nats", feature = "rabbitmq", feature = "redis"))]
 mod connections;
 mod dedup;
-#[cfg(any(feature = "nats", feature = "rabbitmq", feature = "redis"))]
+#[cfg(any(feature = "mqtt", feature = "nats", feature = "rabbitmq", feature = "redis"))]
 mod endpoint;
 mod file;
 mod json_line;
 mod memory;
+#[cfg(feature = "mqtt")]
+mod mqtt;
 #[cfg(feature = "nats")]
 mod nats;
 mod noop;
@@ -29,9 +31,9 @@ mod redis;
 pub mod registry;
 mod retry_after;
 mod stdout;
-#[cfg(any(feature = "nats", feature = "rabbitmq", feature = "redis"))]
+#[cfg(any(feature = "mqtt", feature = "nats", feature = "rabbitmq", feature = "redis"))]
 mod template;
-#[cfg(any(feature = "nats", feature = "rabbitmq", feature = "redis"))]
+#[cfg(any(feature = "mqtt", feature = "nats", feature = "rabbitmq", feature = "redis"))]
 mod tls;
 mod webhook;
 

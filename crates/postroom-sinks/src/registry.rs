@@ -2,6 +2,8 @@
 //!
 //! Validating does no I/O and finds every fault; building makes clients and spawns nothing.
 
+#[cfg(feature = "mqtt")]
+use crate::mqtt;
 #[cfg(feature = "nats")]
 use crate::nats;
 use crate::options::{OptionFault, Options, nearest};
@@ -19,6 +21,8 @@ use std::time::Duration;
 /// Every sink of this build, by name.
 pub const SINKS: &[SinkKind] = &[
     file::KIND,
+    #[cfg(feature = "mqtt")]
+    mqtt::KIND,
     #[cfg(feature = "nats")]
     nats::KIND,
     noop::KIND,
@@ -32,6 +36,8 @@ pub const SINKS: &[SinkKind] = &[
 
 /// The sinks that this build was made without, and the cargo feature that brings each.
 pub const LEFT_OUT: &[(&str, &str)] = &[
+    #[cfg(not(feature = "mqtt"))]
+    ("mqtt", "mqtt"),
     #[cfg(not(feature = "nats"))]
     ("nats", "nats"),
     #[cfg(not(feature = "rabbitmq"))]
@@ -240,6 +246,8 @@ mod tests {
             ("file:audit", json!({"path": "audit.jsonl"})),
             ("webhook:x", json!({"url": "http://127.0.0.1:1/", "headers": {"x-a": "1"}})),
             ("webhook:y", json!({"url": "https://example.org/hook?key=1"})),
+            #[cfg(feature = "mqtt")]
+            ("mqtt:orders", json!({"url": "mqtts://a:b@127.0.0.1", "qos": 2})),
             #[cfg(feature = "nats")]
             ("nats:orders", json!({"url": "nats://a:b@127.0.0.1", "subject": "{tenant}.x"})),
             #[cfg(feature = "rabbitmq")]

@@ -8,6 +8,8 @@ mod file;
 mod http_receiver;
 mod memory;
 mod messages;
+#[cfg(feature = "mqtt")]
+mod mqtt;
 #[cfg(feature = "nats")]
 mod nats;
 #[cfg(feature = "rabbitmq")]

@@ -2,7 +2,7 @@
 //!
 //! * [`Postgres`] gives each test a database on a real server.
 //! * [`PgBouncer`] stands between a test and such a server; [`Authority`] makes certificates.
-//! * [`Nats`], [`RabbitMq`] and [`Redis`] are servers that sinks deliver to.
+//! * [`Mosquitto`], [`Nats`], [`RabbitMq`] and [`Redis`] are servers that sinks deliver to.
 //! * [`Receiver`] is an HTTP endpoint that records what arrives and misbehaves on demand.
 //! * [`Proxy`] stands between two programs and breaks their connections.
 //! * [`Process`] runs a program that can be signalled and killed.
@@ -14,6 +14,7 @@ pub mod chaos;
 pub mod contract;
 mod eventually;
 mod guarded;
+mod mosquitto;
 mod nats;
 mod pgbouncer;
 mod postgres;
@@ -28,6 +29,7 @@ mod skip;
 
 pub use authority::{Authority, CertificateFiles};
 pub use eventually::eventually;
+pub use mosquitto::{Mosquitto, find_mosquitto};
 pub use nats::{Nats, find_nats};
 pub use pgbouncer::{PgBouncer, find_pgbouncer};
 pub use postgres::{Postgres, TestDatabase, find_postgres};

@@ -57,7 +57,7 @@ fn every_key_and_sink_is_described() {
         faulty.push_str(&format!("[{section}]\nunheard_of = 1\n"));
     }
     faulty.push_str("[integrations.unheard_of]\n");
-    for sink in ["file", "nats", "noop", "rabbitmq", "redis", "stdout", "webhook"] {
+    for sink in ["file", "mqtt", "nats", "noop", "rabbitmq", "redis", "stdout", "webhook"] {
         faulty.push_str(&format!("[integrations.{sink}]\nunheard_of = 1\n"));
     }
     folder.write("postroom.toml", &faulty);
