@@ -2,7 +2,6 @@
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-#[cfg(feature = "redis")]
 use std::time::Duration;
 
 /// What is wrong with one option.
@@ -60,7 +59,6 @@ impl Options {
     }
 
     /// Takes a duration with its unit, such as "500ms", "5s", "15m", "1h" or "7d".
-    #[cfg(feature = "redis")]
     pub(crate) fn duration(&mut self, key: &str) -> Option<Duration> {
         let text: String = self.optional(key, DURATION)?;
         let duration = parse_duration(&text);
@@ -98,10 +96,8 @@ impl Options {
     }
 }
 
-#[cfg(feature = "redis")]
 const DURATION: &str = "a duration such as \"500ms\", \"5s\", \"15m\", \"1h\" or \"7d\"";
 
-#[cfg(feature = "redis")]
 fn parse_duration(text: &str) -> Option<Duration> {
     let digits = text.find(|c: char| !c.is_ascii_digit())?;
     let (number, unit) = text.split_at(digits);
@@ -148,7 +144,6 @@ fn edits(from: &str, to: &str) -> usize {
 mod tests {
     use super::*;
 
-    #[cfg(feature = "redis")]
     #[test]
     fn durations_have_one_unit() {
         assert_eq!(parse_duration("15m"), Some(Duration::from_secs(900)));

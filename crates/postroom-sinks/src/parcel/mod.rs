@@ -65,7 +65,6 @@ impl Wrapping {
     }
 
     /// What the body is.
-    #[cfg(feature = "redis")]
     pub(crate) fn format(&self) -> Format {
         self.format
     }
