@@ -3,6 +3,7 @@
 use crate::tree::Tree;
 use anyhow::{Context as _, ensure};
 use nix::unistd::Uid;
+use std::ffi::OsStr;
 use std::process::{Command, Stdio};
 
 /// A Debian package, and how to see that what it brings is there, from wherever it came.
@@ -15,6 +16,12 @@ const PACKAGES: &[Package] = &[
     Package { name: "postgresql", is_there: has_postgres },
     Package { name: "mariadb-server", is_there: has_mariadb },
     Package { name: "pgbouncer", is_there: || postroom_testkit::find_pgbouncer().is_ok() },
+    Package { name: "mosquitto", is_there: || postroom_testkit::find_mosquitto().is_ok() },
+    Package { name: "mosquitto-clients", is_there: has_mosquitto_sub },
+    Package { name: "nats-server", is_there: || postroom_testkit::find_nats().is_ok() },
+    Package { name: "rabbitmq-server", is_there: || postroom_testkit::find_rabbitmq().is_ok() },
+    Package { name: "redis-server", is_there: || postroom_testkit::find_redis().is_ok() },
+    Package { name: "python3-pika", is_there: has_pika },
     Package { name: "faketime", is_there: || answers("faketime", &["--version"]) },
     Package { name: "python3-venv", is_there: has_python },
     Package { name: "nodejs", is_there: || answers("node", &["--version"]) },
@@ -69,7 +76,16 @@ fn has_python() -> bool {
     answers("python3", &["-c", "import ensurepip, venv"])
 }
 
-fn answers(program: &str, arguments: &[&str]) -> bool {
+/// Without a host to connect to, it says how it is used.
+fn has_mosquitto_sub() -> bool {
+    Command::new("mosquitto_sub").arg("--help").output().is_ok()
+}
+
+fn has_pika() -> bool {
+    answers(postroom_testkit::system_python(), &["-c", "import pika"])
+}
+
+fn answers(program: impl AsRef<OsStr>, arguments: &[&str]) -> bool {
     Command::new(program)
         .args(arguments)
         .stdin(Stdio::null())

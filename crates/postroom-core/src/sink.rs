@@ -37,6 +37,19 @@ pub trait Sink: Send + Sync + 'static {
 #[error("{0}")]
 pub struct ProbeError(pub String);
 
+impl From<Outcome> for ProbeError {
+    /// What would keep a delivery from being made.
+    fn from(outcome: Outcome) -> Self {
+        Self(match outcome {
+            Outcome::Delivered => "nothing is wrong".to_owned(),
+            Outcome::Retry { error, .. }
+            | Outcome::Reject { error }
+            | Outcome::Refuse { error }
+            | Outcome::Gone { error } => error,
+        })
+    }
+}
+
 /// Takes outcomes as they become known.
 pub trait OutcomeReceiver: Send + Sync {
     /// The outcome of the message at `index` of the batch. Only the first word on a message

@@ -9,7 +9,11 @@
 #![cfg_attr(
     not(all(
         feature = "email",
+        feature = "mqtt",
+        feature = "nats",
         feature = "postgres",
+        feature = "rabbitmq",
+        feature = "redis",
         feature = "slack",
         feature = "sms",
         feature = "webhook"
@@ -19,19 +23,32 @@
 
 #[cfg(any(feature = "slack", feature = "sms"))]
 mod api;
+mod batch;
+mod connections;
 mod dedup;
 #[cfg(feature = "email")]
 mod email;
+mod endpoint;
 mod file;
 #[cfg(any(feature = "email", feature = "slack", feature = "sms"))]
 mod jinja;
 mod json_line;
 mod memory;
+#[cfg(feature = "mqtt")]
+mod mqtt;
+#[cfg(feature = "nats")]
+mod nats;
 mod noop;
 mod options;
+#[cfg(test)]
+mod outcome_class;
 mod parcel;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "rabbitmq")]
+mod rabbitmq;
+#[cfg(feature = "redis")]
+mod redis;
 pub mod registry;
 #[cfg(any(feature = "slack", feature = "sms", feature = "webhook"))]
 mod retry_after;
@@ -40,6 +57,8 @@ mod slack;
 #[cfg(feature = "sms")]
 mod sms;
 mod stdout;
+mod template;
+mod tls;
 #[cfg(feature = "webhook")]
 mod webhook;
 

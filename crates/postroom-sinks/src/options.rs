@@ -2,6 +2,7 @@
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
+use std::time::Duration;
 
 /// What is wrong with one option.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -80,6 +81,16 @@ impl Options {
         taken
     }
 
+    /// Takes a duration with its unit, such as "500ms", "5s", "15m", "1h" or "7d".
+    pub(crate) fn duration(&mut self, key: &str) -> Option<Duration> {
+        let text: String = self.optional(key, DURATION)?;
+        let duration = parse_duration(&text);
+        if duration.is_none() {
+            self.fault(&[key], format!("must be {DURATION}"), None);
+        }
+        duration
+    }
+
     /// Records a fault.
     pub(crate) fn fault(
         &mut self,
@@ -106,6 +117,22 @@ impl Options {
         }
         self.faults
     }
+}
+
+const DURATION: &str = "a duration such as \"500ms\", \"5s\", \"15m\", \"1h\" or \"7d\"";
+
+fn parse_duration(text: &str) -> Option<Duration> {
+    let digits = text.find(|c: char| !c.is_ascii_digit())?;
+    let (number, unit) = text.split_at(digits);
+    let milliseconds: u64 = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(milliseconds).map(Duration::from_millis)
 }
 
 /// The name among `known` that `word` was most likely meant to be.
@@ -139,6 +166,15 @@ fn edits(from: &str, to: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn durations_have_one_unit() {
+        assert_eq!(parse_duration("15m"), Some(Duration::from_secs(900)));
+        assert_eq!(parse_duration("500ms"), Some(Duration::from_millis(500)));
+        for bad in ["", "5", "s", "1.5s", "1h30m", "-1s", "99999999999999999999d"] {
+            assert_eq!(parse_duration(bad), None, "{bad}");
+        }
+    }
 
     #[test]
     fn a_slip_finds_its_key_and_a_stranger_finds_none() {

@@ -4,9 +4,17 @@
 
 #[cfg(feature = "email")]
 use crate::email;
+#[cfg(feature = "mqtt")]
+use crate::mqtt;
+#[cfg(feature = "nats")]
+use crate::nats;
 use crate::options::{OptionFault, Options, nearest};
 #[cfg(feature = "postgres")]
 use crate::postgres;
+#[cfg(feature = "rabbitmq")]
+use crate::rabbitmq;
+#[cfg(feature = "redis")]
+use crate::redis;
 #[cfg(feature = "slack")]
 use crate::slack;
 #[cfg(feature = "sms")]
@@ -25,9 +33,17 @@ pub const SINKS: &[SinkKind] = &[
     #[cfg(feature = "email")]
     email::KIND,
     file::KIND,
+    #[cfg(feature = "mqtt")]
+    mqtt::KIND,
+    #[cfg(feature = "nats")]
+    nats::KIND,
     noop::KIND,
     #[cfg(feature = "postgres")]
     postgres::KIND,
+    #[cfg(feature = "rabbitmq")]
+    rabbitmq::KIND,
+    #[cfg(feature = "redis")]
+    redis::KIND,
     #[cfg(feature = "slack")]
     slack::KIND,
     #[cfg(feature = "sms")]
@@ -49,6 +65,14 @@ pub const LEFT_OUT: &[(&str, &str)] = &[
     ("sms", "sms"),
     #[cfg(not(feature = "webhook"))]
     ("webhook", "webhook"),
+    #[cfg(not(feature = "mqtt"))]
+    ("mqtt", "mqtt"),
+    #[cfg(not(feature = "nats"))]
+    ("nats", "nats"),
+    #[cfg(not(feature = "rabbitmq"))]
+    ("rabbitmq", "rabbitmq"),
+    #[cfg(not(feature = "redis"))]
+    ("redis", "redis"),
 ];
 
 /// A sink as the registry knows it.
@@ -269,6 +293,14 @@ mod tests {
             ),
             ("webhook:x", json!({"url": "http://203.0.114.1:1/", "headers": {"x-a": "1"}})),
             ("webhook:y", json!({"url": "https://example.org/hook?key=1"})),
+            #[cfg(feature = "mqtt")]
+            ("mqtt:orders", json!({"url": "mqtts://a:b@127.0.0.1", "qos": 2})),
+            #[cfg(feature = "nats")]
+            ("nats:orders", json!({"url": "nats://a:b@127.0.0.1", "subject": "{tenant}.x"})),
+            #[cfg(feature = "rabbitmq")]
+            ("rabbitmq:orders", json!({"url": "amqp://a:b@127.0.0.1/shop", "exchange": ""})),
+            #[cfg(feature = "redis")]
+            ("redis:orders", json!({"url": "rediss://:b@127.0.0.1/3", "max_length": 100})),
         ] {
             assert!(validate(integration, options).unwrap().build().is_ok(), "{integration}");
         }

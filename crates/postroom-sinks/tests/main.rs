@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod dedup;
-#[cfg(any(feature = "email", feature = "postgres", feature = "slack", feature = "sms"))]
 mod destination;
 #[cfg(feature = "email")]
 mod email;
@@ -12,8 +11,16 @@ mod file;
 mod http_receiver;
 mod memory;
 mod messages;
+#[cfg(feature = "mqtt")]
+mod mqtt;
+#[cfg(feature = "nats")]
+mod nats;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "rabbitmq")]
+mod rabbitmq;
+#[cfg(feature = "redis")]
+mod redis;
 #[cfg(feature = "slack")]
 mod slack;
 #[cfg(feature = "sms")]

@@ -1,6 +1,7 @@
 //! A PgBouncer in transaction mode before a PostgreSQL server.
 
 use crate::guarded::{Guarded, Kind, on_free_port};
+use crate::programs::find_program;
 use anyhow::Context as _;
 use std::fs;
 use std::net::TcpStream;
@@ -17,13 +18,7 @@ const START_LIMIT: Duration = Duration::from_secs(20);
 /// # Errors
 /// When it is not installed.
 pub fn find_pgbouncer() -> anyhow::Result<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    // Debian puts it where only root's PATH leads.
-    let folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
-    folders
-        .map(|folder| folder.join("pgbouncer"))
-        .find(|program| program.is_file())
-        .context("PgBouncer is not installed: `cargo xtask test` installs the package `pgbouncer`")
+    find_program("pgbouncer", "pgbouncer")
 }
 
 /// A private PgBouncer that pools by transaction and ends with the value.

@@ -57,7 +57,10 @@ fn every_key_and_sink_is_described() {
         faulty.push_str(&format!("[{section}]\nunheard_of = 1\n"));
     }
     faulty.push_str("[integrations.unheard_of]\n");
-    for sink in ["email", "file", "noop", "postgres", "slack", "sms", "stdout", "webhook"] {
+    for sink in [
+        "email", "file", "mqtt", "nats", "noop", "postgres", "rabbitmq", "redis", "slack", "sms",
+        "stdout", "webhook",
+    ] {
         faulty.push_str(&format!("[integrations.{sink}]\nunheard_of = 1\n"));
     }
     folder.write("postroom.toml", &faulty);

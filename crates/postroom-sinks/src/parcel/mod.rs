@@ -53,8 +53,13 @@ const IDEMPOTENCY_KEYS: [(&str, IdempotencyKey); 2] =
 impl Wrapping {
     /// Reads `format` and `idempotency_key`, which every sink that carries JSON takes.
     pub(crate) fn read(options: &mut Options) -> Self {
+        Self::read_or(options, Format::default())
+    }
+
+    /// The same with another format unless the options say otherwise.
+    pub(crate) fn read_or(options: &mut Options, format: Format) -> Self {
         Self {
-            format: options.choice("format", &FORMATS).unwrap_or_default(),
+            format: options.choice("format", &FORMATS).unwrap_or(format),
             key: options.choice("idempotency_key", &IDEMPOTENCY_KEYS).unwrap_or_default(),
         }
     }
@@ -64,6 +69,11 @@ impl Wrapping {
     pub(crate) fn read_key(options: &mut Options) -> Self {
         let key = options.choice("idempotency_key", &IDEMPOTENCY_KEYS).unwrap_or_default();
         Self { format: Format::Payload, key }
+    }
+
+    /// What the body is.
+    pub(crate) fn format(&self) -> Format {
+        self.format
     }
 
     /// Makes up one message.

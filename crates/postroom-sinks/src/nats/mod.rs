@@ -1,0 +1,332 @@
+//! The sink that publishes to NATS: into a JetStream stream, or by choice without one.
+//!
+//! With JetStream a message is delivered once its stream has acknowledged it; `Nats-Msg-Id`
+//! carries the idempotency key, by which the stream drops repetitions within its window. In core
+//! mode it is delivered once the server has taken it, whether or not anyone listens.
+
+mod classify;
+mod link;
+
+use crate::batch::Batch;
+use crate::connections::{Connections, Held};
+use crate::endpoint::Endpoint;
+use crate::options::Options;
+use crate::parcel::Wrapping;
+use crate::registry::{Build, BuildError, Destination, SinkConfig, SinkKind};
+use crate::template::Template;
+use crate::tls;
+use async_nats::jetstream::context::GetStreamByNameErrorKind;
+use async_nats::jetstream::message::PublishMessage;
+use async_nats::{HeaderMap, HeaderName, HeaderValue};
+use async_trait::async_trait;
+use classify::{Failure, classify};
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use link::{Event, Link};
+use postroom_core::{Message, Outcome, ProbeError, Report, Sink};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+/// How long to listen for a refusal of a subject that this connection has not sent to before.
+/// The server says so before it answers anything later, but on another way through the client.
+const REFUSAL_WAIT: Duration = Duration::from_millis(20);
+
+pub(crate) const KIND: SinkKind = SinkKind {
+    name: "nats",
+    keys: &["url", "subject", "mode", "credentials_file", "ca_file", "format", "idempotency_key"],
+    concurrency: 4,
+    timeout: Duration::from_secs(10),
+    read: |options, to| NatsConfig::read(options, to).map(SinkConfig::new),
+};
+
+/// Which servers, which subject, and how to log in.
+#[derive(Clone, Debug)]
+pub(crate) struct NatsConfig {
+    endpoint: Endpoint,
+    subject: Template,
+    mode: Mode,
+    credentials_file: Option<PathBuf>,
+    ca_file: Option<PathBuf>,
+    wrapping: Wrapping,
+    /// How long a batch may take.
+    limit: Duration,
+}
+
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+enum Mode {
+    #[default]
+    JetStream,
+    Core,
+}
+
+impl NatsConfig {
+    fn read(options: &mut Options, to: &Destination<'_>) -> Option<Self> {
+        let endpoint = Endpoint::read(options, &[("nats", 4222), ("tls", 4222)]);
+        let subject = Template::read(options, "subject", to.channel());
+        let modes = [("jetstream", Mode::JetStream), ("core", Mode::Core)];
+        let mode = options.choice("mode", &modes).unwrap_or_default();
+        let credentials_file = options.optional("credentials_file", "the path of a file");
+        let ca_file = options.optional("ca_file", "the path of a file of certificates");
+        let wrapping = Wrapping::read(options);
+        Some(Self {
+            endpoint: endpoint?,
+            subject: subject?,
+            mode,
+            credentials_file,
+            ca_file,
+            wrapping,
+            limit: to.own_timeout(),
+        })
+    }
+}
+
+impl Build for NatsConfig {
+    fn build(&self) -> Result<Arc<dyn Sink>, BuildError> {
+        tls::choose_provider();
+        let config = self.clone();
+        let connections = Connections::new(self.limit, move || link::connect(config.clone()));
+        Ok(Arc::new(NatsSink { config: self.clone(), connections }))
+    }
+}
+
+/// Publishes over one connection that all batches share.
+struct NatsSink {
+    config: NatsConfig,
+    connections: Connections<Link>,
+}
+
+/// A message as it is published.
+struct Letter {
+    index: usize,
+    subject: String,
+    headers: HeaderMap,
+    body: String,
+}
+
+impl NatsSink {
+    /// A connection that is up as far as anyone knows.
+    async fn link(&self, deadline: Instant) -> Result<Held<Link>, Outcome> {
+        loop {
+            let held = self.connections.get(deadline).await?;
+            if held.connection.is_up() {
+                return Ok(held);
+            }
+            self.connections.lost(&held);
+        }
+    }
+
+    fn letter(&self, index: usize, message: &Message) -> Result<Letter, Outcome> {
+        let subject = self.config.subject.render(message)?;
+        if !is_subject(&subject) {
+            return Err(Outcome::reject(
+                "the subject made from this message is none that NATS can publish to (empty, a \
+                 space, a wildcard, or a dot too many): correct the row's fields or the \
+                 integration's `subject`",
+            ));
+        }
+        let parcel = self.config.wrapping.parcel(message)?;
+        parcel.expect_one_line_each()?;
+        let mut headers = HeaderMap::new();
+        for (name, value) in parcel.headers("ce-") {
+            // Headers of this name command the server: one of them purges the stream.
+            if !name.to_ascii_lowercase().starts_with("nats-") {
+                set(&mut headers, &name, value)?;
+            }
+        }
+        set(&mut headers, "content-type", parcel.content_type)?;
+        set(&mut headers, "Nats-Msg-Id", &parcel.idempotency_key)?;
+        Ok(Letter { index, subject, headers, body: parcel.body })
+    }
+
+    /// Publishes in order, and takes the stream's acknowledgements as they come.
+    async fn publish(&self, link: &Link, letters: Vec<Letter>, batch: &Batch<'_>) {
+        let (published, mut awaited) = mpsc::unbounded_channel();
+        let publishing = async move {
+            for letter in letters {
+                let Letter { index, subject, headers, body } = letter;
+                let message = PublishMessage::build().payload(body.into()).headers(headers);
+                match link.jetstream.send_publish(subject, message).await {
+                    // Nobody takes it any more when the batch has been given up.
+                    Ok(acknowledgement) => drop(published.send((index, acknowledgement))),
+                    Err(error) => batch.settle(index, self.classify(&Failure::of(&error))),
+                }
+            }
+        };
+        let acknowledging = async {
+            let mut waiting = FuturesUnordered::new();
+            loop {
+                tokio::select! {
+                    Some((index, acknowledgement)) = awaited.recv() => {
+                        waiting.push(async move { (index, acknowledgement.await) });
+                    }
+                    Some((index, result)) = waiting.next() => {
+                        let outcome = match result {
+                            Ok(_) => Outcome::Delivered,
+                            Err(error) => self.classify(&Failure::of(&error)),
+                        };
+                        batch.settle(index, outcome);
+                    }
+                    else => return,
+                }
+            }
+        };
+        tokio::join!(publishing, acknowledging);
+    }
+
+    /// Publishes in order without a stream, and waits until the server has dealt with it all.
+    async fn send(&self, link: &Link, letters: Vec<Letter>, batch: &Batch<'_>) {
+        let mut subjects = Vec::new();
+        for Letter { index, subject, headers, body } in letters {
+            let sent = link.client.publish_with_headers(subject.clone(), headers, body.into());
+            match sent.await {
+                Ok(()) => subjects.push((index, subject)),
+                Err(error) => batch.settle(index, self.classify(&Failure::of_core(&error))),
+            }
+        }
+        let failure = link.round_trip().await.err();
+        if failure.is_none() && link.is_new(subjects.iter().map(|(_, subject)| subject.as_str())) {
+            tokio::time::sleep(REFUSAL_WAIT).await;
+        }
+        for (index, _) in subjects {
+            let outcome = failure.as_ref().map_or(Outcome::Delivered, |f| self.classify(f));
+            batch.settle(index, outcome);
+        }
+    }
+
+    /// Settles what the server refuses to take. Ends when the connection does.
+    async fn follow(
+        &self,
+        link: &Link,
+        mut events: link::Events,
+        subjects: &[(usize, String)],
+        batch: &Batch<'_>,
+    ) {
+        while link.is_up() {
+            match events.next().await {
+                Event::Forbidden(subject) => {
+                    for (index, _) in subjects.iter().filter(|(_, own)| *own == subject) {
+                        batch.settle(*index, self.classify(&Failure::Forbidden));
+                    }
+                    if subjects.iter().all(|(index, _)| batch.is_settled(*index)) {
+                        return;
+                    }
+                }
+                Event::Lost => return,
+            }
+        }
+    }
+
+    fn classify(&self, failure: &Failure) -> Outcome {
+        classify(&self.config.endpoint.place(), failure)
+    }
+}
+
+#[async_trait]
+impl Sink for NatsSink {
+    async fn deliver(&self, messages: &[Message], report: &Report<'_>) {
+        let batch = Batch::new(report, messages.len());
+        let deadline = Instant::now() + self.config.limit;
+        let mut letters = Vec::with_capacity(messages.len());
+        for (index, message) in messages.iter().enumerate() {
+            match self.letter(index, message) {
+                Ok(letter) => letters.push(letter),
+                Err(outcome) => batch.settle(index, outcome),
+            }
+        }
+        let held = match self.link(deadline).await {
+            Ok(held) => held,
+            Err(outcome) => return batch.settle_rest(&outcome),
+        };
+        let link = &held.connection;
+        let subjects: Vec<_> = letters.iter().map(|one| (one.index, one.subject.clone())).collect();
+        let events = link.events();
+        let publishing = async {
+            match self.config.mode {
+                Mode::JetStream => self.publish(link, letters, &batch).await,
+                Mode::Core => self.send(link, letters, &batch).await,
+            }
+        };
+        let rest = tokio::select! {
+            () = publishing => Failure::Lost,
+            () = self.follow(link, events, &subjects, &batch) => Failure::Lost,
+            () = tokio::time::sleep_until(deadline) => {
+                // A connection on which nothing comes back is not worth keeping.
+                self.connections.lost(&held);
+                Failure::TimedOut
+            }
+        };
+        batch.settle_rest(&self.classify(&rest));
+    }
+
+    /// Large enough to hide the way to the server, small enough to be settled in time.
+    fn batch_max(&self) -> usize {
+        1000
+    }
+
+    /// Connects, and looks for the stream when the subject is the same for every message.
+    async fn probe(&self) -> Result<(), ProbeError> {
+        let deadline = Instant::now() + self.config.limit;
+        let held = self.link(deadline).await.map_err(ProbeError::from)?;
+        let Some(subject) =
+            self.config.subject.fixed().filter(|_| self.config.mode == Mode::JetStream)
+        else {
+            return Ok(());
+        };
+        let mut events = held.connection.events();
+        let looking = held.connection.jetstream.stream_by_subject(subject);
+        let found = tokio::select! {
+            found = looking => found,
+            // Publishers need no right to ask for streams; the first message will tell.
+            _ = events.next() => return Ok(()),
+        };
+        match found.map_err(|error| error.kind()) {
+            Ok(_) => Ok(()),
+            Err(GetStreamByNameErrorKind::NotFound) => {
+                Err(self.classify(&Failure::NoStream).into())
+            }
+            Err(error) => {
+                let place = self.config.endpoint.place();
+                Err(ProbeError(format!("{place} does not say which stream takes this: {error}")))
+            }
+        }
+    }
+}
+
+/// Whether messages can be published to this subject.
+fn is_subject(subject: &str) -> bool {
+    let is_token = |token: &str| {
+        !token.is_empty()
+            && !token.chars().any(|c| c.is_whitespace() || c.is_control() || matches!(c, '*' | '>'))
+    };
+    subject.split('.').all(is_token)
+}
+
+fn set(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), Outcome> {
+    let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), value.parse::<HeaderValue>()) else {
+        return Err(Outcome::reject(format!(
+            "NATS does not allow the header `{}`: correct the row's headers and set it back to \
+             PENDING",
+            name.escape_default()
+        )));
+    };
+    headers.insert(name, value);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subjects_with_wildcards_spaces_or_empty_parts_are_none() {
+        for good in ["orders", "orders.placed.v1", "a-b_c.ü"] {
+            assert!(is_subject(good), "{good}");
+        }
+        for bad in ["", ".", "a.", ".a", "a..b", "a b", "a.*", "a.>", "a\r\nPUB b 0", "a\0"] {
+            assert!(!is_subject(bad), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! What a failure at RabbitMQ means for a message.
+
+use crate::tls;
+use lapin::ErrorKind;
+use postroom_core::Outcome;
+
+/// How publishing one message failed.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum Failure {
+    /// The broker gave it back. `is_fixed`: every message of this integration takes this way.
+    Returned { code: u16, is_fixed: bool },
+    /// The broker could not take it.
+    Nacked,
+    /// The broker ended the channel or the connection.
+    Closed { code: u16, text: String },
+    /// No confirm in time.
+    TimedOut,
+    /// The client's own word: the connection is lost, or the like.
+    Client(String),
+}
+
+impl Failure {
+    pub(super) fn of(error: &lapin::Error) -> Self {
+        match error.kind() {
+            ErrorKind::ProtocolError(error) => {
+                Self::Closed { code: error.get_id(), text: error.get_message().to_string() }
+            }
+            _ => Self::Client(error.to_string()),
+        }
+    }
+
+    pub(super) fn is_from_the_broker(&self) -> bool {
+        matches!(self, Self::Closed { .. })
+    }
+
+    /// Whether the broker ended the channel because of a message to this exchange, or of this
+    /// size. It does not say which one it was.
+    pub(super) fn is_about(&self, exchange: &str, bytes: usize) -> bool {
+        let Self::Closed { text, .. } = self else { return false };
+        match size_limit(text) {
+            Some(limit) => bytes > limit,
+            None => text.contains(&format!("exchange '{exchange}'")),
+        }
+    }
+}
+
+/// The limit in `message size 2000 is larger than configured max size 1000`.
+fn size_limit(text: &str) -> Option<usize> {
+    let (_, limit) = text.split_once("message size ")?.1.split_once("max size ")?;
+    limit.trim().parse().ok()
+}
+
+/// `place` is the broker's host and port.
+pub(super) fn classify(place: &str, failure: &Failure) -> Outcome {
+    match failure {
+        Failure::Returned { code, is_fixed: true } => Outcome::refuse(format!(
+            "{place} returned the message ({code}), no queue is bound for it: bind one to the \
+             exchange, or correct `exchange` and `routing_key`"
+        )),
+        // One kind of message without a queue must not keep the others from theirs.
+        Failure::Returned { code, is_fixed: false } => Outcome::retry(format!(
+            "{place} returned the message ({code}), no queue is bound for its routing key: bind \
+             one to the exchange"
+        )),
+        Failure::Nacked => {
+            Outcome::retry(format!("{place} could not take the message: a queue may be full"))
+        }
+        Failure::Closed { code, text } => closed(place, *code, text),
+        Failure::TimedOut => Outcome::retry(format!("no confirm from {place} in time")),
+        Failure::Client(error) => Outcome::retry(format!("no confirm from {place}: {error}")),
+    }
+}
+
+/// The reply codes of AMQP 0.9.1 with which a channel or a connection ends.
+fn closed(place: &str, code: u16, text: &str) -> Outcome {
+    let said = format!("{place} answered {code} ({text})");
+    match code {
+        // Content too large; RabbitMQ itself says 406 for it.
+        311 => too_large(&said),
+        406 if size_limit(text).is_some() => too_large(&said),
+        403 => Outcome::refuse(format!(
+            "{said}: check the user and password in the integration's `url`, and what it may write"
+        )),
+        404 => Outcome::refuse(format!(
+            "{said}: declare the exchange, or correct the integration's `exchange`"
+        )),
+        // An internal exchange, or a virtual host that is not there.
+        402 | 530 => Outcome::refuse(format!("{said}: correct the integration's `url`")),
+        540 => Outcome::refuse(format!("{said}: this broker cannot do what is asked of it")),
+        // A broker that stops or is out of resources, a queue that is locked, a client out of step.
+        _ => Outcome::retry(said),
+    }
+}
+
+fn too_large(said: &str) -> Outcome {
+    Outcome::reject(format!(
+        "{said}: send a reference instead, or raise `max_message_size` there and redrive it"
+    ))
+}
+
+/// How connecting failed.
+pub(super) fn classify_connect(place: &str, error: &lapin::Error) -> Outcome {
+    if tls::is_behind(error) {
+        return Outcome::refuse(format!(
+            "no TLS with {place}: {error}: check the broker's certificate and the integration's \
+             `ca_file`"
+        ));
+    }
+    match Failure::of(error) {
+        Failure::Client(error) => Outcome::retry(format!("cannot connect to {place}: {error}")),
+        failure => classify(place, &failure),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outcome_class::Class::{self, Refuse, Reject, Retry};
+
+    #[test]
+    fn every_failure_has_its_class_and_what_is_final_has_a_remedy() {
+        let closed = |code, text: &str| Failure::Closed { code, text: text.to_owned() };
+        let large = "PRECONDITION_FAILED - message size 2000 is larger than configured max size 9";
+        for (failure, expected) in [
+            (Failure::Returned { code: 312, is_fixed: true }, Refuse),
+            (Failure::Returned { code: 312, is_fixed: false }, Retry),
+            (Failure::Nacked, Retry),
+            (Failure::TimedOut, Retry),
+            (Failure::Client("reset".to_owned()), Retry),
+            (closed(311, "CONTENT_TOO_LARGE"), Reject),
+            (closed(313, "NO_CONSUMERS"), Retry),
+            (closed(320, "CONNECTION_FORCED - shutdown"), Retry),
+            (closed(402, "INVALID_PATH"), Refuse),
+            (closed(403, "ACCESS_REFUSED"), Refuse),
+            (closed(404, "NOT_FOUND - no exchange 'x' in vhost '/'"), Refuse),
+            (closed(405, "RESOURCE_LOCKED"), Retry),
+            (closed(406, large), Reject),
+            (closed(406, "PRECONDITION_FAILED"), Retry),
+            (closed(501, "FRAME_ERROR"), Retry),
+            (closed(502, "SYNTAX_ERROR"), Retry),
+            (closed(503, "COMMAND_INVALID"), Retry),
+            (closed(504, "CHANNEL_ERROR"), Retry),
+            (closed(505, "UNEXPECTED_FRAME"), Retry),
+            (closed(506, "RESOURCE_ERROR"), Retry),
+            (closed(530, "NOT_ALLOWED - vhost x not found"), Refuse),
+            (closed(540, "NOT_IMPLEMENTED"), Refuse),
+            (closed(541, "INTERNAL_ERROR"), Retry),
+        ] {
+            let outcome = classify("host:5672", &failure);
+            assert_eq!(Class::of(&outcome), expected, "{failure:?}");
+        }
+    }
+
+    #[test]
+    fn the_culprit_is_told_by_its_exchange_or_its_size() {
+        let large = Failure::Closed {
+            code: 406,
+            text: "PRECONDITION_FAILED - message size 20 is larger than configured max size 9"
+                .to_owned(),
+        };
+        assert!(large.is_about("any", 20) && !large.is_about("any", 9));
+        let missing = Failure::Closed {
+            code: 404,
+            text: "NOT_FOUND - no exchange 'gone' in vhost '/'".to_owned(),
+        };
+        assert!(missing.is_about("gone", 1) && !missing.is_about("here", 1));
+        assert!(!Failure::Nacked.is_about("", 0));
+    }
+}

@@ -1,0 +1,306 @@
+//! The sink that publishes to RabbitMQ (AMQP 0.9.1).
+//!
+//! A message is delivered once the broker has confirmed it and not returned it: it is persistent,
+//! and in at least one queue. `message_id` carries the idempotency key.
+
+mod classify;
+mod link;
+
+use crate::batch::Batch;
+use crate::connections::{Connections, Held};
+use crate::endpoint::Endpoint;
+use crate::options::Options;
+use crate::parcel::Wrapping;
+use crate::registry::{Build, BuildError, Destination, SinkConfig, SinkKind};
+use crate::template::Template;
+use crate::tls;
+use async_trait::async_trait;
+use classify::{Failure, classify};
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use lapin::options::{BasicPublishOptions, ExchangeDeclareOptions};
+use lapin::types::{AMQPValue, FieldTable, LongString, ShortString};
+use lapin::{BasicProperties, Channel, Confirmation, ExchangeKind};
+use link::Link;
+use postroom_core::{Message, Outcome, ProbeError, Report, Sink};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+/// Properties and headers travel in one frame, which holds 128 KiB unless configured otherwise.
+const HEADERS_BYTES_MAX: usize = 120_000;
+
+/// What RabbitMQ itself calls a persistent message.
+const PERSISTENT: u8 = 2;
+
+pub(crate) const KIND: SinkKind = SinkKind {
+    name: "rabbitmq",
+    keys: &["url", "exchange", "routing_key", "ca_file", "format", "idempotency_key"],
+    concurrency: 4,
+    timeout: Duration::from_secs(10),
+    read: |options, to| RabbitConfig::read(options, to).map(SinkConfig::new),
+};
+
+/// Which broker, which exchange, which routing key.
+#[derive(Clone, Debug)]
+pub(crate) struct RabbitConfig {
+    endpoint: Endpoint,
+    exchange: Template,
+    routing_key: Template,
+    ca_file: Option<PathBuf>,
+    wrapping: Wrapping,
+    /// How long a batch may take.
+    limit: Duration,
+}
+
+impl RabbitConfig {
+    fn read(options: &mut Options, to: &Destination<'_>) -> Option<Self> {
+        let endpoint = Endpoint::read(options, &[("amqp", 5672), ("amqps", 5671)]);
+        let exchange = Template::read(options, "exchange", to.channel());
+        let routing_key = Template::read(options, "routing_key", "{event_type}");
+        let ca_file = options.optional("ca_file", "the path of a file of certificates");
+        let wrapping = Wrapping::read(options);
+        let limit = to.own_timeout();
+        let (exchange, routing_key) = (exchange?, routing_key?);
+        Some(Self { endpoint: endpoint?, exchange, routing_key, ca_file, wrapping, limit })
+    }
+
+    /// Whether every message takes the same way.
+    fn is_fixed(&self) -> bool {
+        self.exchange.fixed().is_some() && self.routing_key.fixed().is_some()
+    }
+}
+
+impl Build for RabbitConfig {
+    fn build(&self) -> Result<Arc<dyn Sink>, BuildError> {
+        tls::choose_provider();
+        let config = self.clone();
+        let connections = Connections::new(self.limit, move || link::connect(config.clone()));
+        Ok(Arc::new(RabbitSink { config: self.clone(), connections }))
+    }
+}
+
+/// Publishes over one connection, each batch on a channel that it has to itself.
+struct RabbitSink {
+    config: RabbitConfig,
+    connections: Connections<Link>,
+}
+
+/// A message as it is published.
+struct Letter {
+    index: usize,
+    exchange: ShortString,
+    routing_key: ShortString,
+    properties: BasicProperties,
+    body: String,
+}
+
+impl RabbitSink {
+    /// A connection that is up as far as anyone knows.
+    async fn link(&self, deadline: Instant) -> Result<Held<Link>, Outcome> {
+        loop {
+            let held = self.connections.get(deadline).await?;
+            if held.connection.is_up() {
+                return Ok(held);
+            }
+            self.connections.lost(&held);
+        }
+    }
+
+    fn letter(&self, index: usize, message: &Message) -> Result<Letter, Outcome> {
+        let exchange = short("exchange", &self.config.exchange.render(message)?)?;
+        let routing_key = short("routing key", &self.config.routing_key.render(message)?)?;
+        let parcel = self.config.wrapping.parcel(message)?;
+        let mut headers = FieldTable::default();
+        let mut bytes = 0;
+        for (name, value) in parcel.headers("cloudEvents:") {
+            // With these two the broker would route the message elsewhere as well.
+            if name == "CC" || name == "BCC" {
+                continue;
+            }
+            bytes += name.len() + value.len() + 16;
+            let value = AMQPValue::LongString(LongString::from(value.as_bytes()));
+            headers.insert(short("name of a header", &name)?, value);
+        }
+        if bytes > HEADERS_BYTES_MAX {
+            return Err(Outcome::reject(format!(
+                "the message's headers have {bytes} bytes, more than fit into one frame: put what \
+                 is large into the payload",
+            )));
+        }
+        let when = message.occurred_at.unwrap_or(message.created_at).timestamp();
+        let mut properties = BasicProperties::default()
+            .with_message_id(short("idempotency key", &parcel.idempotency_key)?)
+            .with_content_type(short("content type", parcel.content_type)?)
+            .with_type(short("event type", &message.event_type)?)
+            .with_delivery_mode(PERSISTENT)
+            .with_timestamp(u64::try_from(when).unwrap_or_default())
+            .with_headers(headers);
+        if let Some(correlation) = &message.correlation_id {
+            properties = properties.with_correlation_id(short("correlation id", correlation)?);
+        }
+        Ok(Letter { index, exchange, routing_key, properties, body: parcel.body })
+    }
+
+    /// Publishes in order what is not settled yet, and takes the confirms as they come. Returns
+    /// what ended the channel.
+    async fn pass(
+        &self,
+        channel: &Channel,
+        letters: &[Letter],
+        batch: &Batch<'_>,
+    ) -> Option<Failure> {
+        let (published, mut awaited) = mpsc::unbounded_channel();
+        let ended: Mutex<Option<Failure>> = Mutex::new(None);
+        let end = |error: &lapin::Error| {
+            let failure = Failure::of(error);
+            let mut ended = ended.lock().unwrap_or_else(PoisonError::into_inner);
+            // The broker's word tells more than the client's on a channel that is closed already.
+            if failure.is_from_the_broker() || ended.is_none() {
+                *ended = Some(failure);
+            }
+        };
+        let publishing = async {
+            // Moved in, so that the receiver learns of the end.
+            let published = published;
+            for letter in letters.iter().filter(|letter| !batch.is_settled(letter.index)) {
+                let options = BasicPublishOptions { mandatory: true, immediate: false };
+                let (exchange, key) = (letter.exchange.clone(), letter.routing_key.clone());
+                let properties = letter.properties.clone();
+                let body = letter.body.as_bytes();
+                match channel.basic_publish(exchange, key, options, body, properties).await {
+                    Ok(confirm) => drop(published.send((letter.index, confirm))),
+                    Err(error) => return end(&error),
+                }
+            }
+        };
+        let confirming = async {
+            let mut waiting = FuturesUnordered::new();
+            loop {
+                tokio::select! {
+                    Some((index, confirm)) = awaited.recv() => {
+                        waiting.push(async move { (index, confirm.await) });
+                    }
+                    Some((index, result)) = waiting.next() => match result {
+                        Ok(confirmation) => batch.settle(index, self.judge(confirmation)),
+                        Err(error) => end(&error),
+                    },
+                    else => return,
+                }
+            }
+        };
+        tokio::join!(publishing, confirming);
+        ended.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn judge(&self, confirmation: Confirmation) -> Outcome {
+        let failure = match confirmation {
+            // Confirmed and returned: it has reached no queue.
+            Confirmation::Ack(Some(returned)) | Confirmation::Nack(Some(returned)) => {
+                Failure::Returned { code: returned.reply_code, is_fixed: self.config.is_fixed() }
+            }
+            Confirmation::Ack(None) => return Outcome::Delivered,
+            Confirmation::Nack(None) => Failure::Nacked,
+            Confirmation::NotRequested => Failure::Client("no confirm was asked for".to_owned()),
+        };
+        self.classify(&failure)
+    }
+
+    /// Publishes until every message is settled. When the broker ends a channel because of one
+    /// message, the others go on without it.
+    async fn publish(&self, link: &Link, letters: &[Letter], batch: &Batch<'_>) {
+        loop {
+            let channel = match link.take_channel().await {
+                Ok(channel) => channel,
+                Err(error) => return batch.settle_rest(&self.classify(&Failure::of(&error))),
+            };
+            let Some(failure) = self.pass(&channel, letters, batch).await else {
+                return link.give_back(channel);
+            };
+            let outcome = self.classify(&failure);
+            let open = || letters.iter().filter(|letter| !batch.is_settled(letter.index));
+            let culprits: Vec<usize> = open()
+                .filter(|one| failure.is_about(one.exchange.as_str(), one.body.len()))
+                .map(|one| one.index)
+                .collect();
+            if culprits.is_empty() {
+                return batch.settle_rest(&outcome);
+            }
+            culprits.into_iter().for_each(|index| batch.settle(index, outcome.clone()));
+            if open().next().is_none() {
+                return;
+            }
+        }
+    }
+
+    fn classify(&self, failure: &Failure) -> Outcome {
+        classify(&self.config.endpoint.place(), failure)
+    }
+}
+
+#[async_trait]
+impl Sink for RabbitSink {
+    async fn deliver(&self, messages: &[Message], report: &Report<'_>) {
+        let batch = Batch::new(report, messages.len());
+        let deadline = Instant::now() + self.config.limit;
+        let mut letters = Vec::with_capacity(messages.len());
+        for (index, message) in messages.iter().enumerate() {
+            match self.letter(index, message) {
+                Ok(letter) => letters.push(letter),
+                Err(outcome) => batch.settle(index, outcome),
+            }
+        }
+        let held = match self.link(deadline).await {
+            Ok(held) => held,
+            Err(outcome) => return batch.settle_rest(&outcome),
+        };
+        let publishing = self.publish(&held.connection, &letters, &batch);
+        if tokio::time::timeout_at(deadline, publishing).await.is_err() {
+            // A connection on which nothing comes back is not worth keeping.
+            self.connections.lost(&held);
+            batch.settle_rest(&self.classify(&Failure::TimedOut));
+        } else if !held.connection.is_up() {
+            self.connections.lost(&held);
+        }
+    }
+
+    /// Large enough to hide the way to the broker, small enough to be settled in time.
+    fn batch_max(&self) -> usize {
+        1000
+    }
+
+    /// Connects, and looks for the exchange when it is the same for every message.
+    async fn probe(&self) -> Result<(), ProbeError> {
+        let deadline = Instant::now() + self.config.limit;
+        let held = self.link(deadline).await.map_err(ProbeError::from)?;
+        // The default exchange has no name and is always there.
+        let Some(exchange) = self.config.exchange.fixed().filter(|name| !name.is_empty()) else {
+            return Ok(());
+        };
+        let looking = async {
+            let channel = held.connection.take_channel().await?;
+            let options = ExchangeDeclareOptions { passive: true, ..Default::default() };
+            let name = ShortString::try_new(exchange).unwrap_or_default();
+            channel
+                .exchange_declare(name, ExchangeKind::Topic, options, FieldTable::default())
+                .await
+        };
+        match tokio::time::timeout_at(deadline, looking).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(self.classify(&Failure::of(&error)).into()),
+            Err(_) => Err(self.classify(&Failure::TimedOut).into()),
+        }
+    }
+}
+
+/// A text that AMQP allows 255 bytes for.
+fn short(what: &str, text: &str) -> Result<ShortString, Outcome> {
+    ShortString::try_new(text).map_err(|_| {
+        Outcome::reject(format!(
+            "the {what} is longer than the 255 bytes that AMQP allows: correct the row or the \
+             integration's templates"
+        ))
+    })
+}

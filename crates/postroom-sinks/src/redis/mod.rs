@@ -1,0 +1,231 @@
+//! The sink that appends to a Redis stream; by choice it pushes to a list or publishes to a
+//! channel.
+//!
+//! A message is appended once: a script adds the entry together with a mark that expires, so that
+//! a repetition within that time finds the mark and adds nothing. The mark lies in the slot of
+//! the key, so that clusters can do both in one step.
+
+mod classify;
+mod command;
+mod link;
+
+use crate::batch::Batch;
+use crate::connections::Connections;
+use crate::endpoint::Endpoint;
+use crate::options::Options;
+use crate::parcel::{Format, Wrapping};
+use crate::registry::{Build, BuildError, Destination, SinkConfig, SinkKind};
+use crate::template::Template;
+use crate::tls;
+use ::redis::{Pipeline, RedisError};
+use async_trait::async_trait;
+use classify::{Failure, classify};
+use command::{Appending, Entry};
+use futures_util::future::join_all;
+use link::Link;
+use postroom_core::{Message, Outcome, ProbeError, Report, Sink};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long repetitions are recognised unless the integration says otherwise.
+const DEDUPE: Duration = Duration::from_secs(24 * 60 * 60);
+
+pub(crate) const KIND: SinkKind = SinkKind {
+    name: "redis",
+    keys: &[
+        "url",
+        "key",
+        "mode",
+        "cluster",
+        "max_length",
+        "dedupe",
+        "ca_file",
+        "format",
+        "idempotency_key",
+    ],
+    concurrency: 4,
+    timeout: Duration::from_secs(10),
+    read: |options, to| RedisConfig::read(options, to).map(SinkConfig::new),
+};
+
+/// Which server, which key, and what is done with it.
+#[derive(Clone, Debug)]
+pub(crate) struct RedisConfig {
+    endpoint: Endpoint,
+    is_cluster: bool,
+    ca_file: Option<PathBuf>,
+    key: Template,
+    appending: Appending,
+    wrapping: Wrapping,
+    /// How long a batch may take.
+    limit: Duration,
+}
+
+/// What is done with the key.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+enum Mode {
+    #[default]
+    Stream,
+    List,
+    Publish,
+}
+
+impl RedisConfig {
+    fn read(options: &mut Options, to: &Destination<'_>) -> Option<Self> {
+        let endpoint = Endpoint::read(options, &[("redis", 6379), ("rediss", 6379)]);
+        let key = Template::read(options, "key", to.channel());
+        let modes = [("stream", Mode::Stream), ("list", Mode::List), ("publish", Mode::Publish)];
+        let mode = options.choice("mode", &modes).unwrap_or_default();
+        let is_cluster = options.optional("cluster", "true or false").unwrap_or_default();
+        let max_length: Option<u64> = options.optional("max_length", "a number of entries");
+        if max_length.is_some() && mode != Mode::Stream {
+            options.fault(&["max_length"], "is for streams only", None);
+        }
+        let dedupe = options.duration("dedupe");
+        if dedupe.is_some() && mode == Mode::Publish {
+            options.fault(&["dedupe"], "is not for mode \"publish\"", None);
+        }
+        let ca_file = options.optional("ca_file", "the path of a file of certificates");
+        let wrapping = match mode {
+            Mode::Stream => Wrapping::read(options),
+            // What is one string has no place for an id but inside.
+            Mode::List | Mode::Publish => Wrapping::read_or(options, Format::CloudEvents),
+        };
+        if mode != Mode::Stream && wrapping.format() == Format::CloudEventsBinary {
+            options.fault(
+                &["format"],
+                "needs a place beside the body, which only streams have",
+                None,
+            );
+        }
+        if let Some(problem) = endpoint.as_ref().and_then(|one| link::database(one).err()) {
+            options.fault(&["url"], problem, None);
+        }
+        let appending = Appending { mode, max_length, dedupe: dedupe.unwrap_or(DEDUPE) };
+        let limit = to.own_timeout();
+        let (endpoint, key) = (endpoint?, key?);
+        Some(Self { endpoint, is_cluster, ca_file, key, appending, wrapping, limit })
+    }
+}
+
+impl Build for RedisConfig {
+    fn build(&self) -> Result<Arc<dyn Sink>, BuildError> {
+        tls::choose_provider();
+        let config = self.clone();
+        let connections = Connections::new(self.limit, move || link::connect(config.clone()));
+        Ok(Arc::new(RedisSink { config: self.clone(), connections }))
+    }
+}
+
+/// Sends each batch as a pipeline over one connection.
+struct RedisSink {
+    config: RedisConfig,
+    connections: Connections<Link>,
+}
+
+impl RedisSink {
+    fn entry(&self, index: usize, message: &Message) -> Result<Entry, Outcome> {
+        let key = self.config.key.render(message)?;
+        if key.is_empty() {
+            return Err(Outcome::reject(
+                "the key made from this message is empty: correct the integration's `key`",
+            ));
+        }
+        Entry::new(index, key, self.config.wrapping.parcel(message)?)
+    }
+
+    /// Sends what goes to one key, in order. Says whether the connection is still good.
+    async fn send(&self, mut link: Link, entries: &[Entry], batch: &Batch<'_>) -> bool {
+        let mut pipeline = Pipeline::with_capacity(entries.len());
+        for (place, entry) in entries.iter().enumerate() {
+            match self.config.appending.command(entry, place == 0) {
+                Ok(command) => drop(pipeline.add_command(command)),
+                // Of all entries or of none, since they have the same key.
+                Err(outcome) => {
+                    batch.settle(entry.index, outcome);
+                }
+            }
+        }
+        if pipeline.is_empty() {
+            return true;
+        }
+        match link.send(pipeline.ignore_errors()).await {
+            Ok(answers) => {
+                for (entry, answer) in entries.iter().zip(answers) {
+                    let outcome = match answer {
+                        Ok(_) => Outcome::Delivered,
+                        Err(error) => self.classify(&Failure::of(&error)),
+                    };
+                    batch.settle(entry.index, outcome);
+                }
+                true
+            }
+            Err(error) => {
+                let outcome = self.classify(&Failure::of(&error));
+                entries.iter().for_each(|entry| batch.settle(entry.index, outcome.clone()));
+                !is_lost(&error)
+            }
+        }
+    }
+
+    fn classify(&self, failure: &Failure) -> Outcome {
+        classify(&self.config.endpoint.place(), failure)
+    }
+}
+
+#[async_trait]
+impl Sink for RedisSink {
+    async fn deliver(&self, messages: &[Message], report: &Report<'_>) {
+        let batch = Batch::new(report, messages.len());
+        let deadline = Instant::now() + self.config.limit;
+        // One pipeline for each key: a cluster has them on different nodes.
+        let mut keys: BTreeMap<String, Vec<Entry>> = BTreeMap::new();
+        for (index, message) in messages.iter().enumerate() {
+            match self.entry(index, message) {
+                Ok(entry) => keys.entry(entry.key.clone()).or_default().push(entry),
+                Err(outcome) => batch.settle(index, outcome),
+            }
+        }
+        if keys.is_empty() {
+            return;
+        }
+        let held = match self.connections.get(deadline).await {
+            Ok(held) => held,
+            Err(outcome) => return batch.settle_rest(&outcome),
+        };
+        let sending =
+            keys.values().map(|entries| self.send(held.connection.clone(), entries, &batch));
+        match tokio::time::timeout_at(deadline, join_all(sending)).await {
+            Ok(all) if all.iter().all(|is_good| *is_good) => {}
+            Ok(_) => self.connections.lost(&held),
+            Err(_) => {
+                // A connection on which nothing comes back is not worth keeping.
+                self.connections.lost(&held);
+                batch.settle_rest(&self.classify(&Failure::TimedOut));
+            }
+        }
+    }
+
+    /// Large enough to hide the way to the server, small enough to be settled in time.
+    fn batch_max(&self) -> usize {
+        1000
+    }
+
+    async fn probe(&self) -> Result<(), ProbeError> {
+        let deadline = Instant::now() + self.config.limit;
+        let mut held = self.connections.get(deadline).await.map_err(ProbeError::from)?;
+        match tokio::time::timeout_at(deadline, held.connection.ping()).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(self.classify(&Failure::of(&error)).into()),
+            Err(_) => Err(self.classify(&Failure::TimedOut).into()),
+        }
+    }
+}
+
+/// Whether the connection is of no use after this.
+fn is_lost(error: &RedisError) -> bool {
+    error.is_io_error() || error.is_unrecoverable_error() || error.is_timeout()
+}

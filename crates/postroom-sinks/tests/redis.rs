@@ -1,0 +1,240 @@
+//! The Redis sink against a real server, read back by redis-cli.
+
+use crate::destination::{refused, sink};
+use postroom_core::{Message, Outcome, Sink};
+use postroom_testkit::sink_contract::{Received, SinkHarness, deliver_all, message};
+use postroom_testkit::{Redis, eventually};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use uuid::Uuid;
+
+/// A stream of its own, whose name begins with the message's source.
+struct Stream {
+    server: &'static Redis,
+    name: String,
+}
+
+async fn start() -> Stream {
+    Stream { server: Redis::shared().await, name: format!("s{}", Uuid::now_v7().simple()) }
+}
+
+impl Stream {
+    fn key(&self) -> String {
+        format!("shop:{}", self.name)
+    }
+
+    fn with(&self, options: Value) -> Arc<dyn Sink> {
+        let url = format!("redis://{}", self.server.address());
+        let mut all = json!({"url": url, "key": format!("{{source}}:{}", self.name)});
+        for (key, value) in options.as_object().unwrap() {
+            all[key] = value.clone();
+        }
+        sink(&format!("redis:{}", self.name), all)
+    }
+}
+
+async fn entries(server: &Redis, key: &str) -> Vec<Received> {
+    let entries = server.cli(&["XRANGE", key, "-", "+"]).await.unwrap();
+    let entries: Vec<(String, Vec<String>)> = serde_json::from_value(entries).unwrap();
+    let received = entries.into_iter().map(|(_, fields)| {
+        let pairs = fields.chunks(2).map(|pair| (pair[0].clone(), pair[1].clone()));
+        let mut attributes: BTreeMap<String, String> = pairs.collect();
+        let body = attributes.remove("body").unwrap();
+        Received { key: attributes["idempotency-key"].clone(), body, attributes }
+    });
+    received.collect()
+}
+
+impl SinkHarness for Stream {
+    fn name(&self) -> &'static str {
+        "redis"
+    }
+
+    fn server(&self) -> SocketAddr {
+        self.server.address()
+    }
+
+    async fn sink(&self, address: SocketAddr) -> Arc<dyn Sink> {
+        self.with(json!({"url": format!("redis://{address}")}))
+    }
+
+    async fn received(&self) -> Vec<Received> {
+        entries(self.server, &self.key()).await
+    }
+
+    fn bad(&self) -> Result<Message, &'static str> {
+        let mut bad = message("e-2");
+        bad.source = None;
+        Ok(bad)
+    }
+
+    fn oversized(&self) -> Result<Message, &'static str> {
+        Err("Redis takes values of up to 512 MB, far above what a relay reads")
+    }
+}
+
+postroom_testkit::sink_contract_tests!(start);
+
+#[tokio::test]
+async fn a_repetition_is_appended_once_and_its_mark_expires() {
+    let stream = start().await;
+    let sink = stream.with(json!({"dedupe": "1h"}));
+    for _ in 0..2 {
+        let outcomes = deliver_all(&*sink, &[message("e-1"), message("e-2"), message("e-1")]).await;
+        assert_eq!(outcomes, vec![Outcome::Delivered; 3]);
+    }
+    assert_eq!(stream.received().await.len(), 2);
+    let mark = format!("{{{}}}:postroom:e-1", stream.key());
+    let rest = stream.server.cli(&["PTTL", &mark]).await.unwrap();
+    assert!((3_500_000..=3_600_000).contains(&rest.as_u64().unwrap()), "{rest}");
+}
+
+#[tokio::test]
+async fn without_dedupe_each_delivery_is_an_entry() {
+    let stream = start().await;
+    let sink = stream.with(json!({"dedupe": "0s"}));
+    for _ in 0..2 {
+        assert_eq!(deliver_all(&*sink, &[message("e-1")]).await, [Outcome::Delivered]);
+    }
+    assert_eq!(stream.received().await.len(), 2);
+}
+
+#[tokio::test]
+async fn order_within_a_batch_is_order_in_the_stream() {
+    let stream = start().await;
+    let batch: Vec<_> = (0..300).map(|n| message(&format!("e-{n}"))).collect();
+    let outcomes = deliver_all(&*stream.with(json!({})), &batch).await;
+    assert_eq!(outcomes, vec![Outcome::Delivered; 300]);
+    let keys: Vec<_> = stream.received().await.into_iter().map(|one| one.key).collect();
+    let expected: Vec<_> = batch.into_iter().map(|one| one.event_id).collect();
+    assert_eq!(keys, expected);
+}
+
+#[tokio::test]
+async fn a_stream_is_kept_at_about_its_greatest_length() {
+    let stream = start().await;
+    let batch: Vec<_> = (0..1000).map(|n| message(&format!("e-{n}"))).collect();
+    let sink = stream.with(json!({"max_length": 100}));
+    assert_eq!(deliver_all(&*sink, &batch).await, vec![Outcome::Delivered; 1000]);
+    let length = stream.received().await.len();
+    // Redis removes whole nodes of about a hundred entries.
+    assert!((100..=300).contains(&length), "{length}");
+}
+
+#[tokio::test]
+async fn a_cloud_event_in_binary_mode_has_its_attributes_in_fields() {
+    let stream = start().await;
+    let sink = stream.with(json!({"format": "cloudevents-binary"}));
+    assert_eq!(deliver_all(&*sink, &[message("e-1")]).await, [Outcome::Delivered]);
+    let received = stream.received().await.remove(0);
+    assert_eq!(received.attributes["ce-id"], "e-1");
+    assert_eq!(received.attributes["content-type"], "application/json");
+}
+
+#[tokio::test]
+async fn a_list_gets_each_message_once_as_a_cloud_event() {
+    let stream = start().await;
+    let sink = stream.with(json!({"mode": "list"}));
+    for _ in 0..2 {
+        let outcomes = deliver_all(&*sink, &[message("e-1"), message("e-2")]).await;
+        assert_eq!(outcomes, vec![Outcome::Delivered; 2]);
+    }
+    let items = stream.server.cli(&["LRANGE", &stream.key(), "0", "-1"]).await.unwrap();
+    let items: Vec<String> = serde_json::from_value(items).unwrap();
+    let ids: Vec<Value> = items
+        .iter()
+        .map(|item| serde_json::from_str::<Value>(item).unwrap()["id"].clone())
+        .collect();
+    assert_eq!(ids, ["e-2", "e-1"], "the newest is at the head");
+}
+
+#[tokio::test]
+async fn subscribers_of_a_channel_hear_it() {
+    let stream = start().await;
+    let sink = stream.with(json!({"mode": "publish"}));
+    assert_eq!(deliver_all(&*sink, &[message("e-0")]).await, [Outcome::Delivered], "unheard");
+    let port = stream.server.address().port().to_string();
+    let mut command = std::process::Command::new("redis-cli");
+    command.args(["-p", &port, "SUBSCRIBE", &stream.key()]);
+    let subscriber = postroom_testkit::Process::spawn(&mut command);
+    let soon = Duration::from_secs(10);
+    subscriber.wait_for_line("subscribe", soon).await;
+    eventually("the subscription to be there", soon, async || {
+        let counts = stream.server.cli(&["PUBSUB", "NUMSUB", &stream.key()]).await.unwrap();
+        counts.to_string().contains('1').then_some(())
+    })
+    .await;
+    assert_eq!(deliver_all(&*sink, &[message("e-1")]).await, [Outcome::Delivered]);
+    subscriber.wait_for_line("\"id\":\"e-1\"", soon).await;
+}
+
+#[tokio::test]
+async fn a_key_that_holds_something_else_pauses_the_lane() {
+    let stream = start().await;
+    stream.server.cli(&["SET", &stream.key(), "text"]).await.unwrap();
+    for options in [json!({}), json!({"dedupe": "0s"}), json!({"mode": "list"})] {
+        let outcomes = deliver_all(&*stream.with(options), &[message("e-1")]).await;
+        assert!(refused(&outcomes[0]).contains("WRONGTYPE"), "{outcomes:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_out_of_memory_is_a_retry() {
+    let server = Redis::private(&["--maxmemory", "100kb", "--maxmemory-policy", "noeviction"]);
+    let server = server.await.unwrap();
+    let full = sink("redis:full", json!({"url": format!("redis://{}", server.address())}));
+    let outcomes = deliver_all(&*full, &[message("e-1")]).await;
+    let Outcome::Retry { error, .. } = &outcomes[0] else { panic!("{outcomes:?}") };
+    assert!(error.contains("OOM"), "{error}");
+}
+
+#[tokio::test]
+async fn what_a_user_may_not_do_pauses_the_lane_and_shows_no_password() {
+    let server = Redis::private(&[
+        "--user default on >hunter2 ~allowed* ~{allowed* +@all",
+        "--user watcher on >hunter2 +ping",
+    ]);
+    let server = server.await.unwrap();
+    let address = server.address();
+    for (integration, login) in [
+        ("redis:allowed", ":hunter3@"),
+        ("redis:allowed", ""),
+        ("redis:forbidden", ":hunter2@"),
+        ("redis:allowed", "watcher:hunter2@"),
+    ] {
+        let barred = sink(integration, json!({"url": format!("redis://{login}{address}")}));
+        let outcomes = deliver_all(&*barred, &[message("e-1")]).await;
+        assert!(!refused(&outcomes[0]).contains("hunter"), "{outcomes:?}");
+    }
+    let allowed = sink("redis:allowed", json!({"url": format!("redis://:hunter2@{address}")}));
+    assert_eq!(deliver_all(&*allowed, &[message("e-1")]).await, [Outcome::Delivered]);
+}
+
+#[tokio::test]
+async fn in_a_cluster_the_mark_lies_in_the_slot_of_its_key() {
+    let server = Redis::private(&["--cluster-enabled", "yes"]).await.unwrap();
+    server.cli(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).await.unwrap();
+    eventually("the cluster to be up", Duration::from_secs(10), async || {
+        let info = server.cli(&["CLUSTER", "INFO"]).await.unwrap();
+        info.to_string().contains("cluster_state:ok").then_some(())
+    })
+    .await;
+    let url = format!("redis://{}", server.address());
+    for (key, stored) in [
+        ("orders:{stream}", "orders:order-1"),
+        ("{{{tenant}}}:{event_type}", "{acme}:order.placed.v1"),
+    ] {
+        let sink = sink("redis:x", json!({"url": url, "cluster": true, "key": key}));
+        for _ in 0..2 {
+            let mut other = message("e-2");
+            other.stream_id = "order-2".to_owned();
+            other.event_type = "order.paid.v1".to_owned();
+            let outcomes = deliver_all(&*sink, &[message("e-1"), other]).await;
+            assert_eq!(outcomes, vec![Outcome::Delivered; 2]);
+        }
+        assert_eq!(entries(&server, stored).await.len(), 1, "{stored}");
+    }
+}

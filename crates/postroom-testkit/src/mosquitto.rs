@@ -1,0 +1,86 @@
+//! Mosquitto, an MQTT broker, for tests.
+
+use crate::guarded::{Guarded, Kind, on_free_port};
+use crate::programs::find_program;
+use anyhow::Context as _;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+const KIND: Kind =
+    Kind { name: "Mosquitto", prefix: "postroom-mosquitto-", user: "nobody", crash: "KILL" };
+const START_LIMIT: Duration = Duration::from_secs(20);
+
+/// Where Mosquitto is.
+///
+/// # Errors
+/// When it is not installed.
+pub fn find_mosquitto() -> anyhow::Result<PathBuf> {
+    find_program("mosquitto", "mosquitto")
+}
+
+/// A private Mosquitto that ends with the process that started it, or with the value. Packets may
+/// have 1,000,000 bytes.
+#[derive(Debug)]
+pub struct Mosquitto {
+    _guarded: Guarded,
+    port: u16,
+}
+
+impl Mosquitto {
+    /// The broker that all tests of this process share.
+    ///
+    /// # Panics
+    /// When it cannot be started; the message says what to install.
+    pub async fn shared() -> &'static Self {
+        static SHARED: OnceLock<Mosquitto> = OnceLock::new();
+        // `get_or_init` blocks while another test starts the broker: not on an async thread.
+        let start = || {
+            SHARED.get_or_init(|| {
+                Self::start("allow_anonymous true\n").unwrap_or_else(|error| panic!("{error:#}"))
+            })
+        };
+        tokio::task::spawn_blocking(start).await.expect("the shared Mosquitto cannot be started")
+    }
+
+    /// A broker of its own, with these lines in its configuration.
+    ///
+    /// # Errors
+    /// When it is not installed, or does not start.
+    pub async fn private(settings: &str) -> anyhow::Result<Self> {
+        let settings = settings.to_owned();
+        tokio::task::spawn_blocking(move || Self::start(&settings))
+            .await
+            .context("starting Mosquitto panicked")?
+    }
+
+    fn start(settings: &str) -> anyhow::Result<Self> {
+        let program = find_mosquitto()?;
+        let guarded = Guarded::new(KIND)?;
+        let file = guarded.folder().join("mosquitto.conf");
+        let port = on_free_port(
+            |port| {
+                let all = format!(
+                    "listener {port} 127.0.0.1\nmax_packet_size 1000000\n\
+                     max_queued_messages 100000\n{settings}"
+                );
+                fs::write(&file, all).context("the settings of Mosquitto")?;
+                let mut command = Command::new(&program);
+                command.arg("-c").arg(&file);
+                let listens = || TcpStream::connect(("127.0.0.1", port)).is_ok();
+                guarded.start(&command, START_LIMIT, listens)
+            },
+            || guarded.log_end().contains("Address already in use"),
+        )?;
+        Ok(Self { _guarded: guarded, port })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+}

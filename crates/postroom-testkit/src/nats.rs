@@ -1,0 +1,87 @@
+//! NATS with JetStream for tests.
+
+use crate::guarded::{Guarded, Kind, on_free_port};
+use crate::programs::find_program;
+use anyhow::Context as _;
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+const KIND: Kind = Kind { name: "NATS", prefix: "postroom-nats-", user: "nobody", crash: "KILL" };
+const START_LIMIT: Duration = Duration::from_secs(20);
+
+/// Where the NATS server is.
+///
+/// # Errors
+/// When it is not installed.
+pub fn find_nats() -> anyhow::Result<PathBuf> {
+    find_program("nats-server", "nats-server")
+}
+
+/// A private NATS server that ends with the process that started it, or with the value.
+#[derive(Debug)]
+pub struct Nats {
+    _guarded: Guarded,
+    port: u16,
+}
+
+impl Nats {
+    /// The server that all tests of this process share.
+    ///
+    /// # Panics
+    /// When it cannot be started; the message says what to install.
+    pub async fn shared() -> &'static Self {
+        static SHARED: OnceLock<Nats> = OnceLock::new();
+        // `get_or_init` blocks while another test starts the server: not on an async thread.
+        let start =
+            || SHARED.get_or_init(|| Self::start("").unwrap_or_else(|error| panic!("{error:#}")));
+        tokio::task::spawn_blocking(start).await.expect("the shared NATS cannot be started")
+    }
+
+    /// A server of its own, with these lines in its configuration.
+    ///
+    /// # Errors
+    /// When it is not installed, or does not start.
+    pub async fn private(settings: &str) -> anyhow::Result<Self> {
+        let settings = settings.to_owned();
+        tokio::task::spawn_blocking(move || Self::start(&settings))
+            .await
+            .context("starting NATS panicked")?
+    }
+
+    fn start(settings: &str) -> anyhow::Result<Self> {
+        let program = find_nats()?;
+        let guarded = Guarded::new(KIND)?;
+        let folder = guarded.folder().to_owned();
+        let file = folder.join("nats.conf");
+        fs::write(&file, settings).context("the settings of NATS")?;
+        let port = on_free_port(
+            |port| {
+                let mut command = Command::new(&program);
+                command.args(["-a", "127.0.0.1", "-p", &port.to_string(), "-js", "-sd"]);
+                command.arg(folder.join("data")).arg("-c").arg(&file);
+                guarded.start(&command, START_LIMIT, || greets(port))
+            },
+            || guarded.log_end().contains("address already in use"),
+        )?;
+        Ok(Self { _guarded: guarded, port })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+}
+
+/// A server says who it is to everyone who connects.
+fn greets(port: u16) -> bool {
+    let Ok(stream) = TcpStream::connect(("127.0.0.1", port)) else { return false };
+    let mut line = String::new();
+    let _ = stream.set_read_timeout(Some(Duration::from_secs(1)));
+    BufReader::new(stream).read_line(&mut line).is_ok() && line.starts_with("INFO ")
+}

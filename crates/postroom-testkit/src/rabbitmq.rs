@@ -1,0 +1,123 @@
+//! RabbitMQ for tests.
+
+use crate::guarded::{Guarded, Kind, on_free_port};
+use crate::programs::find_program;
+use anyhow::Context as _;
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// The wrapper below takes SIGTERM, and kills what RabbitMQ consists of.
+const KIND: Kind =
+    Kind { name: "RabbitMQ", prefix: "postroom-rabbitmq-", user: "nobody", crash: "TERM" };
+const START_LIMIT: Duration = Duration::from_secs(60);
+
+/// Debian's `rabbitmq-server` on `PATH` changes the user; this is what it runs.
+const SCRIPT: &str = "/usr/lib/rabbitmq/bin/rabbitmq-server";
+
+/// The broker is a script, a virtual machine and a daemon that tells nodes their ports. Each is
+/// ended here, since none of them ends with the others.
+const WRAPPER: &str = r#"
+epmd -port "$ERL_EPMD_PORT" -address 127.0.0.1 & names=$!
+"$1" & server=$!
+trap 'kill -9 "$(cat "$RABBITMQ_PID_FILE")" "$server" "$names"' TERM
+wait "$server"
+kill -9 "$names"
+"#;
+
+/// Where RabbitMQ is.
+///
+/// # Errors
+/// When it is not installed.
+pub fn find_rabbitmq() -> anyhow::Result<PathBuf> {
+    find_program("epmd", "rabbitmq-server")?;
+    Some(PathBuf::from(SCRIPT)).filter(|script| script.is_file()).context(
+        "RabbitMQ is not installed: `cargo xtask test` installs the package `rabbitmq-server`",
+    )
+}
+
+/// A private RabbitMQ that ends with the process that started it, or with the value.
+///
+/// Messages may have 1 MiB. The user `guest` may use everything but what is called `forbidden…`.
+#[derive(Debug)]
+pub struct RabbitMq {
+    _guarded: Guarded,
+    port: u16,
+}
+
+impl RabbitMq {
+    /// The broker that all tests of this process share.
+    ///
+    /// # Panics
+    /// When it cannot be started; the message says what to install.
+    pub async fn shared() -> &'static Self {
+        static SHARED: OnceLock<RabbitMq> = OnceLock::new();
+        // `get_or_init` blocks while another test starts the broker: not on an async thread.
+        let start =
+            || SHARED.get_or_init(|| Self::start().unwrap_or_else(|error| panic!("{error:#}")));
+        tokio::task::spawn_blocking(start).await.expect("the shared RabbitMQ cannot be started")
+    }
+
+    fn start() -> anyhow::Result<Self> {
+        let script = find_rabbitmq()?;
+        let guarded = Guarded::new(KIND)?;
+        let folder = guarded.folder().to_owned();
+        fs::write(folder.join("enabled_plugins"), "[].\n").context("RabbitMQ's plugins")?;
+        let port = on_free_port(
+            |port| {
+                let settings = format!(
+                    "listeners.tcp.1 = 127.0.0.1:{port}\nloopback_users = none\n\
+                     max_message_size = 1048576\ndefault_permissions.configure = .*\n\
+                     default_permissions.read = ^(?!forbidden).*\n\
+                     default_permissions.write = ^(?!forbidden).*\n"
+                );
+                fs::write(folder.join("rabbitmq.conf"), settings).context("RabbitMQ's settings")?;
+                let mut command = Command::new("env");
+                let here = folder.display();
+                command.args([
+                    format!("HOME={here}"),
+                    format!("RABBITMQ_NODENAME=postroom{port}@localhost"),
+                    format!("RABBITMQ_MNESIA_BASE={here}/mnesia"),
+                    format!("RABBITMQ_LOG_BASE={here}/logs"),
+                    format!("RABBITMQ_CONFIG_FILE={here}/rabbitmq.conf"),
+                    format!("RABBITMQ_ENABLED_PLUGINS_FILE={here}/enabled_plugins"),
+                    format!("RABBITMQ_PID_FILE={here}/pid"),
+                    "RABBITMQ_CONF_ENV_FILE=/dev/null".to_owned(),
+                    format!("RABBITMQ_DIST_PORT={}", free_port()?),
+                    format!("ERL_EPMD_PORT={}", free_port()?),
+                    "ERL_EPMD_ADDRESS=127.0.0.1".to_owned(),
+                    "LANG=C.UTF-8".to_owned(),
+                ]);
+                command.args(["sh", "-c", WRAPPER, "postroom-rabbitmq"]).arg(&script);
+                guarded.start(&command, START_LIMIT, || greets(port))
+            },
+            || guarded.log_end().contains("eaddrinuse"),
+        )?;
+        Ok(Self { _guarded: guarded, port })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+}
+
+fn free_port() -> anyhow::Result<u16> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).context("looking for a free port")?;
+    Ok(listener.local_addr().context("looking for a free port")?.port())
+}
+
+/// A broker that is ready answers the protocol's greeting with a frame.
+fn greets(port: u16) -> bool {
+    let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return false };
+    let _ = stream.set_read_timeout(Some(Duration::from_secs(1)));
+    let mut frame = [0; 1];
+    stream.write_all(b"AMQP\x00\x00\x09\x01").is_ok()
+        && stream.read_exact(&mut frame).is_ok()
+        && frame == [1]
+}

@@ -1,0 +1,103 @@
+//! Redis for tests.
+
+use crate::guarded::{Guarded, Kind, on_free_port};
+use crate::programs::find_program;
+use anyhow::{Context as _, ensure};
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+const KIND: Kind = Kind { name: "Redis", prefix: "postroom-redis-", user: "nobody", crash: "KILL" };
+const START_LIMIT: Duration = Duration::from_secs(20);
+
+/// Where the Redis server is.
+///
+/// # Errors
+/// When it is not installed.
+pub fn find_redis() -> anyhow::Result<PathBuf> {
+    find_program("redis-server", "redis-server")
+}
+
+/// A private Redis that ends with the process that started it, or with the value.
+#[derive(Debug)]
+pub struct Redis {
+    _guarded: Guarded,
+    port: u16,
+}
+
+impl Redis {
+    /// The server that all tests of this process share.
+    ///
+    /// # Panics
+    /// When it cannot be started; the message says what to install.
+    pub async fn shared() -> &'static Self {
+        static SHARED: OnceLock<Redis> = OnceLock::new();
+        // `get_or_init` blocks while another test starts the server: not on an async thread.
+        let start =
+            || SHARED.get_or_init(|| Self::start(&[]).unwrap_or_else(|error| panic!("{error:#}")));
+        tokio::task::spawn_blocking(start).await.expect("the shared Redis cannot be started")
+    }
+
+    /// A server of its own, with these arguments besides.
+    ///
+    /// # Errors
+    /// When it is not installed, or does not start.
+    pub async fn private(arguments: &[&str]) -> anyhow::Result<Self> {
+        let arguments: Vec<String> = arguments.iter().map(|one| (*one).to_owned()).collect();
+        tokio::task::spawn_blocking(move || Self::start(&arguments))
+            .await
+            .context("starting Redis panicked")?
+    }
+
+    fn start(arguments: &[String]) -> anyhow::Result<Self> {
+        let program = find_redis()?;
+        let guarded = Guarded::new(KIND)?;
+        let folder = guarded.folder().to_owned();
+        let port = on_free_port(
+            |port| {
+                let mut command = Command::new(&program);
+                command.args(["--port", &port.to_string(), "--bind", "127.0.0.1"]);
+                command.args(["--save", "", "--appendonly", "no", "--dir"]).arg(&folder);
+                command.args(arguments);
+                guarded.start(&command, START_LIMIT, || answers(port))
+            },
+            || guarded.log_end().contains("Address already in use"),
+        )?;
+        Ok(Self { _guarded: guarded, port })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    /// Runs a command through Redis's own client, and returns the answer as JSON.
+    ///
+    /// # Errors
+    /// When the client is not installed, or the server answers with an error.
+    pub async fn cli(&self, arguments: &[&str]) -> anyhow::Result<serde_json::Value> {
+        let mut command = Command::new("redis-cli");
+        command.args(["-e", "--json", "-p", &self.port.to_string()]).args(arguments);
+        let output = tokio::task::spawn_blocking(move || command.output())
+            .await
+            .context("redis-cli panicked")?
+            .context("running redis-cli")?;
+        let (said, wrong) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        ensure!(output.status.success(), "redis-cli: {said}{wrong}");
+        // Reports such as INFO are text all the same.
+        Ok(serde_json::from_str(&said).unwrap_or_else(|_| said.as_ref().into()))
+    }
+}
+
+/// A server that is ready answers, be it that a password is needed.
+fn answers(port: u16) -> bool {
+    let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return false };
+    let _ = stream.set_read_timeout(Some(Duration::from_secs(1)));
+    let mut first = [0; 1];
+    stream.write_all(b"PING\r\n").is_ok() && stream.read_exact(&mut first).is_ok()
+}
