@@ -337,3 +337,42 @@ async fn a_table_where_an_event_may_be_twice_is_refused_before_anything_is_chang
     table.execute(remedy).await;
     migrate(&table).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn numbering_is_given_up_only_when_it_does_not_move_on() {
+    let table = OldTable::filled(700).await;
+    // Cut off before it numbers the rows: this name is taken.
+    table
+        .execute(
+            "DROP INDEX core_outbox.ix_outbox_status_due;
+             CREATE TABLE core_outbox.adoption_order ()",
+        )
+        .await;
+    postroom_store::migrate(table.url()).await.expect_err("the name is taken");
+    table.execute("DROP TABLE core_outbox.adoption_order").await;
+    // Of the four thousands that are numbered one after the other, each but the first is held up.
+    let mut holders = Vec::new();
+    for n in [300, 450, 600] {
+        let holder = table.database.client().await;
+        let lock = format!(
+            "BEGIN; SELECT FROM core_outbox.integration_outbox
+             WHERE source_event_id = 'SENT-{n}' FOR UPDATE"
+        );
+        holder.batch_execute(&lock).await.expect("locked");
+        holders.push(holder);
+    }
+    let lock_timeout = Duration::from_millis(500);
+    let options = MigrateOptions { tries: 3, lock_timeout, ..MigrateOptions::default() };
+    let url = table.url().to_owned();
+    let migrating = tokio::spawn(async move { postroom_store::migrate_with(&url, &options).await });
+    let waiting = "SELECT count(*)::text FROM pg_stat_activity
+                   WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    for holder in holders {
+        for (what, count) in [("a try that waits", "1"), ("a try that was taken back", "0")] {
+            let seen = async || (table.text(waiting).await == count).then_some(());
+            eventually(what, SOON, seen).await;
+        }
+        holder.batch_execute("COMMIT").await.expect("let go");
+    }
+    migrating.await.expect("no panic").expect("adopted");
+}
