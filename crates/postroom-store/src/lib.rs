@@ -13,6 +13,7 @@ mod open;
 pub mod postgres;
 mod prunable;
 mod repository;
+mod round;
 pub mod sqlite;
 
 pub use migrations::{

@@ -21,7 +21,7 @@ pub enum EnqueueError {
     /// The table was adopted and still has its old fence, and this event is there for another
     /// integration or copy. Nothing was written.
     #[error(
-        "this event is already enqueued for another integration, and the old fence ux_outbox_source lets one event reach one integration only: run `postroom migrate --replace-fence`"
+        "this event is already enqueued for another integration, and the old fence, a unique index on stream and event alone, lets one event reach one integration only: run `postroom migrate --replace-fence`"
     )]
     OldFence,
 }

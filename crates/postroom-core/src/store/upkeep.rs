@@ -133,7 +133,8 @@ pub trait Upkeep: Send + Sync {
     async fn rescue(&self, limit: usize) -> StoreResult<u64>;
 
     /// Deletes SENT messages older than `older_than`, at most `limit`. Returns how many. Dead
-    /// deliveries whose message was deleted go too: no claim ever comes by to find them.
+    /// deliveries whose message was deleted go too, as no claim ever comes by to find them: each
+    /// call looks at the next of them, at most `limit`.
     async fn prune(&self, older_than: Duration, limit: usize) -> StoreResult<u64>;
 
     /// Counts what is waiting; its cost follows the backlog, never the history.

@@ -87,15 +87,26 @@ BEGIN
         WHERE m.source_event_id = event
           AND m.source_stream_id = coalesce(enqueue.stream, event)
           AND (m.integration_type = enqueue.integration AND m.copy = enqueue.copy
-               OR to_regclass('core_outbox.ux_outbox_source') IS NOT NULL);
+               -- The old fence, of whatever name.
+               OR EXISTS (
+                   SELECT FROM pg_index i
+                   WHERE i.indrelid = 'core_outbox.integration_outbox'::regclass
+                     AND i.indisunique AND i.indpred IS NULL
+                     AND (SELECT array_agg(a.attname::text ORDER BY a.attname)
+                          FROM pg_attribute a
+                          WHERE a.attrelid = i.indrelid
+                            AND a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1]))
+                         = ARRAY['source_event_id', 'source_stream_id']))
+        ORDER BY 2 DESC
+        LIMIT 1;
         IF NOT FOUND THEN
             RAISE EXCEPTION 'refused as a duplicate, but the first message cannot be found: '
                 'enqueue again, and look for unique indexes added to the outbox by hand'
                 USING ERRCODE = 'unique_violation';
         ELSIF NOT is_same THEN
             RAISE EXCEPTION 'this event is already enqueued for another integration, and the old '
-                'fence ux_outbox_source lets one event reach one integration only: run '
-                '`postroom migrate --replace-fence`'
+                'fence, a unique index on stream and event alone, lets one event reach one '
+                'integration only: run `postroom migrate --replace-fence`'
                 USING ERRCODE = 'unique_violation';
         END IF;
     END IF;

@@ -1,12 +1,12 @@
 //! The history of failed attempts.
 
 use super::{LIST, delete, execute, fetch, list, numbers};
+use crate::round::Round;
 use chrono::NaiveDateTime;
 use postroom_core::{ATTEMPTS_KEPT, Attempt, AttemptOutcome, clip_error};
 use sqlx::mysql::MySqlRow;
 use sqlx::{Error, MySql, MySqlConnection, QueryBuilder, Row as _};
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 /// A failed attempt that goes on record.
@@ -68,31 +68,20 @@ pub(super) async fn forget(tx: &mut MySqlConnection, seqs: &[i64]) -> Result<(),
     delete(tx, "outbox_attempt", seqs).await
 }
 
-/// How far the sweep has come.
-#[derive(Debug)]
-pub(super) struct Swept(AtomicI64);
-
-impl Default for Swept {
-    fn default() -> Self {
-        Self(AtomicI64::new(i64::MIN))
-    }
-}
-
 /// Forgets the attempts of messages that were deleted by hand. Looks at the attempts of at most
 /// `messages` messages, and goes on there the next time.
 pub(super) async fn sweep(
     tx: &mut MySqlConnection,
-    swept: &Swept,
+    swept: &Round,
     messages: usize,
 ) -> Result<(), Error> {
-    let after = swept.0.load(Ordering::Relaxed);
+    let after = swept.after();
     let sql = format!(
         "SELECT DISTINCT seq FROM outbox_attempt FORCE INDEX (PRIMARY) \
          WHERE seq > {after} ORDER BY seq LIMIT {messages}"
     );
     let seen = numbers(tx, sql).await?;
-    // At the end the next one begins anew.
-    swept.0.store(seen.last().copied().unwrap_or(i64::MIN), Ordering::Relaxed);
+    swept.note(&seen);
     for part in seen.chunks(LIST) {
         let sql = format!(
             "SELECT seq FROM integration_outbox FORCE INDEX (PRIMARY) WHERE seq IN ({})",

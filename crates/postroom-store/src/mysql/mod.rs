@@ -31,7 +31,7 @@ pub use migrate::{MIGRATIONS, migrate, plan};
 pub(crate) const GRANTS: &str = include_str!("../../migrations/mysql/grants.sql");
 
 use crate::OpenOptions;
-use attempts::Swept;
+use crate::round::Round;
 use chrono::NaiveDateTime;
 use postroom_core::StoreResult;
 use sqlx::mysql::{MySqlPool, MySqlRow};
@@ -45,7 +45,9 @@ pub struct MySqlStore {
     pool: MySqlPool,
     keep_sent: bool,
     locking: OnceCell<Locking>,
-    swept: Swept,
+    /// Over the messages that have attempts, and over the deliveries.
+    swept: Round,
+    looked_through: Round,
 }
 
 impl MySqlStore {
@@ -59,7 +61,8 @@ impl MySqlStore {
             pool,
             keep_sent: options.keep_sent,
             locking: OnceCell::new(),
-            swept: Swept::default(),
+            swept: Round::default(),
+            looked_through: Round::default(),
         })
     }
 

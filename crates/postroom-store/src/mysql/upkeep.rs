@@ -4,9 +4,11 @@ use super::connect::promptly;
 use super::error::store_error;
 use super::row::count;
 use super::{
-    MySqlStore, attempts, delete, migrate, numbers, reconcile, rescue, statements, triggers,
+    LIST, MySqlStore, attempts, delete, list, migrate, numbers, reconcile, rescue, statements,
+    triggers,
 };
 use crate::migrations::trigger_is_missing;
+use crate::round::Round;
 use async_trait::async_trait;
 use postroom_core::{Backlog, Finding, LaneBacklog, Reconciled, StoreResult, Upkeep};
 use sqlx::mysql::MySqlRow;
@@ -67,15 +69,7 @@ impl MySqlStore {
     async fn prune_sent(&self, older_than: Duration, limit: usize) -> Result<u64, Error> {
         let locking = self.locking().await?.clause();
         let mut tx = self.begin().await?;
-        // Dead deliveries whose message was deleted by hand: no claim ever comes by to find them.
-        let sql = format!(
-            "SELECT d.seq FROM outbox_delivery AS d FORCE INDEX (outbox_delivery_queue) \
-             LEFT JOIN integration_outbox AS m ON m.seq = d.seq \
-             WHERE d.queue = 3 AND m.seq IS NULL LIMIT {limit}"
-        );
-        let orphans = numbers(&mut tx, sql).await?;
-        delete(&mut tx, "outbox_delivery", &orphans).await?;
-        attempts::forget(&mut tx, &orphans).await?;
+        prune_orphans(&mut tx, &self.looked_through, limit).await?;
         attempts::sweep(&mut tx, &self.swept, limit).await?;
         // The index on the time of creation bounds what is read. A message that was set to SENT
         // by hand may say no time.
@@ -91,6 +85,34 @@ impl MySqlStore {
         tx.commit().await?;
         Ok(seqs.len() as u64)
     }
+}
+
+/// Deletes dead deliveries whose message was deleted by hand: no claim ever comes by to find them.
+/// Looks at no more than some deliveries, dead or not, and goes on there the next time.
+async fn prune_orphans(
+    tx: &mut MySqlConnection,
+    looked_through: &Round,
+    deliveries: usize,
+) -> Result<(), Error> {
+    let sql = format!(
+        "SELECT seq FROM outbox_delivery FORCE INDEX (PRIMARY) \
+         WHERE seq > {} ORDER BY seq LIMIT {deliveries}",
+        looked_through.after()
+    );
+    let seen = numbers(tx, sql).await?;
+    looked_through.note(&seen);
+    for part in seen.chunks(LIST) {
+        let sql = format!(
+            "SELECT d.seq FROM outbox_delivery AS d FORCE INDEX (PRIMARY) \
+             LEFT JOIN integration_outbox AS m FORCE INDEX (PRIMARY) ON m.seq = d.seq \
+             WHERE d.seq IN ({}) AND d.queue = 3 AND m.seq IS NULL",
+            list(part)
+        );
+        let orphans = numbers(tx, sql).await?;
+        delete(tx, "outbox_delivery", &orphans).await?;
+        attempts::forget(tx, &orphans).await?;
+    }
+    Ok(())
 }
 
 /// The moment so long ago, by the database's clock.

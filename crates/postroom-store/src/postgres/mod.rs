@@ -11,6 +11,7 @@ mod list;
 mod marks;
 mod migrate;
 mod operate;
+mod orphans;
 #[cfg(test)]
 mod plan_tests;
 mod pooler;
@@ -33,6 +34,7 @@ use connection::{Connection, KnownTypes};
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
 use error::pool_error;
 use marks::Marks;
+use orphans::LookedThrough;
 use postroom_core::{StoreError, StoreErrorKind, StoreResult};
 use std::sync::Arc;
 use tokio::sync::OnceCell;
@@ -74,6 +76,7 @@ pub struct PgStore {
     listens_on: Option<Target>,
     marks: Marks,
     swept: Swept,
+    looked_through: LookedThrough,
     /// The types of parameters, where a pooler in transaction mode stands in between.
     types: Option<Arc<KnownTypes>>,
     pooler_looked_for: OnceCell<()>,
@@ -113,6 +116,7 @@ impl PgStore {
             listens_on,
             marks: Marks::default(),
             swept: Swept::default(),
+            looked_through: LookedThrough::default(),
             types: options.transaction_pooler.then(Arc::default),
             pooler_looked_for: OnceCell::new(),
         })

@@ -2,7 +2,7 @@
 //! and whatever waits in front. Rows read are counted in the plan; nothing here looks at time.
 
 use super::statements::{BEGIN, SETTLE_SENT, TAKE};
-use super::{list, settle, transaction, upkeep};
+use super::{list, orphans, settle, transaction, upkeep};
 use postroom_core::{Filter, Status};
 use postroom_testkit::{Postgres, TestDatabase};
 use serde_json::Value;
@@ -329,4 +329,42 @@ async fn a_rescue_reads_what_it_frees() {
         assert!(deliveries <= 3.0 * LIMIT as f64, "{deliveries} deliveries read: {plan:#}");
         assert!(messages <= 2.0 * LIMIT as f64, "{messages} messages read: {plan:#}");
     }
+}
+
+#[tokio::test]
+async fn pruning_orphans_reads_as_many_dead_deliveries_as_it_may() {
+    const STEP: i64 = 100;
+    let (_database, client) = outbox().await;
+    enqueue(&client, "dead", 1_000).await;
+    client
+        .batch_execute("UPDATE core_outbox.integration_outbox SET status = 'DEAD'")
+        .await
+        .unwrap();
+    enqueue(&client, "sent", 20_000).await;
+    client
+        .batch_execute(
+            "UPDATE core_outbox.integration_outbox SET status = 'SENT' WHERE integration_type = 'sent';
+             DELETE FROM core_outbox.integration_outbox WHERE source_event_id = 'dead7'",
+        )
+        .await
+        .unwrap();
+    enqueue(&client, "noop", 5_000).await;
+    let prepare = format!("PREPARE orphans (text, bigint, bigint) AS {}", orphans::PRUNE_ORPHANS);
+    client.batch_execute(&prepare).await.unwrap();
+    for prepare in [
+        "SELECT 1",
+        "ANALYZE core_outbox.delivery; ANALYZE core_outbox.integration_outbox",
+        "UPDATE pg_class SET reltuples = 0, relpages = 0 WHERE relnamespace = 'core_outbox'::regnamespace",
+    ] {
+        client.batch_execute(prepare).await.unwrap();
+        let execute = format!("EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE orphans ('', 0, {STEP})");
+        let plan = explain(&client, &execute).await;
+        // One that was found is read once more to be deleted.
+        let deliveries = rows_read(&plan, "delivery");
+        assert!(deliveries <= STEP as f64 + 1.0, "{deliveries} deliveries read: {plan:#}");
+        let messages = rows_read(&plan, "integration_outbox");
+        assert!(messages <= STEP as f64, "{messages} messages read: {plan:#}");
+    }
+    let left = "SELECT count(*) FROM core_outbox.delivery WHERE dead";
+    assert_eq!(client.query_one(left, &[]).await.unwrap().get::<_, i64>(0), 999);
 }

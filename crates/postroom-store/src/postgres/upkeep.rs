@@ -3,7 +3,7 @@
 use super::error::store_error;
 use super::settle::attempts_kept;
 use super::transaction::{BEGIN, JOIN_BY_HASH, transact};
-use super::{PgStore, diagnose, migrate, reconcile};
+use super::{PgStore, attempts, diagnose, migrate, orphans, reconcile};
 use async_trait::async_trait;
 use postroom_core::{Backlog, Finding, LaneBacklog, Reconciled, StoreResult, Token, Upkeep};
 use std::time::Duration;
@@ -16,7 +16,6 @@ pub(super) const RESCUE: &str = concat!(
     "SELECT (SELECT count(*) FROM freed), (SELECT count(*) FROM ended)"
 );
 const PRUNE: &str = concat!(include_str!("sql/prune.sql"), "SELECT count(*) FROM changed");
-const PRUNE_ORPHANS: &str = include_str!("sql/prune_orphans.sql");
 const BACKLOG: &str = include_str!("sql/backlog.sql");
 
 #[async_trait]
@@ -55,9 +54,9 @@ impl Upkeep for PgStore {
     async fn prune(&self, older_than: Duration, limit: usize) -> StoreResult<u64> {
         let doing = "pruning";
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        super::attempts::sweep(self, limit).await?;
+        attempts::sweep(self, limit).await?;
+        orphans::prune(self, limit).await?;
         let client = self.connection().await?;
-        client.execute(PRUNE_ORPHANS, &[&limit]).await.map_err(|e| store_error(doing, e))?;
         let row = client
             .query_one(PRUNE, &[&older_than.as_secs_f64(), &limit])
             .await

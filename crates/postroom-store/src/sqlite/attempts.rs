@@ -6,10 +6,10 @@ use super::error::store_error;
 use super::row::text;
 use super::time::moment;
 use super::upkeep::count;
+use crate::round::Round;
 use postroom_core::{ATTEMPTS_KEPT, Attempt, AttemptOutcome, StoreResult, Tried, clip_error};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Error, Row as _, SqliteConnection};
-use std::sync::atomic::{AtomicI64, Ordering};
 use uuid::Uuid;
 
 const ATTEMPTS: &str = "
@@ -38,16 +38,6 @@ const FORGET_ORPHANS: &str = "
     DELETE FROM outbox_attempt
     WHERE seq IN (SELECT value FROM json_each(?1))
       AND NOT EXISTS (SELECT 1 FROM integration_outbox AS m WHERE m.seq = outbox_attempt.seq)";
-
-/// How far the sweep has come.
-#[derive(Debug)]
-pub(super) struct Swept(AtomicI64);
-
-impl Default for Swept {
-    fn default() -> Self {
-        Self(AtomicI64::new(i64::MIN))
-    }
-}
 
 pub(super) async fn of(store: &SqliteStore, id: Uuid) -> StoreResult<Vec<Attempt>> {
     let doing = "reading attempts";
@@ -103,13 +93,13 @@ pub(super) async fn forget(tx: &mut SqliteConnection, seqs: &[i64]) -> Result<()
 /// `messages` messages, and goes on there the next time.
 pub(super) async fn sweep(
     tx: &mut SqliteConnection,
-    swept: &Swept,
+    swept: &Round,
     messages: i64,
 ) -> Result<(), Error> {
-    let after = swept.0.load(Ordering::Relaxed);
+    let after = swept.after();
     let seen: Vec<i64> =
         sqlx::query_scalar(SEEN).bind(after).bind(messages).fetch_all(&mut *tx).await?;
     sqlx::query(FORGET_ORPHANS).bind(json(&seen)).execute(&mut *tx).await?;
-    swept.0.store(seen.last().copied().unwrap_or(i64::MIN), Ordering::Relaxed);
+    swept.note(&seen);
     Ok(())
 }

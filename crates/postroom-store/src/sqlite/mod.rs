@@ -29,7 +29,7 @@ mod wake;
 pub use migrate::{MIGRATIONS, migrate, plan};
 
 use crate::OpenOptions;
-use attempts::Swept;
+use crate::round::Round;
 use error::store_error;
 use postroom_core::StoreResult;
 use sqlx::sqlite::SqlitePool;
@@ -44,7 +44,9 @@ pub struct SqliteStore {
     path: PathBuf,
     keep_sent: bool,
     notify: bool,
-    swept: Swept,
+    /// Over the messages that have attempts, and over the deliveries.
+    swept: Round,
+    looked_through: Round,
 }
 
 impl SqliteStore {
@@ -64,7 +66,8 @@ impl SqliteStore {
             path: path.to_owned(),
             keep_sent: options.keep_sent,
             notify: options.notify,
-            swept: Swept::default(),
+            swept: Round::default(),
+            looked_through: Round::default(),
         })
     }
 

@@ -51,6 +51,8 @@ async fn hot_statements_go_by_their_index() {
             (statements::FREE_FAILED, "outbox_delivery"),
             (statements::FREE_RESCUED, "outbox_delivery_claimed (claim=?)"),
             (statements::PRUNE, "outbox_sent (<expr><?)"),
+            (statements::DEAD, "outbox_delivery_dead (seq>?)"),
+            (statements::PRUNE_ORPHANS, "SEARCH m USING INTEGER PRIMARY KEY (rowid=?)"),
             (list::ANY, "SEARCH m USING INTEGER PRIMARY KEY (rowid<?)"),
             (list::OPEN, "SEARCH open USING INTEGER PRIMARY KEY (rowid<?)"),
             (list::DEAD, "outbox_delivery_dead (seq<?)"),

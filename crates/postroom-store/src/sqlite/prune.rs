@@ -2,6 +2,7 @@
 
 use super::claims::json;
 use super::{attempts, statements};
+use crate::round::Round;
 use sqlx::{Error, SqliteConnection};
 
 /// Dead messages whose state last changed before. `?1` before, `?2` rows.
@@ -53,4 +54,21 @@ pub(super) async fn prune_dead(
     sqlx::query(statements::DELETE_MESSAGES).bind(json(&old)).execute(&mut *tx).await?;
     attempts::forget(tx, &old).await?;
     Ok(old.len() as u64)
+}
+
+/// Deletes dead deliveries whose message was deleted by hand: no claim ever comes by to find them.
+/// Looks at no more than `deliveries` dead ones, and goes on there the next time.
+pub(super) async fn prune_orphans(
+    tx: &mut SqliteConnection,
+    looked_through: &Round,
+    deliveries: i64,
+) -> Result<(), Error> {
+    let seen: Vec<i64> = sqlx::query_scalar(statements::DEAD)
+        .bind(looked_through.after())
+        .bind(deliveries)
+        .fetch_all(&mut *tx)
+        .await?;
+    sqlx::query(statements::PRUNE_ORPHANS).bind(json(&seen)).execute(&mut *tx).await?;
+    looked_through.note(&seen);
+    Ok(())
 }

@@ -208,14 +208,16 @@ pub(super) const PRUNE: &str = "
         ORDER BY coalesce(sent_at, created_at) LIMIT ?2
     ) RETURNING seq";
 
-/// Dead deliveries whose message was deleted by hand. `?1` rows.
+/// Dead deliveries, from a number on. `?1` after, `?2` rows.
+pub(super) const DEAD: &str = "
+    SELECT seq FROM outbox_delivery INDEXED BY outbox_delivery_dead
+    WHERE dead AND claim IS NULL AND seq > ?1 ORDER BY seq LIMIT ?2";
+
+/// Those whose message was deleted by hand. `?1` numbers.
 pub(super) const PRUNE_ORPHANS: &str = "
-    DELETE FROM outbox_delivery WHERE seq IN (
-        SELECT d.seq FROM outbox_delivery AS d INDEXED BY outbox_delivery_dead
-        WHERE d.dead AND d.claim IS NULL
-          AND NOT EXISTS (SELECT 1 FROM integration_outbox AS m WHERE m.seq = d.seq)
-        LIMIT ?1
-    )";
+    DELETE FROM outbox_delivery
+    WHERE seq IN (SELECT value FROM json_each(?1))
+      AND NOT EXISTS (SELECT 1 FROM integration_outbox AS m WHERE m.seq = outbox_delivery.seq)";
 
 /// `?1` now.
 pub(super) const BACKLOG: &str = "

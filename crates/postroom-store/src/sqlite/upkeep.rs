@@ -2,7 +2,7 @@
 
 use super::claims::json;
 use super::error::store_error;
-use super::prune::prune_sent;
+use super::prune::{prune_orphans, prune_sent};
 use super::row::text as text_column;
 use super::time::{earlier, now_ms, text};
 use super::{SqliteStore, attempts, forget_statistics, migrate, statements};
@@ -48,9 +48,7 @@ impl Upkeep for SqliteStore {
         let doing = "pruning";
         let mut tx = self.begin(doing).await?;
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        sqlx::query(statements::PRUNE_ORPHANS)
-            .bind(limit)
-            .execute(&mut *tx)
+        prune_orphans(&mut tx, &self.looked_through, limit)
             .await
             .map_err(|e| store_error(doing, e))?;
         attempts::sweep(&mut tx, &self.swept, limit).await.map_err(|e| store_error(doing, e))?;

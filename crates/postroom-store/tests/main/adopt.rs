@@ -82,10 +82,11 @@ async fn an_adopted_table_is_what_a_fresh_one_is_but_for_the_old_fence() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_row_that_is_not_sent_gets_its_delivery_while_producers_go_on() {
     let table = OldTable::filled(700).await;
-    // Rights on the table alone are what such a producer has.
+    // Rights on the table alone are what such a producer has, and functions may be nobody's.
     table
         .execute(&format!(
-            "DROP ROLE IF EXISTS {role}; CREATE ROLE {role};
+            "ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC;
+             DROP ROLE IF EXISTS {role}; CREATE ROLE {role};
              GRANT USAGE ON SCHEMA core_outbox TO {role};
              GRANT SELECT, INSERT ON core_outbox.integration_outbox TO {role}",
             role = table.database.name()
@@ -203,8 +204,10 @@ async fn an_old_dispatcher_is_stopped_by_an_error_before_it_claims_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_old_fence_stands_until_it_is_asked_for() {
     let table = OldTable::filled(1).await;
+    // It is known by its columns.
+    table.execute("ALTER INDEX core_outbox.ux_outbox_source RENAME TO \"Once\"").await;
     let migrated = migrate(&table).await;
-    let note = migrated.notes.iter().find(|note| note.contains("ux_outbox_source"));
+    let note = migrated.notes.iter().find(|note| note.contains("the old fence \"Once\" stands"));
     assert!(note.expect("a note").contains("--replace-fence"), "{migrated:?}");
 
     let store = table.store().await;
@@ -299,4 +302,77 @@ async fn rows_that_no_relay_could_deliver_are_reported_before_anything_is_change
         .execute("DELETE FROM core_outbox.integration_outbox WHERE status IN ('DEAD', 'SENT')")
         .await;
     migrate(&table).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_where_an_event_may_be_twice_is_refused_before_anything_is_changed() {
+    let table = OldTable::filled(1).await;
+    table
+        .execute(
+            "DROP INDEX core_outbox.ux_outbox_source;
+             INSERT INTO core_outbox.integration_outbox
+                 (source_stream_id, source_event_id, integration_type, event_type, payload)
+             SELECT 's', 'twice', 'noop', 't', '{}' FROM generate_series(1, 2)",
+        )
+        .await;
+    let error = postroom_store::migrate(table.url()).await.expect_err("twice");
+    assert_eq!(error.kind, StoreErrorKind::Refused);
+    let text = error.to_string();
+    let (_, remedy) = text.split_once('`').expect("a remedy");
+    let (remedy, _) = remedy.split_once('`').expect("a remedy");
+    assert_eq!(table.text("SELECT to_regclass('core_outbox.delivery')::text").await, "");
+
+    // What the remedy leaves behind where it fails does not count either.
+    table.client.batch_execute(remedy).await.expect_err("an event is there twice");
+    postroom_store::migrate(table.url()).await.expect_err("an index that is not valid");
+    assert_eq!(table.text("SELECT to_regclass('core_outbox.delivery')::text").await, "");
+    table
+        .execute(
+            "DROP INDEX core_outbox.ux_outbox_source;
+             DELETE FROM core_outbox.integration_outbox
+             WHERE ctid = (SELECT max(ctid) FROM core_outbox.integration_outbox
+                           WHERE source_event_id = 'twice')",
+        )
+        .await;
+    table.execute(remedy).await;
+    migrate(&table).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn numbering_is_given_up_only_when_it_does_not_move_on() {
+    let table = OldTable::filled(700).await;
+    // Cut off before it numbers the rows: this name is taken.
+    table
+        .execute(
+            "DROP INDEX core_outbox.ix_outbox_status_due;
+             CREATE TABLE core_outbox.adoption_order ()",
+        )
+        .await;
+    postroom_store::migrate(table.url()).await.expect_err("the name is taken");
+    table.execute("DROP TABLE core_outbox.adoption_order").await;
+    // Of the four thousands that are numbered one after the other, each but the first is held up.
+    let mut holders = Vec::new();
+    for n in [300, 450, 600] {
+        let holder = table.database.client().await;
+        let lock = format!(
+            "BEGIN; SELECT FROM core_outbox.integration_outbox
+             WHERE source_event_id = 'SENT-{n}' FOR UPDATE"
+        );
+        holder.batch_execute(&lock).await.expect("locked");
+        holders.push(holder);
+    }
+    let lock_timeout = Duration::from_millis(500);
+    let options = MigrateOptions { tries: 3, lock_timeout, ..MigrateOptions::default() };
+    let url = table.url().to_owned();
+    let migrating = tokio::spawn(async move { postroom_store::migrate_with(&url, &options).await });
+    let waiting = "SELECT count(*)::text FROM pg_stat_activity
+                   WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    for holder in holders {
+        for (what, count) in [("a try that waits", "1"), ("a try that was taken back", "0")] {
+            let seen = async || (table.text(waiting).await == count).then_some(());
+            eventually(what, SOON, seen).await;
+        }
+        holder.batch_execute("COMMIT").await.expect("let go");
+    }
+    migrating.await.expect("no panic").expect("adopted");
 }

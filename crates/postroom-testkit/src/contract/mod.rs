@@ -142,6 +142,7 @@ macro_rules! contract_tests {
                 pruning_keeps_what_is_open_or_young
                 what_was_set_to_sent_by_hand_is_pruned_by_its_age
                 the_delivery_of_a_dead_message_that_was_deleted_is_pruned
+                such_deliveries_are_looked_for_round_after_round
                 pruning_stops_at_its_limit
                 a_pruned_event_can_be_enqueued_again
                 the_backlog_counts_by_integration

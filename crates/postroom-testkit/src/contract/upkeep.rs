@@ -58,6 +58,30 @@ pub async fn the_delivery_of_a_dead_message_that_was_deleted_is_pruned(outbox: &
     assert_eq!(find(&*store, kept).await.status, "DEAD");
 }
 
+/// They are looked for in bounded steps, and again from the beginning after the last.
+pub async fn such_deliveries_are_looked_for_round_after_round(outbox: &impl Harness) {
+    let store = outbox.store().await;
+    let mut all = Vec::new();
+    for integration in ["b", "a", "b", "a", "b"] {
+        enqueue(&*store, &message(integration)).await;
+        all.push(take_and_settle(&*store, integration, dead()).await.message.id);
+    }
+    let round = async || {
+        for _ in 0..3 {
+            store.prune(HOUR, 2).await.expect("prune");
+        }
+    };
+    for id in [all[0], all[3], all[4]] {
+        outbox.delete(id).await;
+    }
+    round().await;
+    assert_eq!(outbox.deliveries().await, 2);
+    outbox.delete(all[1]).await;
+    round().await;
+    assert_eq!(outbox.deliveries().await, 1);
+    assert_eq!(find(&*store, all[2]).await.status, "DEAD");
+}
+
 /// Pruning goes in bounded steps.
 pub async fn pruning_stops_at_its_limit(outbox: &impl Harness) {
     let store = outbox.store().await;

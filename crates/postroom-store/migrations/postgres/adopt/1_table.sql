@@ -42,6 +42,14 @@ ALTER TABLE core_outbox.integration_outbox
 
 -- postroom: 0001
 
+-- Nor for the id, where functions are not everybody's by default.
+DO $$
+BEGIN
+    IF NOT has_function_privilege('public', 'core_outbox.uuid_v7()', 'EXECUTE') THEN
+        GRANT EXECUTE ON FUNCTION core_outbox.uuid_v7() TO PUBLIC;
+    END IF;
+END
+$$;
 ALTER TABLE core_outbox.integration_outbox ALTER COLUMN id SET DEFAULT core_outbox.uuid_v7();
 
 -- Gives a row that was here its number and its delivery at its first change, whoever makes it:

@@ -8,31 +8,38 @@ DROP INDEX CONCURRENTLY IF EXISTS core_outbox.ix_outbox_status_due;
 CREATE INDEX CONCURRENTLY adoption_order ON core_outbox.integration_outbox (created_at, id)
     WHERE seq IS NULL;
 
--- Touches what has no number, and commits after each thousand.
+-- Touches what has no number, and commits after each thousand. Whoever counts tries is told when one
+-- that failed has moved on before.
 -- postroom: outside a transaction
 DO $$
 DECLARE
     touched bigint;
+    done    text := '';
 BEGIN
     LOOP
         -- By the indexes, whatever the statistics say.
         PERFORM set_config('enable_seqscan', 'off', true), set_config('enable_sort', 'off', true),
                 set_config('enable_hashjoin', 'off', true),
                 set_config('enable_mergejoin', 'off', true);
-        WITH next AS MATERIALIZED (
-            SELECT id FROM core_outbox.integration_outbox
-            WHERE seq IS NULL
-            ORDER BY created_at, id
-            LIMIT 1000
-            FOR NO KEY UPDATE
-        )
-        UPDATE core_outbox.integration_outbox m
-        SET seq = NULL
-        FROM next
-        WHERE m.id = next.id AND m.seq IS NULL;
-        GET DIAGNOSTICS touched = ROW_COUNT;
+        BEGIN
+            WITH next AS MATERIALIZED (
+                SELECT id FROM core_outbox.integration_outbox
+                WHERE seq IS NULL
+                ORDER BY created_at, id
+                LIMIT 1000
+                FOR NO KEY UPDATE
+            )
+            UPDATE core_outbox.integration_outbox m
+            SET seq = NULL
+            FROM next
+            WHERE m.id = next.id AND m.seq IS NULL;
+            GET DIAGNOSTICS touched = ROW_COUNT;
+        EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+            RAISE EXCEPTION '%', SQLERRM USING ERRCODE = SQLSTATE, DETAIL = done;
+        END;
         EXIT WHEN touched = 0;
         COMMIT;
+        done := 'moved on';
     END LOOP;
 END
 $$;

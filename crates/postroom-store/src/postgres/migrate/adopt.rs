@@ -34,13 +34,14 @@ const APART: &[&str] = &[
 /// The steps that are left to adopt the table, from wherever an earlier run was cut off.
 ///
 /// # Errors
-/// When the table is of another shape, or holds rows that the outbox refuses.
+/// When the table is of another shape, or holds or may hold rows that the outbox refuses.
 pub(super) async fn plan(client: &Client, claimed_grace: Duration) -> StoreResult<Vec<Step>> {
     let has_deliveries = is_true(client, HAS_DELIVERIES).await?;
     shape::check(client, has_deliveries).await?;
     let mut planned = Vec::new();
     if !has_deliveries {
         shape::check_rows(client).await?;
+        shape::check_fence(client).await?;
         let grace = claimed_grace.as_secs_f64().to_string();
         planned.extend(steps(&with_0001(&TABLE.replace("{claimed_grace}", &grace))));
     }

@@ -5,7 +5,7 @@ use crate::MigrateOptions;
 use crate::postgres::error::store_error;
 use postroom_core::{StoreError, StoreErrorKind, StoreResult};
 use std::time::Duration;
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{DbError, SqlState};
 use tokio_postgres::{Client, Error};
 
 /// How long an index built or dropped CONCURRENTLY may wait for transactions that are older than
@@ -60,7 +60,8 @@ impl Step {
 }
 
 /// Runs a step until it is done. A try that does not get its lock in time is taken back and
-/// repeated, so that producers never queue behind it for long.
+/// repeated, so that producers never queue behind it for long. Tries count anew after one that has
+/// moved on.
 ///
 /// # Errors
 /// When the database refuses, or the lock cannot be had.
@@ -70,8 +71,8 @@ pub(super) async fn run(
     doing: &str,
     options: &MigrateOptions,
 ) -> StoreResult<()> {
-    let mut pause = PAUSE_FIRST;
-    for tried in 1.. {
+    let (mut tried, mut pause) = (0, PAUSE_FIRST);
+    loop {
         let error = match attempt(client, step, options).await {
             Ok(()) => return Ok(()),
             Err(error) => error,
@@ -79,6 +80,10 @@ pub(super) async fn run(
         if !is_lost_to_another(&error) {
             return Err(store_error(doing, error));
         }
+        if has_moved_on(&error) {
+            (tried, pause) = (0, PAUSE_FIRST);
+        }
+        tried += 1;
         if tried >= options.tries {
             return Err(gave_up(doing, step, options, error));
         }
@@ -86,7 +91,6 @@ pub(super) async fn run(
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(PAUSE_LONGEST);
     }
-    Ok(())
 }
 
 async fn attempt(client: &Client, step: &Step, options: &MigrateOptions) -> Result<(), Error> {
@@ -127,6 +131,11 @@ fn is_lost_to_another(error: &Error) -> bool {
     error.code().is_some_and(|code| {
         [SqlState::LOCK_NOT_AVAILABLE, SqlState::T_R_DEADLOCK_DETECTED].contains(code)
     })
+}
+
+/// Whether a step that commits as it goes has done so before it failed, and says so.
+fn has_moved_on(error: &Error) -> bool {
+    error.as_db_error().and_then(DbError::detail) == Some("moved on")
 }
 
 fn gave_up(doing: &str, step: &Step, options: &MigrateOptions, error: Error) -> StoreError {

@@ -1,5 +1,6 @@
 //! Whether a table is one that can be adopted.
 
+use crate::postgres::connect::ask;
 use crate::postgres::error::store_error;
 use postroom_core::{StoreError, StoreErrorKind, StoreResult};
 use std::collections::BTreeMap;
@@ -60,6 +61,17 @@ const BAD_ROWS: &str = "
                AND isfinite(updated_at) AND updated_at < '100000-01-01Z'
                AND (sent_at IS NULL OR isfinite(sent_at) AND sent_at < '100000-01-01Z')))
     FROM core_outbox.integration_outbox";
+
+const HAS_FENCE: &str = "
+    SELECT EXISTS (
+        SELECT FROM pg_index i
+        WHERE i.indrelid = 'core_outbox.integration_outbox'::regclass
+          AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
+          AND (SELECT bool_and(a.attname IN ('source_stream_id', 'source_event_id',
+                                             'integration_type'))
+               FROM pg_attribute a
+               WHERE a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1]))
+    )";
 
 const DOING: &str = "looking at the table to adopt";
 
@@ -144,6 +156,25 @@ pub(super) async fn check_rows(client: &Client) -> StoreResult<()> {
          changed. Correct or delete them, then migrate again",
         faults.join("; ")
     )))
+}
+
+/// Looks for an index that keeps every event from being there twice: until the new fence is
+/// built, at the end, nothing else does, and with such rows it could not be.
+///
+/// # Errors
+/// When there is none.
+pub(super) async fn check_fence(client: &Client) -> StoreResult<()> {
+    if ask(client, DOING, HAS_FENCE).await? {
+        return Ok(());
+    }
+    Err(refused(
+        "core_outbox.integration_outbox has no valid unique index on source_stream_id and \
+         source_event_id: an event may be there twice for the same integration. Nothing was \
+         changed. Run `CREATE UNIQUE INDEX CONCURRENTLY ux_outbox_source ON \
+         core_outbox.integration_outbox (source_stream_id, source_event_id)`, which names what is \
+         there twice, then migrate again"
+            .to_owned(),
+    ))
 }
 
 fn refused(problem: String) -> StoreError {
