@@ -1,6 +1,8 @@
 //! Relays that are killed, paused or stopped in the middle of their work.
 
-use crate::faults_outbox::{CLAIM_TIME, Outbox, SHORT_CLAIMS, SOON, arrivals, metric, webhook};
+use crate::faults_outbox::{
+    CLAIM_TIME, Outbox, SHORT_CLAIMS, SOON, arrivals, metric, wait_until_ready, webhook,
+};
 use chrono::{DateTime, Utc};
 use postroom_testkit::{Behaviour, Receiver, Signal, eventually};
 use std::collections::HashMap;
@@ -144,6 +146,9 @@ async fn fault_08_a_rescue_in_the_middle_of_a_completion_leaves_sent_as_sent() {
     let completing = ids.iter().copied().find(|id| id.to_string() == held).unwrap();
     let waiting = ids.iter().copied().find(|id| *id != completing).unwrap();
 
+    // Ready by then, since a completion does not wait in its middle for ever.
+    let rescuer = outbox.relay(SHORT_CLAIMS, &webhook(&receiver, ""));
+    wait_until_ready(&rescuer, true).await;
     // The completion of one message waits in its middle, and its relay is paused until the claim
     // on both has expired and another relay rescues.
     let blocked = outbox.block_completion(completing).await;
@@ -152,7 +157,6 @@ async fn fault_08_a_rescue_in_the_middle_of_a_completion_leaves_sent_as_sent() {
     receiver.wait_for(2, SOON).await;
     outbox.wait_until_blocked().await;
     slow.signal(Signal::SIGSTOP);
-    let rescuer = outbox.relay(SHORT_CLAIMS, &webhook(&receiver, ""));
     outbox.wait_for(waiting, "SENT").await;
     assert_eq!(outbox.record(completing).await.status, "CLAIMED");
     blocked.end().await;

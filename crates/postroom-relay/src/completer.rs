@@ -18,8 +18,10 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-/// After this many conflicts in a row it is no bad luck any more.
+/// After this many conflicts in a row it is no bad luck any more, nor after one that took so long:
+/// somebody has locked a message and keeps it.
 const CONFLICTS_AT_ONCE: u32 = 5;
+const CONFLICT_LONG: Duration = Duration::from_secs(2);
 /// The most fates recorded in one transaction.
 const SETTLE_MAX: usize = 5_000;
 
@@ -210,8 +212,8 @@ fn alone(token: Token, verdict: Option<&Verdict>) -> Settlement {
     }
 }
 
-/// Settles until the database has an answer, however long it is away; after `patience` conflicts
-/// that is one too. `None` when the relay stops first.
+/// Settles until the database has an answer, however long it is away; after `patience` conflicts,
+/// or a long one, that is one too. `None` when the relay stops first.
 async fn insist(
     shared: &Shared,
     settlements: &[Settlement],
@@ -222,6 +224,7 @@ async fn insist(
     let mut conflicts = 0;
     let answer = async {
         loop {
+            let began = Instant::now();
             let error = match shared.store.settle(settlements).await {
                 Ok(settled) => {
                     shared.board.database_answers();
@@ -230,7 +233,11 @@ async fn insist(
                 Err(error) => error,
             };
             let pause = match error.kind {
-                StoreErrorKind::Conflict if patience.is_some_and(|most| conflicts >= most) => {
+                StoreErrorKind::Conflict
+                    if patience.is_some_and(|most| {
+                        conflicts >= most || began.elapsed() >= CONFLICT_LONG
+                    }) =>
+                {
                     return Err(error);
                 }
                 StoreErrorKind::Conflict if conflicts < CONFLICTS_AT_ONCE => {

@@ -18,7 +18,7 @@ const NETWORK_SILENCE: Duration = Duration::from_secs(30);
 /// takes, and half of the producers' inserts end in a deadlock. Five seconds instead of fifty
 /// for a lock: what waits that long is better tried again.
 const SESSION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
-                       SET SESSION innodb_lock_wait_timeout = 1";
+                       SET SESSION innodb_lock_wait_timeout = 5";
 
 /// Reads a URL. The error never repeats it, since it may hold a password.
 pub(super) fn options(url: &str) -> StoreResult<MySqlConnectOptions> {

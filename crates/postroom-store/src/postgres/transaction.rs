@@ -29,7 +29,7 @@ macro_rules! by_index {
 /// database that crashes then can forget a claim or a completion, which repeats a delivery and
 /// never loses one.
 pub(super) const BEGIN: &str = concat!(
-    "BEGIN; SET LOCAL synchronous_commit = off; SET LOCAL lock_timeout = '1s'; ",
+    "BEGIN; SET LOCAL synchronous_commit = off; SET LOCAL lock_timeout = '5s'; ",
     by_index!()
 );
 
