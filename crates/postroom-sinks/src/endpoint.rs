@@ -2,7 +2,7 @@
 
 use crate::options::Options;
 use percent_encoding::percent_decode_str;
-use reqwest::Url;
+use url::Url;
 use std::fmt;
 
 /// Where a server is. What is secret in its URL is kept apart, and never shown.
