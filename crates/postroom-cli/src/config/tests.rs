@@ -163,7 +163,7 @@ concurency = 3
 timeout = "5 sec"
 headers = { "bad name" = "x", ok = "${UNSET}" }
 
-[integrations."kafka:z"]
+[integrations."pigeon:z"]
 
 [redis]
 url = "redis://x"
@@ -185,22 +185,23 @@ listen = "7878"
   FILE:8:24: relay.retry.cap is shorter than base
   FILE:8:36: relay.retry.max_attempts must be at least 1, or "forever"
   FILE:10:15: there is no sink `webhok`
-      hint: did you mean `webhook`? The part before `:` names the sink: file, noop, stdout, webhook
+      hint: did you mean `webhook`? The part before `:` names the sink: SINKS
   FILE:13:15: integrations."webhook:y".url is missing: it must be an http or https URL
   FILE:14:1: integrations."webhook:y".concurency is unknown
       hint: did you mean `concurrency`?
   FILE:15:1: integrations."webhook:y".timeout must be a duration such as "100ms", "5s", "15m", "1h" or "7d"
   FILE:16:13: integrations."webhook:y".headers."bad name" has a name that HTTP does not allow
   FILE:16:36: integrations."webhook:y".headers.ok needs the environment variable UNSET, which is not set
-  FILE:18:15: there is no sink `kafka`
-      hint: the part before `:` names the sink, one of: file, noop, stdout, webhook
+  FILE:18:15: there is no sink `pigeon`
+      hint: the part before `:` names the sink, one of: SINKS
   FILE:20:2: redis is unknown
       hint: known here: database, relay, integrations, retention, server
   FILE:24:1: server.listen must be an address and a port such as "127.0.0.1:7878"
       hint: "0.0.0.0:7878" listens on every interface
   the environment variable WEBHOOK_TIMEOUT_MS must be a whole number from 1 to 3600000
       hint: correct it, or `unset WEBHOOK_TIMEOUT_MS`"#;
-    assert_eq!(faults, expected);
+    let sinks: Vec<&str> = postroom_sinks::registry::SINKS.iter().map(|kind| kind.name).collect();
+    assert_eq!(faults, expected.replace("SINKS", &sinks.join(", ")));
 }
 
 #[test]
