@@ -8,7 +8,7 @@ use crate::registry::BuildError;
 use async_trait::async_trait;
 use chrono::Utc;
 use postroom_core::{Message, Outcome, ProbeError, Report, Sink};
-use reqwest::{Client, Response};
+use reqwest::{Client, Method, Request, Response};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,9 +46,10 @@ impl WebhookSink {
 
     async fn post(&self, message: &Message) -> Result<Response, Outcome> {
         let parcel = self.config.wrapping.parcel(message)?;
-        let headers = headers(&self.config, &parcel, Utc::now())?;
-        let request = self.client.post(self.config.url.clone()).headers(headers).body(parcel.body);
-        request.send().await.map_err(|error| self.unanswered(error))
+        let mut request = Request::new(Method::POST, self.config.url.clone());
+        *request.headers_mut() = headers(&self.config, &parcel, Utc::now())?;
+        *request.body_mut() = Some(parcel.body.into());
+        self.client.execute(request).await.map_err(|error| self.unanswered(error))
     }
 
     fn unanswered(&self, error: reqwest::Error) -> Outcome {
