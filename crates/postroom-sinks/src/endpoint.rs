@@ -2,8 +2,8 @@
 
 use crate::options::Options;
 use percent_encoding::percent_decode_str;
-use url::Url;
 use std::fmt;
+use url::Url;
 
 /// Where a server is. What is secret in its URL is kept apart, and never shown.
 #[derive(Clone)]
