@@ -172,7 +172,7 @@ mod tests {
         let (pool, tries) = pool(2..5);
         let first = pool.take(soon()).await.unwrap();
         pool.lost(first);
-        tokio::time::sleep(Duration::from_secs(60)).await;
+        tokio::time::sleep(LONGEST / 2).await;
         assert_eq!(tries.load(Ordering::SeqCst), 5, "nobody has asked meanwhile");
         assert_eq!(pool.take(soon()).await.unwrap().connection, 5);
         assert_eq!(tries.load(Ordering::SeqCst), 5);

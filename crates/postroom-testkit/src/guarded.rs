@@ -4,6 +4,7 @@
 //! process holds. When this process ends, even by SIGKILL, the pipe closes, and the guard stops
 //! the server and removes its folder.
 
+use crate::skip::{NotInstalled, OrSkip as _};
 use anyhow::{Context as _, bail, ensure};
 use nix::unistd::{Uid, User};
 use std::fs;
@@ -13,7 +14,7 @@ use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Ends when the server does. The word `keep` stops the server and leaves the folder; a closed
@@ -215,5 +216,38 @@ pub(crate) fn on_free_port(
             Err(_) if tries < 5 && was_taken() => {}
             Err(error) => return Err(error),
         }
+    }
+}
+
+/// A server that all tests of this process share, started at the first call.
+///
+/// # Panics
+/// When it cannot be started: as a skip of this test where it is not installed.
+pub(crate) async fn shared<T: Send + Sync>(
+    server: &'static OnceLock<Result<T, NotStarted>>,
+    start: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
+) -> &'static T {
+    // `get_or_init` blocks while another test starts the server: not on an async thread.
+    let started = || server.get_or_init(|| start().map_err(|error| NotStarted::of(&error)));
+    let started = tokio::task::spawn_blocking(started).await.expect("starting a server panicked");
+    started.as_ref().map_err(NotStarted::error).or_skip()
+}
+
+/// Why a server did not start, for every test that asks for it.
+#[derive(Debug)]
+pub(crate) struct NotStarted {
+    is_installed: bool,
+    problem: String,
+}
+
+impl NotStarted {
+    fn of(error: &anyhow::Error) -> Self {
+        let is_installed = error.downcast_ref::<NotInstalled>().is_none();
+        Self { is_installed, problem: format!("{error:#}") }
+    }
+
+    fn error(&self) -> anyhow::Error {
+        let problem = self.problem.clone();
+        if self.is_installed { anyhow::anyhow!(problem) } else { NotInstalled(problem).into() }
     }
 }

@@ -5,7 +5,7 @@ use anyhow::{Context as _, ensure};
 use axum::Router;
 use axum::body::Bytes;
 use axum::routing::post;
-use reqwest::Client;
+use reqwest::{Client, Url};
 use serde_json::json;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -29,6 +29,7 @@ pub(crate) async fn run() -> anyhow::Result<()> {
         .tls_certs_only([])
         .build()
         .context("the bare client")?;
+    let url: Url = url.parse()?;
     let deliver = move |messages: Arc<[Ready]>| {
         let (client, url) = (client.clone(), url.clone());
         async move {
@@ -41,10 +42,10 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     SUBJECT.measure(sink, deliver).await
 }
 
-async fn post_one(client: &Client, url: &str, message: &Ready) -> anyhow::Result<()> {
+async fn post_one(client: &Client, url: &Url, message: &Ready) -> anyhow::Result<()> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
     let mut request = client
-        .post(url)
+        .post(url.clone())
         .header("content-type", "application/json")
         .header("webhook-id", &message.event_id)
         .header("webhook-timestamp", now);

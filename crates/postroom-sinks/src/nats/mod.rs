@@ -11,13 +11,13 @@ use crate::batch::Batch;
 use crate::connections::Connections;
 use crate::endpoint::Endpoint;
 use crate::options::Options;
-use crate::parcel::Wrapping;
+use crate::parcel::{Name, Wrapping};
 use crate::registry::{Build, BuildError, Destination, SinkConfig, SinkKind};
 use crate::template::Template;
 use crate::tls;
 use async_nats::jetstream::context::GetStreamByNameErrorKind;
 use async_nats::jetstream::message::PublishMessage;
-use async_nats::{HeaderMap, HeaderName, HeaderValue};
+use async_nats::{HeaderMap, HeaderName, HeaderValue, Subject};
 use async_trait::async_trait;
 use classify::{Failure, classify};
 use futures_util::StreamExt as _;
@@ -101,7 +101,7 @@ struct NatsSink {
 /// A message as it is published.
 struct Letter {
     index: usize,
-    subject: String,
+    subject: Subject,
     headers: HeaderMap,
     body: String,
 }
@@ -116,18 +116,19 @@ impl NatsSink {
                  integration's `subject`",
             ));
         }
-        let parcel = self.config.wrapping.parcel(message)?;
+        let mut parcel = self.config.wrapping.parcel(message)?;
         parcel.expect_one_line_each()?;
         let mut headers = HeaderMap::new();
-        for (name, value) in parcel.headers("ce-") {
+        for (name, value) in parcel.take_headers("ce-") {
             // Headers of this name command the server: one of them purges the stream.
-            if !name.to_ascii_lowercase().starts_with("nats-") {
-                set(&mut headers, &name, value)?;
+            let start = name.as_bytes().get(..5).unwrap_or_default();
+            if !start.eq_ignore_ascii_case(b"nats-") {
+                set(&mut headers, name, &value)?;
             }
         }
-        set(&mut headers, "content-type", parcel.content_type)?;
-        set(&mut headers, "Nats-Msg-Id", &parcel.idempotency_key)?;
-        Ok(Letter { index, subject, headers, body: parcel.body })
+        set(&mut headers, Name::Borrowed("content-type"), parcel.content_type)?;
+        set(&mut headers, Name::Borrowed("Nats-Msg-Id"), &parcel.idempotency_key)?;
+        Ok(Letter { index, subject: subject.into(), headers, body: parcel.body })
     }
 
     /// Publishes in order, and takes the stream's acknowledgements as they come.
@@ -190,13 +191,13 @@ impl NatsSink {
         &self,
         link: &Link,
         mut events: link::Events,
-        subjects: &[(usize, String)],
+        subjects: &[(usize, Subject)],
         batch: &Batch<'_>,
     ) {
         while link.is_up() {
             match events.next().await {
                 Event::Forbidden(subject) => {
-                    for (index, _) in subjects.iter().filter(|(_, own)| *own == subject) {
+                    for (index, _) in subjects.iter().filter(|(_, own)| **own == *subject) {
                         batch.settle(*index, self.classify(&Failure::Forbidden));
                     }
                     if subjects.iter().all(|(index, _)| batch.is_settled(*index)) {
@@ -290,8 +291,13 @@ fn is_subject(subject: &str) -> bool {
     subject.split('.').all(is_token)
 }
 
-fn set(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), Outcome> {
-    let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), value.parse::<HeaderValue>()) else {
+fn set(headers: &mut HeaderMap, name: Name, value: &str) -> Result<(), Outcome> {
+    let parsed = match name {
+        // A name of ours is known to be one.
+        Name::Borrowed(name) => Ok(HeaderName::from_static(name)),
+        Name::Owned(ref name) => name.parse::<HeaderName>(),
+    };
+    let (Ok(name), Ok(value)) = (parsed, value.parse::<HeaderValue>()) else {
         return Err(Outcome::reject(format!(
             "NATS does not allow the header `{}`: correct the row's headers and set it back to \
              PENDING",

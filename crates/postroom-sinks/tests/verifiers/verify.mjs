@@ -6,7 +6,7 @@ import { createRequire } from 'node:module';
 
 const require = createRequire(`${process.argv[2]}/`);
 const { Webhook } = require('standardwebhooks');
-const { HTTP } = require('cloudevents');
+const { HTTP, MQTT } = require('cloudevents');
 const now = Date.now;
 
 const kinds = {
@@ -40,6 +40,16 @@ const kinds = {
         event.validate();
         const { data, ...attributes } = event.toJSON();
         return { attributes, data };
+    },
+
+    // The same by the binding for MQTT. Not validated: to the SDK every user property is an
+    // attribute of the event, also those whose names no attribute may have.
+    mqtt(one) {
+        const { headers, body } = one;
+        const PUBLISH = { 'Content Type': one.content_type };
+        const event = MQTT.toEvent({ PUBLISH, headers, body: JSON.parse(body) }, true);
+        const { data, ...attributes } = event.toJSON();
+        return { attributes: { datacontenttype: one.content_type, ...attributes }, data };
     },
 };
 
