@@ -8,8 +8,9 @@ pub(crate) fn find_program(program: &str, package: &str) -> anyhow::Result<PathB
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
     folders.map(|folder| folder.join(program)).find(|file| file.is_file()).ok_or_else(|| {
-        let problem =
-            format!("{program} is not installed: `cargo xtask test` installs the package `{package}`");
+        let problem = format!(
+            "{program} is not installed: `cargo xtask test` installs the package `{package}`"
+        );
         NotInstalled(problem).into()
     })
 }

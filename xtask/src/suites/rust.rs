@@ -177,7 +177,9 @@ test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; 
     #[test]
     fn a_crash_is_a_failure_with_and_without_a_failing_test() {
         assert_eq!(read("running 3 tests").tally(false, "").failed.len(), 1);
-        let results = read("running 1 test\ntest a ... FAILED\nrunning 1 test\ntest result: FAILED. 0 passed; 1 failed;");
+        let results = read(
+            "running 1 test\ntest a ... FAILED\nrunning 1 test\ntest result: FAILED. 0 passed; 1 failed;",
+        );
         assert_eq!(results.tally(false, "a\tnot installed\n").failed.len(), 1);
     }
 }

@@ -123,11 +123,11 @@ impl NatsSink {
             // Headers of this name command the server: one of them purges the stream.
             let start = name.as_bytes().get(..5).unwrap_or_default();
             if !start.eq_ignore_ascii_case(b"nats-") {
-                set(&mut headers, name, &value)?;
+                set(&mut headers, name, value)?;
             }
         }
-        set(&mut headers, Name::Borrowed("content-type"), parcel.content_type)?;
-        set(&mut headers, Name::Borrowed("Nats-Msg-Id"), &parcel.idempotency_key)?;
+        set(&mut headers, Name::Borrowed("content-type"), parcel.content_type.to_owned())?;
+        set(&mut headers, Name::Borrowed("Nats-Msg-Id"), parcel.idempotency_key)?;
         Ok(Letter { index, subject: subject.into(), headers, body: parcel.body })
     }
 
@@ -256,7 +256,8 @@ impl Sink for NatsSink {
     /// Connects, and looks for the stream when the subject is the same for every message.
     async fn probe(&self) -> Result<(), ProbeError> {
         let deadline = Instant::now() + self.config.limit;
-        let held = self.connections.get_up(deadline, Link::is_up).await.map_err(ProbeError::from)?;
+        let held =
+            self.connections.get_up(deadline, Link::is_up).await.map_err(ProbeError::from)?;
         let Some(subject) =
             self.config.subject.fixed().filter(|_| self.config.mode == Mode::JetStream)
         else {
@@ -291,20 +292,22 @@ fn is_subject(subject: &str) -> bool {
     subject.split('.').all(is_token)
 }
 
-fn set(headers: &mut HeaderMap, name: Name, value: &str) -> Result<(), Outcome> {
+fn set(headers: &mut HeaderMap, name: Name, value: String) -> Result<(), Outcome> {
     let parsed = match name {
         // A name of ours is known to be one.
         Name::Borrowed(name) => Ok(HeaderName::from_static(name)),
         Name::Owned(ref name) => name.parse::<HeaderName>(),
     };
-    let (Ok(name), Ok(value)) = (parsed, value.parse::<HeaderValue>()) else {
+    // What the conversion below would panic at.
+    let is_line = !value.contains(['\r', '\n']);
+    let (Ok(name), true) = (parsed, is_line) else {
         return Err(Outcome::reject(format!(
             "NATS does not allow the header `{}`: correct the row's headers and set it back to \
              PENDING",
             name.escape_default()
         )));
     };
-    headers.insert(name, value);
+    headers.insert(name, HeaderValue::from(value));
     Ok(())
 }
 

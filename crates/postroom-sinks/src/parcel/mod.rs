@@ -130,8 +130,8 @@ impl Parcel {
         cloud_prefix: &str,
     ) -> impl Iterator<Item = (Name, String)> {
         let cloud = std::mem::take(&mut self.cloud).into_iter();
-        let cloud = cloud
-            .map(move |(name, value)| (Name::Owned(format!("{cloud_prefix}{name}")), value));
+        let cloud =
+            cloud.map(move |(name, value)| (Name::Owned(format!("{cloud_prefix}{name}")), value));
         std::mem::take(&mut self.attributes).into_iter().chain(cloud)
     }
 

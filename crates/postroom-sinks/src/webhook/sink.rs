@@ -134,8 +134,8 @@ async fn drain(mut response: Response) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use postroom_testkit::{Receiver, eventually};
     use postroom_testkit::sink_contract::{deliver_all, message};
+    use postroom_testkit::{Receiver, eventually};
     use std::io;
     use std::net::{IpAddr, TcpListener};
     use std::sync::Mutex;

@@ -52,11 +52,9 @@ async fn verify_ca_checks_the_authority_and_verify_full_the_name_as_well() {
         let sink = configured(&url, json!({"ca_file": ca_file.file()}));
         deliver_all(&*sink, &[message("e-1")]).await.remove(0)
     };
-    for (name, mode) in [
-        ("127.0.0.1", "verify-ca"),
-        ("127.0.0.1", "verify-full"),
-        ("db.example", "verify-ca"),
-    ] {
+    for (name, mode) in
+        [("127.0.0.1", "verify-ca"), ("127.0.0.1", "verify-full"), ("db.example", "verify-ca")]
+    {
         assert_eq!(deliver(name, mode, &authority).await, Outcome::Delivered, "{name} {mode}");
     }
     let stranger = Authority::new();
