@@ -199,6 +199,15 @@ fn account(kind: &Kind) -> anyhow::Result<Option<User>> {
     Ok(Some(user))
 }
 
+/// A port of the loopback interface that nobody listens on at the moment.
+///
+/// # Errors
+/// When there is none.
+pub fn free_port() -> anyhow::Result<u16> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).context("looking for a free port")?;
+    Ok(listener.local_addr().context("looking for a free port")?.port())
+}
+
 /// Starts something on a free port. Someone else can take the port between our look and the
 /// server's start: then another one is tried.
 pub(crate) fn on_free_port(
@@ -208,9 +217,7 @@ pub(crate) fn on_free_port(
     let mut tries = 0;
     loop {
         tries += 1;
-        let listener = TcpListener::bind(("127.0.0.1", 0)).context("looking for a free port")?;
-        let port = listener.local_addr().context("looking for a free port")?.port();
-        drop(listener);
+        let port = free_port()?;
         match start(port) {
             Ok(()) => return Ok(port),
             Err(_) if tries < 5 && was_taken() => {}

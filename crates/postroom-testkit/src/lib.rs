@@ -38,6 +38,7 @@ mod url;
 pub use authority::{Authority, CertificateFiles};
 pub use cache::cache_folder;
 pub use eventually::eventually;
+pub use guarded::free_port;
 pub use mariadb::{MariaDatabase, MariaDb, MariaDbPrograms, find_mariadb};
 pub use mosquitto::{Mosquitto, find_mosquitto};
 pub use nats::{Nats, find_nats};

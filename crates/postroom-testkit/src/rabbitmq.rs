@@ -1,12 +1,12 @@
 //! RabbitMQ for tests.
 
-use crate::guarded::{Guarded, Kind, NotStarted, on_free_port, shared};
+use crate::guarded::{Guarded, Kind, NotStarted, free_port, on_free_port, shared};
 use crate::programs::find_program;
 use crate::skip::NotInstalled;
 use anyhow::Context as _;
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
@@ -116,11 +116,6 @@ impl RabbitMq {
     pub fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
-}
-
-fn free_port() -> anyhow::Result<u16> {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).context("looking for a free port")?;
-    Ok(listener.local_addr().context("looking for a free port")?.port())
 }
 
 /// A broker that is ready answers the protocol's greeting with a frame.

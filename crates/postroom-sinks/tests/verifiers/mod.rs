@@ -1,11 +1,13 @@
 //! What others' libraries make of what arrived: the official ones where there are any.
 
-use postroom_core::{Message, RawJson};
-use postroom_testkit::{node_with, python_with, skip};
+use postroom_core::{Message, Outcome, RawJson, Sink};
+use postroom_testkit::sink_contract::{Received, SinkHarness, deliver_all, message};
+use postroom_testkit::{eventually, node_with, python_with, skip};
 use serde_json::{Value, json};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 const PYTHON: &[&str] = &["standardwebhooks==1.1.0", "cloudevents==2.2.0", "cryptography==50.0.2"];
 const NODE: &[&str] = &["standardwebhooks@1.1.1", "cloudevents@10.0.0"];
@@ -41,7 +43,14 @@ fn run(command: &mut Command, cases: &Value) -> Vec<Value> {
 /// What is sent as a CloudEvent.
 pub(crate) fn event() -> Message {
     let payload = RawJson::trusted("{\"sum\": 12.5, \"name\": \"Zoë\"}");
-    Message { payload, ..postroom_testkit::sink_contract::message("e-1") }
+    Message { payload, ..message("e-1") }
+}
+
+/// Delivers [`event`], and returns what the harness's own client reads.
+pub(crate) async fn read_back(harness: &impl SinkHarness, sink: &dyn Sink) -> Received {
+    assert_eq!(deliver_all(sink, &[event()]).await, [Outcome::Delivered]);
+    let soon = Duration::from_secs(10);
+    eventually("the event to be there", soon, async || harness.received().await.pop()).await
 }
 
 /// That each verdict is [`event`], with all that it must say.
