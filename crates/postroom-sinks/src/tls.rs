@@ -4,12 +4,12 @@ use postroom_core::Outcome;
 use rustls::crypto::ring;
 use std::error::Error;
 use std::path::Path;
+use std::sync::Arc;
 #[cfg(feature = "mqtt")]
 use {
     rustls::pki_types::CertificateDer,
     rustls::pki_types::pem::PemObject as _,
     rustls::{ClientConfig, RootCertStore},
-    std::sync::Arc,
 };
 
 /// Two TLS providers in one program leave rustls without a default. Whoever comes first sets it,
@@ -22,7 +22,11 @@ pub(crate) fn choose_provider() {
 /// does not speak it. That is for the operator to settle.
 pub(crate) fn fault_behind<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
     let mut cause = Some(error);
-    while let Some(error) = cause {
+    while let Some(mut error) = cause {
+        // A shared error, too, shows the source of what it wraps.
+        if let Some(shared) = error.downcast_ref::<Arc<dyn Error + Send + Sync>>() {
+            error = shared.as_ref();
+        }
         // An I/O error shows the source of what it wraps, and not that itself.
         let wrapped = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
         let wrapped = wrapped.and_then(|wrapped| wrapped.downcast_ref());

@@ -49,7 +49,9 @@ const kinds = {
         const PUBLISH = { 'Content Type': one.content_type };
         const event = MQTT.toEvent({ PUBLISH, headers, body: JSON.parse(body) }, true);
         const { data, ...attributes } = event.toJSON();
-        return { attributes: { datacontenttype: one.content_type, ...attributes }, data };
+        // In binary mode it is the packet's own, which the SDK leaves out.
+        attributes.datacontenttype ??= one.content_type;
+        return { attributes, data };
     },
 };
 
