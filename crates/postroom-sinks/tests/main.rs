@@ -25,5 +25,13 @@ mod redis;
 mod slack;
 #[cfg(feature = "sms")]
 mod sms;
+#[cfg(any(
+    feature = "mqtt",
+    feature = "nats",
+    feature = "rabbitmq",
+    feature = "redis",
+    feature = "webhook"
+))]
+mod verifiers;
 #[cfg(feature = "webhook")]
 mod webhook;

@@ -2,15 +2,14 @@
 //!
 //! * [`Postgres`] and [`MariaDb`] give each test a database on a real server.
 //! * [`PgBouncer`] stands between a test and PostgreSQL; [`Authority`] makes certificates.
-//! * [`Postgres`] gives each test a database on a real server.
-//! * [`PgBouncer`] stands between a test and such a server; [`Authority`] makes certificates.
 //! * [`Mosquitto`], [`Nats`], [`RabbitMq`] and [`Redis`] are servers that sinks deliver to.
 //! * [`Receiver`] is an HTTP endpoint that records what arrives and misbehaves on demand.
 //! * [`Proxy`] stands between two programs and breaks their connections.
 //! * [`Smtp`] is a mail server that answers as a test asks.
 //! * [`python_with`] and [`node_with`] bring packages of other languages.
 //! * [`Process`] runs a program that can be signalled and killed.
-//! * [`eventually`] waits for a condition; [`skip`] records a test that cannot run here.
+//! * [`eventually`] waits for a condition; [`skip`] records a test that cannot run here, and
+//!   [`OrSkip`] ends one for which something is not installed.
 
 mod authority;
 mod cache;
@@ -39,6 +38,7 @@ mod url;
 pub use authority::{Authority, CertificateFiles};
 pub use cache::cache_folder;
 pub use eventually::eventually;
+pub use guarded::free_port;
 pub use mariadb::{MariaDatabase, MariaDb, MariaDbPrograms, find_mariadb};
 pub use mosquitto::{Mosquitto, find_mosquitto};
 pub use nats::{Nats, find_nats};
@@ -51,5 +51,5 @@ pub use proxy::{Passage, Proxy};
 pub use rabbitmq::{RabbitMq, find_rabbitmq};
 pub use receiver::{Behaviour, Receiver, Request};
 pub use redis::{Redis, find_redis};
-pub use skip::skip;
+pub use skip::{NotInstalled, OrSkip, skip};
 pub use smtp::{Mail, Smtp, SmtpSecurity};

@@ -2,6 +2,7 @@
 //! hear what others' code makes of ours.
 
 use crate::cache_folder;
+use crate::skip::NotInstalled;
 use anyhow::{Context as _, ensure};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -55,7 +56,7 @@ fn installed(
     // Written last, so that it says that the folder is complete.
     let complete = folder.join(".complete");
     if !complete.exists() {
-        install(&folder)?;
+        install(&folder).map_err(|error| NotInstalled(format!("{error:#}")))?;
         fs::write(&complete, "").context("completing the folder")?;
     }
     Ok(folder)

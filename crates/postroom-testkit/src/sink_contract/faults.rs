@@ -128,3 +128,22 @@ pub async fn connections_are_used_again(harness: &impl SinkHarness) {
     }
     assert!(proxy.connections() <= 5, "{} connections", proxy.connections());
 }
+
+/// Once the destination is there again, without anyone asking.
+pub async fn a_lost_connection_is_made_again_in_the_background(harness: &impl SinkHarness) {
+    if let Err(reason) = harness.recovers_by_itself() {
+        return harness.skip("a_lost_connection_is_made_again_in_the_background", reason);
+    }
+    let proxy = Proxy::start(harness.server());
+    let sink = harness.sink(proxy.address()).await;
+    insist(&*sink, "e-1").await;
+    proxy.set(Passage::Down);
+    expect_retry(&*sink, "e-2").await;
+    let before = proxy.connections();
+    proxy.set(Passage::Open);
+    eventually("a connection to be made", SOON, async || {
+        (proxy.connections() > before).then_some(())
+    })
+    .await;
+    insist(&*sink, "e-2").await;
+}

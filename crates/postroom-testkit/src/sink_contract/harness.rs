@@ -65,4 +65,12 @@ pub trait SinkHarness: Sync {
     fn keeps_connections(&self) -> Result<(), &'static str> {
         Ok(())
     }
+
+    /// Whether a lost connection is made again before anyone asks for it, or why it is not.
+    ///
+    /// # Errors
+    /// The reason for the skip.
+    fn recovers_by_itself(&self) -> Result<(), &'static str> {
+        Err("its client connects when it has something to deliver")
+    }
 }

@@ -35,6 +35,7 @@ macro_rules! sink_contract_tests {
                 an_answer_that_is_lost_leads_to_a_retry
                 a_delivery_that_is_dropped_has_reported_only_what_is_true
                 connections_are_used_again
+                a_lost_connection_is_made_again_in_the_background
             }
         }
     };
