@@ -58,6 +58,8 @@ fn every_key_and_sink_is_described() {
     }
     faulty.push_str("[integrations.unheard_of]\n");
     for sink in [
+        #[cfg(feature = "kafka")]
+        "kafka",
         "email", "file", "mqtt", "nats", "noop", "postgres", "rabbitmq", "redis", "slack", "sms",
         "stdout", "webhook",
     ] {

@@ -1,5 +1,6 @@
 //! What a sink's tests provide.
 
+use crate::Proxy;
 use postroom_core::{Message, Sink};
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -29,6 +30,14 @@ pub trait SinkHarness: Sync {
 
     /// Where the server listens.
     fn server(&self) -> SocketAddr;
+
+    /// A proxy before the server, or why there is none.
+    ///
+    /// # Errors
+    /// The reason for the skip.
+    fn proxy(&self) -> Result<Proxy, &'static str> {
+        Ok(Proxy::start(self.server()))
+    }
 
     /// A sink for this destination that reaches the server at `address`: the server itself, or a
     /// proxy before it. Its own timeouts are a few seconds at most.
@@ -64,5 +73,30 @@ pub trait SinkHarness: Sync {
     /// The reason for the skip.
     fn keeps_connections(&self) -> Result<(), &'static str> {
         Ok(())
+    }
+}
+
+/// What starting a harness came to: a harness, or why there is none here.
+pub trait Started {
+    /// The harness.
+    type Harness: SinkHarness;
+
+    /// The harness, or a skip of this line of the contract.
+    fn or_skip(self, line: &str) -> Option<Self::Harness>;
+}
+
+impl<H: SinkHarness> Started for H {
+    type Harness = H;
+
+    fn or_skip(self, _: &str) -> Option<H> {
+        Some(self)
+    }
+}
+
+impl<H: SinkHarness> Started for Result<H, &'static str> {
+    type Harness = H;
+
+    fn or_skip(self, line: &str) -> Option<H> {
+        self.map_err(|reason| crate::skip(line, reason)).ok()
     }
 }
