@@ -112,7 +112,7 @@ fn brokers(options: &mut Options) -> Option<String> {
     let is_address = |broker: &&str| {
         !broker.is_empty() && !broker.contains('@') && broker.chars().all(|c| c.is_ascii_graphic())
     };
-    if !brokers.iter().all(|broker| is_address(broker)) {
+    if !brokers.iter().all(is_address) {
         let hint = "user and password go into `settings`: sasl.username, sasl.password";
         options.fault(&["brokers"], format!("must be {expected}"), Some(hint.to_owned()));
         return None;

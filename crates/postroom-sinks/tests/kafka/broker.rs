@@ -1,6 +1,6 @@
 //! Brokers that are killed, topics that are not there, and messages that are refused.
 
-use super::{Topic, large, start, topic};
+use super::{Topic, large, topic};
 use crate::destination::{refused, rejected, sink};
 use postroom_core::{Message, Outcome, Sink};
 use postroom_testkit::sink_contract::{SinkHarness as _, deliver, deliver_all, message};
@@ -44,20 +44,24 @@ async fn a_broker_that_is_killed_in_the_middle_loses_nothing_that_was_acknowledg
         .map(|batch| (0..50).map(|n| message(&format!("e-{batch}-{n}"))).collect())
         .collect();
     assert_eq!(deliver_all(&*sink, &batches[0]).await, vec![Outcome::Delivered; 50]);
-    let all = std::sync::Arc::clone(&sink);
-    let delivering = tokio::spawn(async move {
+    let delivering = async {
         for batch in &batches[1..] {
-            insist(&*all, batch).await;
+            insist(&*sink, batch).await;
         }
-    });
-    eventually("some to be under way", SOON, async || {
-        let read = kafka.read(&topic.name).await.unwrap();
-        (read.len() > 50).then_some(())
-    })
-    .await;
-    kafka.kill().unwrap();
-    kafka.restart().unwrap();
-    delivering.await.unwrap();
+    };
+    let killing = async {
+        eventually("some to be under way", SOON, async || {
+            let read = kafka.read(&topic.name).await.unwrap();
+            (read.len() > 50).then_some(())
+        })
+        .await;
+        let kill = || {
+            kafka.kill().unwrap();
+            kafka.restart().unwrap();
+        };
+        tokio::task::spawn_blocking(kill).await.unwrap();
+    };
+    tokio::join!(delivering, killing);
     let arrived: BTreeSet<_> = topic.received().await.into_iter().map(|one| one.key).collect();
     assert_eq!(arrived.len(), 1000, "every event is there");
     kafka.kill().unwrap();
@@ -102,25 +106,6 @@ async fn one_message_too_large_for_the_topic_takes_no_other_with_it() {
         }
     }
     assert_eq!(topic.records().await.len(), 39, "and each is there once");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_record_that_the_topics_settings_forbid_is_final() {
-    let test = "a_record_that_the_topics_settings_forbid_is_final";
-    let kafka = match start().await {
-        Ok(topic) => topic.kafka,
-        Err(reason) => return skip(&format!("kafka: {test}"), reason),
-    };
-    let name = format!("past-{}", Uuid::now_v7().simple());
-    // Nothing may be of now.
-    let settings =
-        [("message.timestamp.before.max.ms", "0"), ("message.timestamp.after.max.ms", "0")];
-    kafka.create_topic(&name, 1, &settings).await.unwrap();
-    let sink = sink(&format!("kafka:{name}"), json!({"brokers": kafka.brokers()}));
-    let outcomes = deliver_all(&*sink, &[message("e-1"), message("e-2")]).await;
-    for outcome in &outcomes {
-        assert!(rejected(outcome).contains("the topic's settings"), "{outcomes:?}");
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

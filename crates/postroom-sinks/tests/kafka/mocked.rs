@@ -1,6 +1,6 @@
 //! Codes that a broker does not give on demand, from librdkafka's mock cluster.
 
-use crate::destination::{refused, sink};
+use crate::destination::{refused, rejected, sink};
 use postroom_core::{Outcome, Sink};
 use postroom_testkit::eventually;
 use postroom_testkit::sink_contract::{deliver_all, message};
@@ -106,6 +106,23 @@ async fn what_is_said_of_a_whole_request_is_asked_again_of_each_message() {
         cluster.request_errors(Request::Produce, &[answer]);
         let batch: Vec<_> = (0..5).map(|n| message(&format!("e-{n}"))).collect();
         assert_eq!(deliver_all(&*sink, &batch).await, vec![Outcome::Delivered; 5], "{answer:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_said_of_a_message_alone_is_final() {
+    let (cluster, sink) = cluster();
+    expect_delivered(&*sink).await;
+    for (answer, word) in [
+        (Answer::RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE, "max.message.bytes"),
+        (Answer::RD_KAFKA_RESP_ERR_INVALID_RECORD, "the topic's settings"),
+        (Answer::RD_KAFKA_RESP_ERR_INVALID_TIMESTAMP, "the topic's settings"),
+    ] {
+        // Among others, and by itself.
+        cluster.request_errors(Request::Produce, &[answer; 2]);
+        let outcomes = deliver_all(&*sink, &[message("e-1")]).await;
+        assert!(rejected(&outcomes[0]).contains(word), "{outcomes:?}");
+        expect_delivered(&*sink).await;
     }
 }
 
