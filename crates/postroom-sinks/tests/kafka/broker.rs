@@ -73,7 +73,7 @@ async fn a_topic_that_is_not_there_pauses_the_lane_until_it_is() {
         return;
     };
     let name = format!("later-{}", Uuid::now_v7().simple());
-    let sink = sink(&format!("kafka:{name}"), json!({"brokers": topic.kafka.brokers()}));
+    let sink = sink(&format!("kafka:{name}"), json!({"brokers": topic.kafka().brokers()}));
     let error = sink.probe().await.unwrap_err().to_string();
     assert!(error.contains("create the topic"), "{error}");
     let begun = Instant::now();
@@ -81,7 +81,7 @@ async fn a_topic_that_is_not_there_pauses_the_lane_until_it_is() {
     assert!(refused(&outcomes[0]).contains("create the topic"), "{outcomes:?}");
     refused(&outcomes[1]);
     assert!(begun.elapsed() < Duration::from_secs(3), "told at once: {:?}", begun.elapsed());
-    topic.kafka.create_topic(&name, 1, &[]).await.unwrap();
+    topic.kafka().create_topic(&name, 1, &[]).await.unwrap();
     let outcomes = deliver_all(&*sink, &[message("e-1")]).await;
     assert_eq!(outcomes, [Outcome::Delivered], "and found at once");
     sink.probe().await.unwrap();

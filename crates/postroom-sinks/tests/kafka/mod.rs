@@ -17,20 +17,27 @@ use uuid::Uuid;
 /// What the topics of these tests take at most; a broker says so, and the sink does not know.
 const TOPIC_BYTES: &str = "100000";
 
-/// A topic of its own.
+/// A topic of its own, where there is a broker.
 struct Topic {
-    kafka: &'static Kafka,
+    kafka: Result<&'static Kafka, &'static str>,
     name: String,
 }
 
-async fn start() -> Result<Topic, &'static str> {
-    let kafka = Kafka::shared().await?;
-    Ok(Topic::on(kafka, 1).await)
+async fn start() -> Topic {
+    match Kafka::shared().await {
+        Ok(kafka) => Topic::on(kafka, 1).await,
+        Err(reason) => Topic { kafka: Err(reason), name: String::new() },
+    }
 }
 
 /// A topic, or a skip of this test.
 async fn topic(test: &str) -> Option<Topic> {
-    start().await.map_err(|reason| skip(&format!("kafka: {test}"), reason)).ok()
+    let topic = start().await;
+    if let Err(reason) = topic.kafka {
+        skip(&format!("kafka: {test}"), reason);
+        return None;
+    }
+    Some(topic)
 }
 
 impl Topic {
@@ -38,11 +45,15 @@ impl Topic {
         let name = format!("t{}", Uuid::now_v7().simple());
         let settings = [("max.message.bytes", TOPIC_BYTES)];
         kafka.create_topic(&name, partitions, &settings).await.unwrap();
-        Self { kafka, name }
+        Self { kafka: Ok(kafka), name }
+    }
+
+    fn kafka(&self) -> &'static Kafka {
+        self.kafka.unwrap()
     }
 
     fn with(&self, options: Value) -> Arc<dyn Sink> {
-        let mut all = json!({"brokers": self.kafka.brokers()});
+        let mut all = json!({"brokers": self.kafka().brokers()});
         for (key, value) in options.as_object().unwrap() {
             all[key] = value.clone();
         }
@@ -50,7 +61,7 @@ impl Topic {
     }
 
     async fn records(&self) -> Vec<KafkaRecord> {
-        self.kafka.read(&self.name).await.unwrap()
+        self.kafka().read(&self.name).await.unwrap()
     }
 }
 
@@ -73,12 +84,16 @@ impl SinkHarness for Topic {
         "kafka"
     }
 
+    fn missing(&self) -> Option<&str> {
+        self.kafka.err()
+    }
+
     fn server(&self) -> SocketAddr {
-        self.kafka.address()
+        self.kafka().address()
     }
 
     fn proxy(&self) -> Result<Proxy, &'static str> {
-        self.kafka.proxy()
+        self.kafka().proxy()
     }
 
     async fn sink(&self, address: SocketAddr) -> Arc<dyn Sink> {

@@ -1,6 +1,6 @@
 //! What a record looks like to those who read it.
 
-use super::{Topic, header, start, topic};
+use super::{Topic, header, topic};
 use postroom_core::{Message, Outcome, RawJson};
 use postroom_testkit::sink_contract::{deliver_all, message};
 use postroom_testkit::{KafkaRecord, python_with, skip};
@@ -36,11 +36,8 @@ fn milliseconds_now() -> i64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_of_one_ordering_key_share_a_partition_and_keep_their_order() {
     let test = "messages_of_one_ordering_key_share_a_partition_and_keep_their_order";
-    let kafka = match start().await {
-        Ok(topic) => topic.kafka,
-        Err(reason) => return skip(&format!("kafka: {test}"), reason),
-    };
-    let topic = Topic::on(kafka, 4).await;
+    let Some(topic) = topic(test).await else { return };
+    let topic = Topic::on(topic.kafka(), 4).await;
     let sink = topic.with(json!({"key": "ordering_key"}));
     let of = |account: usize, n: usize| {
         let mut message = message(&format!("e-{account}-{n}"));

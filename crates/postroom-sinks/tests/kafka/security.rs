@@ -43,7 +43,7 @@ async fn expect_refusal(sink: &dyn Sink, word: &str) {
 async fn logins_and_certificates_are_checked_and_never_shown() {
     let test = "logins_and_certificates_are_checked_and_never_shown";
     let Some(topic) = topic(test).await else { return };
-    let (address, ca) = match topic.kafka.secure_address() {
+    let (address, ca) = match topic.kafka().secure_address() {
         Ok(secure) => secure,
         Err(reason) => return skip(&format!("kafka: {test}"), reason),
     };

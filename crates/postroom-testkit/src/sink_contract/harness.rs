@@ -23,6 +23,11 @@ pub trait SinkHarness: Sync {
     /// The sink's name, for skips.
     fn name(&self) -> &'static str;
 
+    /// Why there is no server here, in which case every line of the contract is a skip.
+    fn missing(&self) -> Option<&str> {
+        None
+    }
+
     /// Records that a line of the contract cannot be run.
     fn skip(&self, line: &str, reason: &str) {
         crate::skip(&format!("{}: {line}", self.name()), reason);
@@ -73,30 +78,5 @@ pub trait SinkHarness: Sync {
     /// The reason for the skip.
     fn keeps_connections(&self) -> Result<(), &'static str> {
         Ok(())
-    }
-}
-
-/// What starting a harness came to: a harness, or why there is none here.
-pub trait Started {
-    /// The harness.
-    type Harness: SinkHarness;
-
-    /// The harness, or a skip of this line of the contract.
-    fn or_skip(self, line: &str) -> Option<Self::Harness>;
-}
-
-impl<H: SinkHarness> Started for H {
-    type Harness = H;
-
-    fn or_skip(self, _: &str) -> Option<H> {
-        Some(self)
-    }
-}
-
-impl<H: SinkHarness> Started for Result<H, &'static str> {
-    type Harness = H;
-
-    fn or_skip(self, line: &str) -> Option<H> {
-        self.map_err(|reason| crate::skip(line, reason)).ok()
     }
 }

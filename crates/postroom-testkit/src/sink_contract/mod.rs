@@ -10,12 +10,11 @@ pub mod faults;
 mod harness;
 
 pub use delivery::{Delivery, deliver, deliver_all, message};
-pub use harness::{Received, SinkHarness, Started};
+pub use harness::{Received, SinkHarness};
 
 /// Makes a test of every line of the contract. `$start` is an async function beside the macro's
 /// call that returns a [`SinkHarness`](crate::sink_contract::SinkHarness) with a destination of
-/// its own, to which nothing has been delivered, or a `Result` with the reason why it cannot be had
-/// here.
+/// its own, to which nothing has been delivered.
 #[macro_export]
 macro_rules! sink_contract_tests {
     ($start:ident) => {
@@ -44,12 +43,12 @@ macro_rules! sink_contract_tests {
             $(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $name() {
-                    let line = concat!(module_path!(), "::", stringify!($name));
-                    let started = super::$start().await;
-                    let harness = $crate::sink_contract::Started::or_skip(started, line);
-                    if let Some(harness) = harness {
-                        $crate::sink_contract::$subject::$name(&harness).await;
+                    use $crate::sink_contract::SinkHarness as _;
+                    let harness = super::$start().await;
+                    if let Some(reason) = harness.missing() {
+                        return harness.skip(stringify!($name), reason);
                     }
+                    $crate::sink_contract::$subject::$name(&harness).await;
                 }
             )*
         })*
