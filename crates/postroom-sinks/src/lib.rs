@@ -45,6 +45,8 @@ mod options;
 #[cfg(test)]
 mod outcome_class;
 mod parcel;
+#[cfg(any(feature = "email", feature = "postgres"))]
+mod pool;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "rabbitmq")]

@@ -7,16 +7,32 @@
 mod figure;
 
 mod against;
+mod nats;
+mod rabbitmq;
+mod redis;
 mod webhook;
 
 use std::env;
+use std::future::Future;
+use std::pin::Pin;
+
+type Running = Pin<Box<dyn Future<Output = anyhow::Result<()>>>>;
+
+/// Every figure.
+const FIGURES: &[(&str, fn() -> Running)] = &[
+    ("webhook", || Box::pin(webhook::run())),
+    ("nats", || Box::pin(nats::run())),
+    ("rabbitmq", || Box::pin(rabbitmq::run())),
+    ("redis", || Box::pin(redis::run())),
+];
 
 fn main() -> anyhow::Result<()> {
     let only = env::args().skip(1).find(|arg| !arg.starts_with('-'));
-    let wanted = |name: &str| only.as_deref().is_none_or(|only| only == name);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    if wanted("webhook") {
-        runtime.block_on(webhook::run())?;
+    for (name, run) in FIGURES {
+        if only.as_deref().is_none_or(|only| only == *name) {
+            runtime.block_on(run())?;
+        }
     }
     Ok(())
 }

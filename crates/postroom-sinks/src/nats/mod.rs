@@ -8,7 +8,7 @@ mod classify;
 mod link;
 
 use crate::batch::Batch;
-use crate::connections::{Connections, Held};
+use crate::connections::Connections;
 use crate::endpoint::Endpoint;
 use crate::options::Options;
 use crate::parcel::Wrapping;
@@ -107,17 +107,6 @@ struct Letter {
 }
 
 impl NatsSink {
-    /// A connection that is up as far as anyone knows.
-    async fn link(&self, deadline: Instant) -> Result<Held<Link>, Outcome> {
-        loop {
-            let held = self.connections.get(deadline).await?;
-            if held.connection.is_up() {
-                return Ok(held);
-            }
-            self.connections.lost(&held);
-        }
-    }
-
     fn letter(&self, index: usize, message: &Message) -> Result<Letter, Outcome> {
         let subject = self.config.subject.render(message)?;
         if !is_subject(&subject) {
@@ -229,14 +218,11 @@ impl Sink for NatsSink {
     async fn deliver(&self, messages: &[Message], report: &Report<'_>) {
         let batch = Batch::new(report, messages.len());
         let deadline = Instant::now() + self.config.limit;
-        let mut letters = Vec::with_capacity(messages.len());
-        for (index, message) in messages.iter().enumerate() {
-            match self.letter(index, message) {
-                Ok(letter) => letters.push(letter),
-                Err(outcome) => batch.settle(index, outcome),
-            }
+        let letters = batch.prepare(messages, |index, message| self.letter(index, message));
+        if letters.is_empty() {
+            return;
         }
-        let held = match self.link(deadline).await {
+        let held = match self.connections.get_up(deadline, Link::is_up).await {
             Ok(held) => held,
             Err(outcome) => return batch.settle_rest(&outcome),
         };
@@ -269,7 +255,7 @@ impl Sink for NatsSink {
     /// Connects, and looks for the stream when the subject is the same for every message.
     async fn probe(&self) -> Result<(), ProbeError> {
         let deadline = Instant::now() + self.config.limit;
-        let held = self.link(deadline).await.map_err(ProbeError::from)?;
+        let held = self.connections.get_up(deadline, Link::is_up).await.map_err(ProbeError::from)?;
         let Some(subject) =
             self.config.subject.fixed().filter(|_| self.config.mode == Mode::JetStream)
         else {

@@ -7,7 +7,7 @@ mod classify;
 mod link;
 
 use crate::batch::Batch;
-use crate::connections::{Connections, Held};
+use crate::connections::Connections;
 use crate::endpoint::Endpoint;
 use crate::options::Options;
 use crate::parcel::Wrapping;
@@ -98,17 +98,6 @@ struct Letter {
 }
 
 impl RabbitSink {
-    /// A connection that is up as far as anyone knows.
-    async fn link(&self, deadline: Instant) -> Result<Held<Link>, Outcome> {
-        loop {
-            let held = self.connections.get(deadline).await?;
-            if held.connection.is_up() {
-                return Ok(held);
-            }
-            self.connections.lost(&held);
-        }
-    }
-
     fn letter(&self, index: usize, message: &Message) -> Result<Letter, Outcome> {
         let exchange = short("exchange", &self.config.exchange.render(message)?)?;
         let routing_key = short("routing key", &self.config.routing_key.render(message)?)?;
@@ -245,14 +234,11 @@ impl Sink for RabbitSink {
     async fn deliver(&self, messages: &[Message], report: &Report<'_>) {
         let batch = Batch::new(report, messages.len());
         let deadline = Instant::now() + self.config.limit;
-        let mut letters = Vec::with_capacity(messages.len());
-        for (index, message) in messages.iter().enumerate() {
-            match self.letter(index, message) {
-                Ok(letter) => letters.push(letter),
-                Err(outcome) => batch.settle(index, outcome),
-            }
+        let letters = batch.prepare(messages, |index, message| self.letter(index, message));
+        if letters.is_empty() {
+            return;
         }
-        let held = match self.link(deadline).await {
+        let held = match self.connections.get_up(deadline, Link::is_up).await {
             Ok(held) => held,
             Err(outcome) => return batch.settle_rest(&outcome),
         };
@@ -274,7 +260,7 @@ impl Sink for RabbitSink {
     /// Connects, and looks for the exchange when it is the same for every message.
     async fn probe(&self) -> Result<(), ProbeError> {
         let deadline = Instant::now() + self.config.limit;
-        let held = self.link(deadline).await.map_err(ProbeError::from)?;
+        let held = self.connections.get_up(deadline, Link::is_up).await.map_err(ProbeError::from)?;
         // The default exchange has no name and is always there.
         let Some(exchange) = self.config.exchange.fixed().filter(|name| !name.is_empty()) else {
             return Ok(());

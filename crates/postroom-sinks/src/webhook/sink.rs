@@ -5,6 +5,7 @@ use super::config::WebhookConfig;
 use super::request::{headers, place};
 use super::resolver::{Lookup, System, Vetting};
 use crate::registry::BuildError;
+use crate::tls::choose_provider;
 use async_trait::async_trait;
 use chrono::Utc;
 use postroom_core::{Message, Outcome, ProbeError, Report, Sink};
@@ -58,9 +59,7 @@ impl WebhookSink {
 }
 
 fn client(config: &WebhookConfig, lookup: Arc<dyn Lookup>) -> Result<Client, BuildError> {
-    // Two TLS providers in one program leave rustls without a default; whoever comes first
-    // sets it, and that is an answer too.
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    choose_provider();
     let vetting = Vetting { lookup, allowed: config.allowed.clone() };
     let mut builder = Client::builder()
         // A little before the lane gives up, so that the error can name the host.
@@ -115,13 +114,7 @@ impl Sink for WebhookSink {
     async fn probe(&self) -> Result<(), ProbeError> {
         match self.client.head(self.config.url.clone()).send().await {
             Ok(_) => Ok(()),
-            Err(error) => match self.unanswered(error) {
-                Outcome::Delivered => Ok(()),
-                Outcome::Retry { error, .. }
-                | Outcome::Reject { error }
-                | Outcome::Gone { error }
-                | Outcome::Refuse { error } => Err(ProbeError(error)),
-            },
+            Err(error) => Err(self.unanswered(error).into()),
         }
     }
 }

@@ -25,7 +25,7 @@ pub(super) fn settle(store: &MemoryStore, settlements: &[Settlement]) -> StoreRe
             tables.apply(verdict, settlement.token, now, store.keep_sent, &mut settled)?;
         }
         let token = settlement.token;
-        let is_empty = tables.deliveries.values().all(|delivery| delivery.claim != Some(token));
+        let is_empty = tables.deliveries.held_under(token).next().is_none();
         if settlement.finished && is_empty {
             tables.claims.remove(&token);
         }
@@ -45,8 +45,8 @@ impl Tables {
     ) -> StoreResult<()> {
         let seq = verdict.seq;
         let row = self.messages.get_mut(&seq);
-        let Some(delivery) =
-            self.deliveries.get_mut(&seq).filter(|delivery| delivery.claim == Some(token))
+        let Some(mut delivery) =
+            self.deliveries.get_mut(seq).filter(|delivery| delivery.claim == Some(token))
         else {
             // A settlement whose outcome was unknown is repeated: its word stands already.
             if row.is_none_or(|row| row.settled != Some(token)) {
@@ -57,7 +57,8 @@ impl Tables {
         delivery.claim = None;
         match &verdict.fate {
             Fate::Sent => {
-                self.deliveries.remove(&seq);
+                drop(delivery);
+                self.deliveries.remove(seq);
                 if !keep_sent {
                     self.remove(seq);
                 } else if let Some(row) = row {
@@ -79,6 +80,7 @@ impl Tables {
                     row.updated_at = now;
                     row.settled = Some(token);
                 }
+                drop(delivery);
                 let tried = Tried { outcome: AttemptOutcome::Retry, took: *took };
                 self.note(seq, tried, error, now);
             }
@@ -97,6 +99,7 @@ impl Tables {
                     row.updated_at = now;
                     row.settled = Some(token);
                 }
+                drop(delivery);
                 if let Some(tried) = tried {
                     self.note(seq, *tried, error, now);
                 }
