@@ -144,7 +144,8 @@ mod tests {
         let counted = Arc::clone(&tries);
         let connect = move || {
             let number = counted.fetch_add(1, Ordering::SeqCst) + 1;
-            let result = if failing.contains(&number) { Err(Outcome::retry("down")) } else { Ok(number) };
+            let result =
+                if failing.contains(&number) { Err(Outcome::retry("down")) } else { Ok(number) };
             async move { result }
         };
         (Pool::new(Duration::from_secs(1), LONGEST, |_| true, connect), tries)

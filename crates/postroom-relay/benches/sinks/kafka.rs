@@ -45,11 +45,7 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     SUBJECT.measure(sink("kafka:bench", options)?, deliver).await
 }
 
-async fn publish(
-    producer: &FutureProducer,
-    topic: &str,
-    messages: &[Ready],
-) -> anyhow::Result<()> {
+async fn publish(producer: &FutureProducer, topic: &str, messages: &[Ready]) -> anyhow::Result<()> {
     let mut waiting = Vec::with_capacity(messages.len());
     for message in messages {
         let mut headers = OwnedHeaders::new_with_capacity(message.headers.len() + 1);
@@ -57,10 +53,8 @@ async fn publish(
             headers = headers.insert(Header { key: name, value: Some(value) });
         }
         headers = headers.insert(Header { key: "content-type", value: Some("application/json") });
-        let record = FutureRecord::to(topic)
-            .key(&message.event_id)
-            .payload(&message.body)
-            .headers(headers);
+        let record =
+            FutureRecord::to(topic).key(&message.event_id).payload(&message.body).headers(headers);
         waiting.push(producer.send_result(record).map_err(|(error, _)| error)?);
     }
     for one in waiting {

@@ -1,9 +1,9 @@
 //! Redis, against the same client: a batch is one pipeline, and each command has its answer.
 
 use crate::against::{Ready, Subject, sink};
-use anyhow::ensure;
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{Client, Script, Value, cmd, pipe};
+use anyhow::ensure;
 use postroom_testkit::Redis;
 use serde_json::json;
 use std::sync::Arc;
@@ -28,11 +28,8 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     let server = Redis::private(&[]).await?;
     let url = format!("redis://{}", server.address());
     let connection = Client::open(url.as_str())?.get_multiplexed_async_connection().await?;
-    let hash: String = cmd("SCRIPT")
-        .arg("LOAD")
-        .arg(APPEND_ONCE)
-        .query_async(&mut connection.clone())
-        .await?;
+    let hash: String =
+        cmd("SCRIPT").arg("LOAD").arg(APPEND_ONCE).query_async(&mut connection.clone()).await?;
     ensure!(hash == Script::new(APPEND_ONCE).get_hash(), "Redis knows the script");
     let deliver = move |messages: Arc<[Ready]>| {
         let (connection, hash) = (connection.clone(), hash.clone());

@@ -55,13 +55,18 @@ impl Server {
         let account = Arc::new(Account { place: config.place(), config, tls, hello });
         let connecting = Arc::clone(&account);
         // Whether the server has closed one is only seen when it is used.
-        let connections = Pool::new(limit, IDLE_MAX, |_| true, move || {
-            let account = Arc::clone(&connecting);
-            async move {
-                let connected = account.connect().await;
-                connected.map_err(|(step, reply)| classify(&account.place, step, &reply))
-            }
-        });
+        let connections = Pool::new(
+            limit,
+            IDLE_MAX,
+            |_| true,
+            move || {
+                let account = Arc::clone(&connecting);
+                async move {
+                    let connected = account.connect().await;
+                    connected.map_err(|(step, reply)| classify(&account.place, step, &reply))
+                }
+            },
+        );
         Ok(Self { account, connections })
     }
 

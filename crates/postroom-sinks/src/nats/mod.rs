@@ -255,7 +255,8 @@ impl Sink for NatsSink {
     /// Connects, and looks for the stream when the subject is the same for every message.
     async fn probe(&self) -> Result<(), ProbeError> {
         let deadline = Instant::now() + self.config.limit;
-        let held = self.connections.get_up(deadline, Link::is_up).await.map_err(ProbeError::from)?;
+        let held =
+            self.connections.get_up(deadline, Link::is_up).await.map_err(ProbeError::from)?;
         let Some(subject) =
             self.config.subject.fixed().filter(|_| self.config.mode == Mode::JetStream)
         else {

@@ -53,9 +53,7 @@ pub(super) async fn connect(config: RabbitConfig) -> Result<Link, Outcome> {
     let place = config.endpoint.place();
     let cert_chain = match &config.ca_file {
         None => None,
-        Some(file) => {
-            Some(String::from_utf8_lossy(&tls::read_ca_file(file).await?).into_owned())
-        }
+        Some(file) => Some(String::from_utf8_lossy(&tls::read_ca_file(file).await?).into_owned()),
     };
     let uri = uri(&config)?;
     let properties = ConnectionProperties::default().with_connection_name("postroom".into());

@@ -260,7 +260,8 @@ impl Sink for RabbitSink {
     /// Connects, and looks for the exchange when it is the same for every message.
     async fn probe(&self) -> Result<(), ProbeError> {
         let deadline = Instant::now() + self.config.limit;
-        let held = self.connections.get_up(deadline, Link::is_up).await.map_err(ProbeError::from)?;
+        let held =
+            self.connections.get_up(deadline, Link::is_up).await.map_err(ProbeError::from)?;
         // The default exchange has no name and is always there.
         let Some(exchange) = self.config.exchange.fixed().filter(|name| !name.is_empty()) else {
             return Ok(());
