@@ -26,9 +26,11 @@ pub(crate) fn run(name: &str, figure: Option<&str>) -> anyhow::Result<bool> {
     let tree = Tree::find()?;
     install_packages(&tree);
     let mut command = tree.cargo();
-    command
-        .args(["bench", "--quiet", "--package", "postroom-relay", "--bench", name, "--"])
-        .args(figure);
+    command.args(["bench", "--quiet", "--package", "postroom-relay", "--bench", name]);
+    if name == "sinks" {
+        command.args(["--features", "kafka"]);
+    }
+    command.arg("--").args(figure);
     if IN_MEMORY.contains(&name) {
         return Ok(command.status().context("cargo bench")?.success());
     }

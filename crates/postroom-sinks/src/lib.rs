@@ -33,6 +33,8 @@ mod file;
 #[cfg(any(feature = "email", feature = "slack", feature = "sms"))]
 mod jinja;
 mod json_line;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod memory;
 #[cfg(feature = "mqtt")]
 mod mqtt;

@@ -4,6 +4,8 @@
 
 #[cfg(feature = "email")]
 use crate::email;
+#[cfg(feature = "kafka")]
+use crate::kafka;
 #[cfg(feature = "mqtt")]
 use crate::mqtt;
 #[cfg(feature = "nats")]
@@ -33,6 +35,8 @@ pub const SINKS: &[SinkKind] = &[
     #[cfg(feature = "email")]
     email::KIND,
     file::KIND,
+    #[cfg(feature = "kafka")]
+    kafka::KIND,
     #[cfg(feature = "mqtt")]
     mqtt::KIND,
     #[cfg(feature = "nats")]
@@ -57,6 +61,8 @@ pub const SINKS: &[SinkKind] = &[
 pub const LEFT_OUT: &[(&str, &str)] = &[
     #[cfg(not(feature = "email"))]
     ("email", "email"),
+    #[cfg(not(feature = "kafka"))]
+    ("kafka", "kafka"),
     #[cfg(not(feature = "postgres"))]
     ("postgres", "postgres"),
     #[cfg(not(feature = "slack"))]
@@ -293,6 +299,8 @@ mod tests {
             ),
             ("webhook:x", json!({"url": "http://203.0.114.1:1/", "headers": {"x-a": "1"}})),
             ("webhook:y", json!({"url": "https://example.org/hook?key=1"})),
+            #[cfg(feature = "kafka")]
+            ("kafka:orders", json!({"brokers": "127.0.0.1:9092", "settings": {"linger.ms": 5}})),
             #[cfg(feature = "mqtt")]
             ("mqtt:orders", json!({"url": "mqtts://a:b@127.0.0.1", "qos": 2})),
             #[cfg(feature = "nats")]

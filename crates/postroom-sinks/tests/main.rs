@@ -9,6 +9,8 @@ mod email;
 mod file;
 #[cfg(any(feature = "slack", feature = "sms", feature = "webhook"))]
 mod http_receiver;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod memory;
 mod messages;
 #[cfg(feature = "mqtt")]

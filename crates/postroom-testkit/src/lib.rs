@@ -2,7 +2,7 @@
 //!
 //! * [`Postgres`] and [`MariaDb`] give each test a database on a real server.
 //! * [`PgBouncer`] stands between a test and PostgreSQL; [`Authority`] makes certificates.
-//! * [`Mosquitto`], [`Nats`], [`RabbitMq`] and [`Redis`] are servers that sinks deliver to.
+//! * [`Kafka`], [`Mosquitto`], [`Nats`], [`RabbitMq`] and [`Redis`] are servers that sinks deliver to.
 //! * [`Receiver`] is an HTTP endpoint that records what arrives and misbehaves on demand.
 //! * [`Proxy`] stands between two programs and breaks their connections.
 //! * [`Smtp`] is a mail server that answers as a test asks.
@@ -18,6 +18,7 @@ pub mod chaos;
 pub mod contract;
 mod eventually;
 mod guarded;
+mod kafka;
 mod mariadb;
 mod mosquitto;
 mod nats;
@@ -39,6 +40,7 @@ pub use authority::{Authority, CertificateFiles};
 pub use cache::cache_folder;
 pub use eventually::eventually;
 pub use guarded::free_port;
+pub use kafka::{Kafka, KafkaPrograms, KafkaRecord, find_kafka};
 pub use mariadb::{MariaDatabase, MariaDb, MariaDbPrograms, find_mariadb};
 pub use mosquitto::{Mosquitto, find_mosquitto};
 pub use nats::{Nats, find_nats};
@@ -49,6 +51,8 @@ pub use process::{Process, Signal};
 pub use programs::system_python;
 pub use proxy::{Passage, Proxy};
 pub use rabbitmq::{RabbitMq, find_rabbitmq};
+#[cfg(feature = "kafka")]
+pub use rdkafka;
 pub use receiver::{Behaviour, Receiver, Request};
 pub use redis::{Redis, find_redis};
 pub use skip::{NotInstalled, OrSkip, skip};

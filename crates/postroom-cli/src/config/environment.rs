@@ -17,6 +17,8 @@ pub(crate) struct Overrides {
     pub(crate) dead_letter: Option<String>,
     /// `WEBHOOK_TIMEOUT_MS`: `timeout` of every webhook.
     pub(crate) webhook_timeout: Option<Duration>,
+    /// `KAFKA_BROKERS`: `brokers` of every Kafka integration that names none.
+    pub(crate) kafka_brokers: Option<String>,
 }
 
 impl Overrides {
@@ -49,6 +51,7 @@ impl Overrides {
             poll_interval: poll_interval.map(Duration::from_millis),
             dead_letter: dead_letter(environment, faults),
             webhook_timeout: webhook_timeout.map(Duration::from_millis),
+            kafka_brokers: environment("KAFKA_BROKERS").filter(|text| !text.trim().is_empty()),
         }
     }
 }
@@ -90,6 +93,7 @@ mod tests {
             ("OUTBOX_TICK_INTERVAL_MS", "1000"),
             ("OUTBOX_DEADLETTER_TOPIC", "outbox.dead"),
             ("WEBHOOK_TIMEOUT_MS", "5000"),
+            ("KAFKA_BROKERS", "a:9092,b:9092"),
         ]);
         assert!(faults.is_empty());
         assert_eq!(
@@ -100,6 +104,7 @@ mod tests {
                 poll_interval: Some(Duration::from_secs(1)),
                 dead_letter: Some("kafka:outbox.dead".to_owned()),
                 webhook_timeout: Some(Duration::from_secs(5)),
+                kafka_brokers: Some("a:9092,b:9092".to_owned()),
             }
         );
         assert_eq!(read(&[("OUTBOX_MAX_ATTEMPTS", " ")]).0, Overrides::default());

@@ -7,6 +7,8 @@
 mod figure;
 
 mod against;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod nats;
 mod rabbitmq;
 mod redis;
@@ -21,6 +23,8 @@ type Running = Pin<Box<dyn Future<Output = anyhow::Result<()>>>>;
 /// Every figure.
 const FIGURES: &[(&str, fn() -> Running)] = &[
     ("webhook", || Box::pin(webhook::run())),
+    #[cfg(feature = "kafka")]
+    ("kafka", || Box::pin(kafka::run())),
     ("nats", || Box::pin(nats::run())),
     ("rabbitmq", || Box::pin(rabbitmq::run())),
     ("redis", || Box::pin(redis::run())),
