@@ -7,6 +7,7 @@
 //! * [`Mosquitto`], [`Nats`], [`RabbitMq`] and [`Redis`] are servers that sinks deliver to.
 //! * [`Receiver`] is an HTTP endpoint that records what arrives and misbehaves on demand.
 //! * [`Proxy`] stands between two programs and breaks their connections.
+//! * [`Moto`] stands in for Amazon's services, [`PubSub`] is Google's own emulator.
 //! * [`Smtp`] is a mail server that answers as a test asks.
 //! * [`python_with`] and [`node_with`] bring packages of other languages.
 //! * [`Process`] runs a program that can be signalled and killed.
@@ -21,6 +22,7 @@ mod eventually;
 mod guarded;
 mod mariadb;
 mod mosquitto;
+mod moto;
 mod nats;
 mod packages;
 mod pgbouncer;
@@ -28,6 +30,7 @@ mod postgres;
 mod process;
 mod programs;
 mod proxy;
+mod pubsub;
 mod rabbitmq;
 mod receiver;
 mod redis;
@@ -41,6 +44,7 @@ pub use cache::cache_folder;
 pub use eventually::eventually;
 pub use mariadb::{MariaDatabase, MariaDb, MariaDbPrograms, find_mariadb};
 pub use mosquitto::{Mosquitto, find_mosquitto};
+pub use moto::Moto;
 pub use nats::{Nats, find_nats};
 pub use packages::{node_with, python_with};
 pub use pgbouncer::{PgBouncer, find_pgbouncer};
@@ -48,6 +52,7 @@ pub use postgres::{Postgres, TestDatabase, find_postgres};
 pub use process::{Process, Signal};
 pub use programs::system_python;
 pub use proxy::{Passage, Proxy};
+pub use pubsub::PubSub;
 pub use rabbitmq::{RabbitMq, find_rabbitmq};
 pub use receiver::{Behaviour, Receiver, Request};
 pub use redis::{Redis, find_redis};

@@ -12,7 +12,7 @@ use std::path::Path;
 const SAID_CHARS_MAX: usize = 300;
 
 /// How publishing one message failed.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum Failure {
     /// The service answered with a status.
     Status { code: Code, said: String },

@@ -4,7 +4,7 @@ use super::PubSubConfig;
 use super::classify::{Failure, unusable_file};
 use google_cloud_auth::credentials::{self, Credentials, anonymous, service_account};
 use google_cloud_gax::client_builder;
-use google_cloud_gax::retry_policy::{LimitedElapsedTime, NeverRetry, RetryPolicyExt as _};
+use google_cloud_gax::retry_policy::{NeverRetry, RetryPolicyExt as _};
 use google_cloud_pubsub::builder::publisher::PublisherPartialBuilder;
 use google_cloud_pubsub::client::{BasePublisher, Publisher, TopicAdmin};
 use postroom_core::Outcome;
@@ -53,11 +53,10 @@ pub(super) async fn connect(config: PubSubConfig) -> Result<Link, Outcome> {
     let credentials = credentials(&config).await?;
     let topic = config.full_name();
     // The outbox retries, and it alone.
-    let retry: LimitedElapsedTime<NeverRetry> = NeverRetry.with_time_limit(config.limit);
-    let mut publisher = BasePublisher::builder()
-        .with_credentials(credentials.clone())
-        .with_retry_policy(retry.clone());
-    let mut admin = TopicAdmin::builder().with_credentials(credentials).with_retry_policy(retry);
+    let retry = || NeverRetry.with_time_limit(config.limit);
+    let mut publisher =
+        BasePublisher::builder().with_credentials(credentials.clone()).with_retry_policy(retry());
+    let mut admin = TopicAdmin::builder().with_credentials(credentials).with_retry_policy(retry());
     if let Some(endpoint) = &config.endpoint {
         let endpoint = endpoint.as_str().trim_end_matches('/');
         publisher = publisher.with_endpoint(endpoint);

@@ -22,6 +22,11 @@ pub trait SinkHarness: Sync {
     /// The sink's name, for skips.
     fn name(&self) -> &'static str;
 
+    /// Why there is no server here, in which case every line of the contract is a skip.
+    fn missing(&self) -> Option<&str> {
+        None
+    }
+
     /// Records that a line of the contract cannot be run.
     fn skip(&self, line: &str, reason: &str) {
         crate::skip(&format!("{}: {line}", self.name()), reason);
