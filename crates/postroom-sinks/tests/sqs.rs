@@ -6,7 +6,7 @@ use crate::destination::{refused, rejected, sink};
 use crate::http_receiver::{Answer, Receiver};
 use postroom_core::{Message, Outcome, RawJson, Sink};
 use postroom_testkit::sink_contract::{Received, SinkHarness, deliver_all, message};
-use postroom_testkit::{Moto, skip};
+use postroom_testkit::{Authority, Moto, Smtp, SmtpSecurity, skip};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -211,4 +211,21 @@ async fn each_entry_of_a_batch_has_an_outcome_of_its_own() {
     assert!(matches!(outcomes[1], Outcome::Retry { .. }), "{outcomes:?}");
     assert_eq!(outcomes[2], Outcome::Delivered);
     assert!(matches!(outcomes[3], Outcome::Retry { .. }), "not mentioned: {outcomes:?}");
+}
+
+/// Whatever speaks TLS will do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_that_nobody_vouches_for_pauses_the_lane() {
+    let authority = Authority::new();
+    let files = authority.issue(&["127.0.0.1"], "root");
+    let server = match Smtp::start(SmtpSecurity::Tls(&files), false) {
+        Ok(server) => server,
+        Err(error) => return skip("sqs: a_certificate_that_nobody", &format!("{error:#}")),
+    };
+    let options = json!({"queue_url": format!("https://{}/1/orders", server.address()),
+        "access_key_id": "test", "secret_access_key": "hunter2"});
+    let sink = sink("sqs:orders", options);
+    let outcomes = deliver_all(&*sink, &[message("e-1")]).await;
+    assert!(refused(&outcomes[0]).contains("certificate"), "{outcomes:?}");
+    assert!(sink.probe().await.unwrap_err().to_string().contains("certificate"));
 }

@@ -32,8 +32,8 @@ pub(crate) enum Failure {
     Unanswered(String),
     /// TLS cannot be had.
     Untrusted(String),
-    /// There are no credentials. `lasts`: and there will be none until someone sees to it.
-    NoCredentials { said: String, lasts: bool },
+    /// There are no credentials. That concerns no message, however soon it passes.
+    NoCredentials(String),
     /// An answer that says nothing about this entry.
     Unmentioned,
     /// The SDK's own word.
@@ -46,12 +46,7 @@ impl Failure {
         E: ProvideErrorMetadata + Error + 'static,
     {
         if let Some(found) = find::<CredentialsError>(error) {
-            let lasts = matches!(
-                found,
-                CredentialsError::CredentialsNotLoaded(_)
-                    | CredentialsError::InvalidConfiguration(_)
-            );
-            return Self::NoCredentials { said: root(found), lasts };
+            return Self::NoCredentials(root(found));
         }
         match error {
             SdkError::ServiceError(answer) => Self::Service {
@@ -94,13 +89,10 @@ pub(crate) fn classify(target: &Target, failure: &Failure) -> Outcome {
             "no TLS on the way to {name}: {error}: check the integration's `endpoint` and the \
              system's root certificates"
         )),
-        Failure::NoCredentials { said, lasts: true } => Outcome::refuse(format!(
+        Failure::NoCredentials(said) => Outcome::refuse(format!(
             "there are no credentials for {name} ({said}): set `access_key_id` and \
              `secret_access_key`, or give the relay a role"
         )),
-        Failure::NoCredentials { said, lasts: false } => {
-            Outcome::retry(format!("the credentials for {name} cannot be had: {said}"))
-        }
         Failure::Unmentioned => {
             Outcome::retry(format!("the answer about {name} leaves this message out"))
         }
@@ -339,8 +331,7 @@ mod tests {
             (Failure::TimedOut, Retry),
             (Failure::Unanswered("reset".to_owned()), Retry),
             (Failure::Untrusted("unknown issuer".to_owned()), Refuse),
-            (Failure::NoCredentials { said: "none".to_owned(), lasts: true }, Refuse),
-            (Failure::NoCredentials { said: "503".to_owned(), lasts: false }, Retry),
+            (Failure::NoCredentials("none".to_owned()), Refuse),
             (Failure::Unmentioned, Retry),
             (Failure::Client("broken".to_owned()), Retry),
             (Failure::of_entry("InternalError", None), Retry),

@@ -22,8 +22,8 @@ pub(super) enum Failure {
     Unanswered(String),
     /// TLS cannot be had.
     Untrusted(String),
-    /// There is no token. `lasts`: and there will be none until someone sees to it.
-    NoCredentials { said: String, lasts: bool },
+    /// There is no token. That concerns no message, however soon it passes.
+    NoCredentials(String),
     /// A message before it, of the same ordering key, was not taken.
     Behind,
     /// The client's own word.
@@ -44,8 +44,7 @@ impl Failure {
             return Self::Status { code: status.code, said: short(&status.message) };
         }
         if error.is_authentication() {
-            let lasts = !error.is_transient_and_before_rpc();
-            return Self::NoCredentials { said: root(error), lasts };
+            return Self::NoCredentials(root(error));
         }
         if error.is_timeout() {
             return Self::TimedOut;
@@ -76,13 +75,10 @@ pub(super) fn classify(topic: &str, failure: &Failure) -> Outcome {
             "no TLS on the way to the topic `{topic}`: {error}: check the integration's `endpoint` \
              and the system's root certificates"
         )),
-        Failure::NoCredentials { said, lasts: true } => Outcome::refuse(format!(
+        Failure::NoCredentials(said) => Outcome::refuse(format!(
             "no credentials for the topic `{topic}` ({said}): check the integration's \
              `credentials_file`, or the relay's service account"
         )),
-        Failure::NoCredentials { said, lasts: false } => {
-            Outcome::retry(format!("no credentials for the topic `{topic}` yet: {said}"))
-        }
         Failure::Behind => Outcome::retry(format!(
             "not published to `{topic}`, because a message before it with the same ordering key \
              was not taken"
@@ -148,7 +144,7 @@ pub(super) fn unusable_file(file: &Path, problem: &str) -> Outcome {
 }
 
 /// The words of the last cause, which says most.
-fn root(error: &(dyn StdError + 'static)) -> String {
+pub(super) fn root(error: &(dyn StdError + 'static)) -> String {
     let mut last = error;
     while let Some(source) = last.source() {
         last = source;
@@ -203,8 +199,7 @@ mod tests {
             (Failure::TimedOut, Retry),
             (Failure::Unanswered("reset".to_owned()), Retry),
             (Failure::Untrusted("unknown issuer".to_owned()), Refuse),
-            (Failure::NoCredentials { said: "none".to_owned(), lasts: true }, Refuse),
-            (Failure::NoCredentials { said: "503".to_owned(), lasts: false }, Retry),
+            (Failure::NoCredentials("none".to_owned()), Refuse),
             (Failure::Behind, Retry),
             (Failure::Client("closed".to_owned()), Retry),
             (Failure::of(&PublishError::OrderingKeyPaused), Retry),

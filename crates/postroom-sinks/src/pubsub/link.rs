@@ -1,7 +1,7 @@
 //! A client of Pub/Sub.
 
 use super::PubSubConfig;
-use super::classify::{Failure, unusable_file};
+use super::classify::{Failure, classify, root, unusable_file};
 use google_cloud_auth::credentials::{self, Credentials, anonymous, service_account};
 use google_cloud_gax::client_builder;
 use google_cloud_gax::retry_policy::{NeverRetry, RetryPolicyExt as _};
@@ -51,6 +51,7 @@ impl Link {
 /// Makes a client. It connects when it is first used.
 pub(super) async fn connect(config: PubSubConfig) -> Result<Link, Outcome> {
     let credentials = credentials(&config).await?;
+    expect_token(&config, &credentials).await?;
     let topic = config.full_name();
     // The outbox retries, and it alone.
     let retry = || NeverRetry.with_time_limit(config.limit);
@@ -89,6 +90,18 @@ async fn credentials(config: &PubSubConfig) -> Result<Credentials, Outcome> {
         });
     };
     from_file(file).await.map_err(|problem| unusable_file(file, &problem))
+}
+
+/// Has a first token made, so that nothing is published, and no attempt used, until there is one.
+async fn expect_token(config: &PubSubConfig, credentials: &Credentials) -> Result<(), Outcome> {
+    let missing = |said| classify(&config.topic, &Failure::NoCredentials(said));
+    // In time to be the one who tells why there is no client.
+    let limit = config.limit - config.limit / 10;
+    match tokio::time::timeout(limit, credentials.headers(Default::default())).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) => Err(missing(root(&error))),
+        Err(_) => Err(missing("no token in time".to_owned())),
+    }
 }
 
 /// The key of a service account. What is wrong with it is said without what it holds.

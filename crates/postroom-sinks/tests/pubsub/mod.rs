@@ -7,11 +7,13 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use postroom_core::{Message, Outcome, RawJson, Sink};
 use postroom_testkit::sink_contract::{Received, SinkHarness, deliver_all, message};
-use postroom_testkit::{Passage, Proxy, PubSub, skip};
+use postroom_testkit::{Authority, Passage, Proxy, PubSub, Smtp, SmtpSecurity, eventually, skip};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::process::Command;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use uuid::Uuid;
 
 /// A topic with a subscription, and what was pulled from that so far.
@@ -238,4 +240,32 @@ async fn a_key_file_that_cannot_be_used_pauses_the_lane() {
         let error = refused(&outcomes[0]);
         assert!(error.contains("`credentials_file`") && !error.contains("hunter2"), "{error}");
     }
+}
+
+/// A token is made from the key of a service account, and TLS begun. Whatever speaks that will do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_that_nobody_vouches_for_pauses_the_lane() {
+    let name = "pubsub: a_certificate_that_nobody_vouches_for_pauses_the_lane";
+    let arguments = ["genpkey", "-quiet", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"];
+    let Ok(made) = Command::new("openssl").args(arguments).output() else {
+        return skip(name, "there is no openssl to make a key with");
+    };
+    let key = String::from_utf8(made.stdout).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("key.json");
+    let account = json!({"type": "service_account", "project_id": "test", "private_key": key,
+        "private_key_id": "1", "client_email": "relay@test.example",
+        "universe_domain": "googleapis.com"});
+    std::fs::write(&file, account.to_string()).unwrap();
+    let authority = Authority::new();
+    let files = authority.issue(&["127.0.0.1"], "root");
+    let server = match Smtp::start(SmtpSecurity::Tls(&files), false) {
+        Ok(server) => server,
+        Err(error) => return skip(name, &format!("{error:#}")),
+    };
+    let endpoint = format!("https://{}", server.address());
+    let options = json!({"project": "test", "endpoint": endpoint, "credentials_file": file});
+    let sink = sink("pubsub:orders", options);
+    let outcomes = deliver_all(&*sink, &[message("e-1")]).await;
+    assert!(refused(&outcomes[0]).contains("certificate"), "{outcomes:?}");
 }
