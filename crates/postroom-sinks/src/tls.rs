@@ -2,6 +2,7 @@
 
 use rustls::crypto::ring;
 use std::error::Error;
+use std::io;
 #[cfg(feature = "mqtt")]
 use {
     postroom_core::Outcome,
@@ -26,10 +27,14 @@ pub(crate) fn is_behind(error: &(dyn Error + 'static)) -> bool {
         if error.is::<rustls::Error>() {
             return true;
         }
-        // An I/O error shows the source of what it wraps, and not that itself.
-        let wrapped = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-        if wrapped.is_some_and(|wrapped| wrapped.is::<rustls::Error>()) {
-            return true;
+        // An I/O error shows the source of what it wraps, and not that itself; and it may be
+        // wrapped in another.
+        let mut wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        while let Some(inner) = wrapped {
+            if inner.is::<rustls::Error>() {
+                return true;
+            }
+            wrapped = inner.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         }
         cause = error.source();
     }

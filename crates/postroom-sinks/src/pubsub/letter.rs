@@ -37,10 +37,10 @@ impl Letter {
             )));
         }
         for (name, value) in &attributes {
-            let shown = name.escape_default();
+            let shown: String = name.escape_default().take(40).collect();
             if name.is_empty() || name.len() > NAME_BYTES_MAX || name.starts_with("goog") {
                 return Err(unsuited(format!(
-                    "Pub/Sub does not take the header `{shown:.40}`: names have up to \
+                    "Pub/Sub does not take the header `{shown}`: names have up to \
                      {NAME_BYTES_MAX} bytes and do not begin with goog"
                 )));
             }

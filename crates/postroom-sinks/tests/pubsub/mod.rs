@@ -158,14 +158,10 @@ async fn an_ordering_key_is_published_again_after_an_error() {
     let is_retry = |outcome: &Outcome| matches!(outcome, Outcome::Retry { .. });
     assert!(outcomes.iter().all(is_retry), "{outcomes:?}");
     proxy.set(Passage::Open);
-    postroom_testkit::eventually(
-        "the key to be free",
-        std::time::Duration::from_secs(30),
-        async || {
-            let outcomes = deliver_all(&*sink, &batch).await;
-            (outcomes == [Outcome::Delivered, Outcome::Delivered]).then_some(())
-        },
-    )
+    eventually("the key to be free", Duration::from_secs(30), async || {
+        let outcomes = deliver_all(&*sink, &batch).await;
+        (outcomes == [Outcome::Delivered, Outcome::Delivered]).then_some(())
+    })
     .await;
 }
 
@@ -246,7 +242,7 @@ async fn a_key_file_that_cannot_be_used_pauses_the_lane() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_certificate_that_nobody_vouches_for_pauses_the_lane() {
     let name = "pubsub: a_certificate_that_nobody_vouches_for_pauses_the_lane";
-    let arguments = ["genpkey", "-quiet", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"];
+    let arguments = ["genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"];
     let Ok(made) = Command::new("openssl").args(arguments).output() else {
         return skip(name, "there is no openssl to make a key with");
     };
