@@ -231,7 +231,9 @@ async fn a_key_file_that_cannot_be_used_pauses_the_lane() {
         if let Some(content) = content {
             std::fs::write(&file, content).unwrap();
         }
-        let sink = sink("pubsub:orders", json!({"project": "test", "credentials_file": file}));
+        let options = json!({"project": "test", "endpoint": "https://pubsub.example",
+            "credentials_file": file});
+        let sink = sink("pubsub:orders", options);
         let outcomes = deliver_all(&*sink, &[message("e-1")]).await;
         let error = refused(&outcomes[0]);
         assert!(error.contains("`credentials_file`") && !error.contains("hunter2"), "{error}");
