@@ -175,7 +175,7 @@ impl PubSubSink {
         }
         let publishing = groups.into_values().map(|mut group| {
             group.sort_by_key(|letter| letter.index);
-            let publisher = &publisher;
+            let mut publisher = publisher.clone();
             async move {
                 for letter in group {
                     let Err(error) = publisher.publish(letter.message.clone()).await else {
@@ -188,8 +188,9 @@ impl PubSubSink {
                     if !goes_on {
                         return;
                     }
-                    // The client has stopped at this key, until it is told that we know.
-                    publisher.resume_publish(letter.key());
+                    // This one has stopped at the key, or is about to: told to go on too early, it
+                    // would not hear. A new one has nothing to stop for.
+                    publisher = link.publisher_of_single_messages();
                 }
             }
         });
