@@ -3,6 +3,7 @@
 use postroom_core::Outcome;
 use rustls::crypto::ring;
 use std::error::Error;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 #[cfg(feature = "mqtt")]
@@ -27,10 +28,16 @@ pub(crate) fn fault_behind<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a r
         if let Some(shared) = error.downcast_ref::<Arc<dyn Error + Send + Sync>>() {
             error = shared.as_ref();
         }
-        // An I/O error shows the source of what it wraps, and not that itself.
-        let wrapped = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-        let wrapped = wrapped.and_then(|wrapped| wrapped.downcast_ref());
-        if let Some(fault) = error.downcast_ref().or(wrapped) {
+        // An I/O error shows the source of what it wraps, and not that itself; and it may be
+        // wrapped in another.
+        let mut wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        while let Some(inner) = wrapped {
+            if let Some(fault) = inner.downcast_ref() {
+                return Some(fault);
+            }
+            wrapped = inner.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        }
+        if let Some(fault) = error.downcast_ref() {
             return Some(fault);
         }
         cause = error.source();

@@ -2,12 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+#[cfg(feature = "aws")]
+mod aws;
 mod dedup;
 mod destination;
 #[cfg(feature = "email")]
 mod email;
 mod file;
-#[cfg(any(feature = "slack", feature = "sms", feature = "webhook"))]
+#[cfg(any(feature = "aws", feature = "slack", feature = "sms", feature = "webhook"))]
 mod http_receiver;
 #[cfg(feature = "kafka")]
 mod kafka;
@@ -19,6 +21,8 @@ mod mqtt;
 mod nats;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "gcp")]
+mod pubsub;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
 #[cfg(feature = "redis")]
@@ -27,6 +31,10 @@ mod redis;
 mod slack;
 #[cfg(feature = "sms")]
 mod sms;
+#[cfg(feature = "aws")]
+mod sns;
+#[cfg(feature = "aws")]
+mod sqs;
 #[cfg(any(
     feature = "mqtt",
     feature = "nats",

@@ -5,6 +5,7 @@
 //! * [`Kafka`], [`Mosquitto`], [`Nats`], [`RabbitMq`] and [`Redis`] are servers that sinks deliver to.
 //! * [`Receiver`] is an HTTP endpoint that records what arrives and misbehaves on demand.
 //! * [`Proxy`] stands between two programs and breaks their connections.
+//! * [`Moto`] stands in for Amazon's services, [`PubSub`] is Google's own emulator.
 //! * [`Smtp`] is a mail server that answers as a test asks.
 //! * [`python_with`] and [`node_with`] bring packages of other languages.
 //! * [`Process`] runs a program that can be signalled and killed.
@@ -21,6 +22,7 @@ mod guarded;
 mod kafka;
 mod mariadb;
 mod mosquitto;
+mod moto;
 mod nats;
 mod packages;
 mod pgbouncer;
@@ -28,6 +30,7 @@ mod postgres;
 mod process;
 mod programs;
 mod proxy;
+mod pubsub;
 mod rabbitmq;
 mod receiver;
 mod redis;
@@ -43,6 +46,7 @@ pub use guarded::free_port;
 pub use kafka::{Kafka, KafkaPrograms, KafkaRecord, find_kafka};
 pub use mariadb::{MariaDatabase, MariaDb, MariaDbPrograms, find_mariadb};
 pub use mosquitto::{Mosquitto, find_mosquitto};
+pub use moto::Moto;
 pub use nats::{Nats, find_nats};
 pub use packages::{node_with, python_with};
 pub use pgbouncer::{PgBouncer, find_pgbouncer};
@@ -50,6 +54,7 @@ pub use postgres::{Postgres, TestDatabase, find_postgres};
 pub use process::{Process, Signal};
 pub use programs::system_python;
 pub use proxy::{Passage, Proxy};
+pub use pubsub::PubSub;
 pub use rabbitmq::{RabbitMq, find_rabbitmq};
 #[cfg(feature = "kafka")]
 pub use rdkafka;

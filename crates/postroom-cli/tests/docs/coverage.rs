@@ -60,6 +60,12 @@ fn every_key_and_sink_is_described() {
     let heavy: &[&str] = &[
         #[cfg(feature = "kafka")]
         "kafka",
+        #[cfg(feature = "gcp")]
+        "pubsub",
+        #[cfg(feature = "aws")]
+        "sns",
+        #[cfg(feature = "aws")]
+        "sqs",
     ];
     let light = [
         "email", "file", "mqtt", "nats", "noop", "postgres", "rabbitmq", "redis", "slack", "sms",

@@ -40,7 +40,7 @@ impl Record {
     pub(super) fn of(message: &Message, config: &KafkaConfig) -> Result<Self, Outcome> {
         let parcel = config.wrapping.parcel(message)?;
         let count = parcel.attributes.len() + parcel.cloud.len() + 1;
-        let own = parcel.attributes.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let own = parcel.attributes.iter().map(|(name, value)| (name.as_ref(), value.as_str()));
         let headers = own
             .filter(|(name, _)| !name.eq_ignore_ascii_case("content-type"))
             // CloudEvents' binding for Kafka: this is the event's `datacontenttype`.
