@@ -19,9 +19,10 @@ use std::future::Future;
 use std::pin::Pin;
 
 type Running = Pin<Box<dyn Future<Output = anyhow::Result<()>>>>;
+type Run = fn() -> Running;
 
 /// Every figure.
-const FIGURES: &[(&str, fn() -> Running)] = &[
+const FIGURES: &[(&str, Run)] = &[
     ("webhook", || Box::pin(webhook::run())),
     #[cfg(feature = "kafka")]
     ("kafka", || Box::pin(kafka::run())),
