@@ -20,6 +20,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio_postgres::{Client, NoTls};
 
+/// As the `postroom` command has it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const MESSAGES: usize = 500;
 const WARM_UP: usize = 50;
 /// Between two messages, so that the relay is idle again.

@@ -16,6 +16,10 @@ use figure::Figure;
 use serde_json::json;
 use std::env;
 
+/// As the `postroom` command has it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const MESSAGES: usize = 200_000;
 const BATCH: usize = 1_000;
 const ROUNDS: usize = 5;

@@ -18,6 +18,10 @@ use std::env;
 use std::future::Future;
 use std::pin::Pin;
 
+/// As the `postroom` command has it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 type Running = Pin<Box<dyn Future<Output = anyhow::Result<()>>>>;
 type Run = fn() -> Running;
 
