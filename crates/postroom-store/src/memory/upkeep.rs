@@ -136,7 +136,7 @@ impl Tables {
         }
         if let Some(delivery) = self.deliveries.get_mut(&seq) {
             delivery.claim = None;
-            delivery.rescues += 1;
+            delivery.rescues += u32::from(!claim.dispatched);
             if let Some(row) = self.messages.get(&seq) {
                 delivery.follow(row);
             }

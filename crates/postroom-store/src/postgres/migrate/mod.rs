@@ -41,6 +41,11 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "claims_in_place",
         sql: include_str!("../../../migrations/postgres/0004_claims_in_place.sql"),
     },
+    Migration {
+        number: 6,
+        name: "dispatch",
+        sql: include_str!("../../../migrations/postgres/0006_dispatch.sql"),
+    },
 ];
 
 /// Applies what is missing. Safe to run twice, from several processes at once, and again after
