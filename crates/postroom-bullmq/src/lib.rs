@@ -1,5 +1,8 @@
 //! The BullMQ transport: lanes that run through BullMQ queues on Redis.
 //!
+//! [`Transport`] is what a relay and a worker process run: it dispatches due messages of its
+//! [`QueueLane`]s as jobs, runs those jobs or watches others run them, and settles with the outbox.
+//!
 //! # The queue layer
 //! [`Redis`] says which server; [`Queue`] adds jobs, looks at them and removes them; [`Events`]
 //! is what happened to them; [`Worker`] runs them. It speaks BullMQ's own layout, so that
@@ -19,6 +22,7 @@ mod error;
 mod link;
 mod queue;
 mod server;
+mod transport;
 mod worker;
 
 pub use error::QueueError;
@@ -27,4 +31,8 @@ pub use queue::{
     Queue,
 };
 pub use server::{Redis, RedisConfig, RedisFault};
+pub use transport::{
+    Delivery, JobData, JobName, Part, QueueLane, QueuePattern, TenantRate, TenantRates, Transport,
+    Workers,
+};
 pub use worker::{Health, Job, JobFailure, Processor, Rate, Worker, WorkerOptions};
