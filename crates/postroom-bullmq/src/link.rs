@@ -42,15 +42,11 @@ impl Link {
 
     /// Sends one command, and reads its answer.
     pub(crate) async fn ask<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, QueueError> {
-        let (mut wire, number) = self.wire().await?;
-        let answer = match &mut wire {
-            Wire::One(connection) => command.query_async(connection).await,
-            Wire::Cluster(connection) => command.query_async(connection).await,
-        };
-        match answer {
-            Ok(answer) => Ok(answer),
-            Err(error) => Err(self.failed(number, error).await),
-        }
+        self.with_wire(async |wire| match wire {
+            Wire::One(mut connection) => command.query_async(&mut connection).await,
+            Wire::Cluster(mut connection) => command.query_async(&mut connection).await,
+        })
+        .await
     }
 
     /// Sends several commands at once. One answer for each; that one of them is an error does
@@ -59,15 +55,31 @@ impl Link {
         &self,
         pipeline: &mut Pipeline,
     ) -> Result<Vec<RedisResult<Value>>, QueueError> {
-        let (mut wire, number) = self.wire().await?;
         pipeline.ignore_errors();
-        let answers = match &mut wire {
-            Wire::One(connection) => pipeline.query_async(connection).await,
-            Wire::Cluster(connection) => pipeline.query_async(connection).await,
-        };
-        match answers {
-            Ok(answers) => Ok(answers),
-            Err(error) => Err(self.failed(number, error).await),
+        let pipeline = &*pipeline;
+        self.with_wire(async |wire| match wire {
+            Wire::One(mut connection) => pipeline.query_async(&mut connection).await,
+            Wire::Cluster(mut connection) => pipeline.query_async(&mut connection).await,
+        })
+        .await
+    }
+
+    /// Asks, and once more when the connection turns out to be lost: it may have been for long.
+    async fn with_wire<T>(
+        &self,
+        ask: impl AsyncFn(Wire) -> RedisResult<T>,
+    ) -> Result<T, QueueError> {
+        let mut is_second = false;
+        loop {
+            let (wire, number) = self.wire().await?;
+            let error = match ask(wire).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => self.failed(number, error).await,
+            };
+            if is_second || !error.is_lost() {
+                return Err(error);
+            }
+            is_second = true;
         }
     }
 

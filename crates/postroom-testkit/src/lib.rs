@@ -8,11 +8,12 @@
 //! * [`Receiver`] is an HTTP endpoint that records what arrives and misbehaves on demand.
 //! * [`Proxy`] stands between two programs and breaks their connections.
 //! * [`Smtp`] is a mail server that answers as a test asks.
-//! * [`python_with`] and [`node_with`] bring packages of other languages.
+//! * [`python_with`] and [`node_with`] bring packages of other languages; [`Bullmq`] is npm's.
 //! * [`Process`] runs a program that can be signalled and killed.
 //! * [`eventually`] waits for a condition; [`skip`] records a test that cannot run here.
 
 mod authority;
+mod bullmq;
 mod cache;
 #[cfg(feature = "chaos")]
 pub mod chaos;
@@ -37,6 +38,7 @@ mod smtp;
 mod url;
 
 pub use authority::{Authority, CertificateFiles};
+pub use bullmq::Bullmq;
 pub use cache::cache_folder;
 pub use eventually::eventually;
 pub use mariadb::{MariaDatabase, MariaDb, MariaDbPrograms, find_mariadb};

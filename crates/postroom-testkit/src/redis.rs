@@ -5,9 +5,9 @@ use crate::programs::find_program;
 use anyhow::{Context as _, ensure};
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 const KIND: Kind = Kind { name: "Redis", prefix: "postroom-redis-", user: "nobody", crash: "KILL" };
@@ -24,7 +24,9 @@ pub fn find_redis() -> anyhow::Result<PathBuf> {
 /// A private Redis that ends with the process that started it, or with the value.
 #[derive(Debug)]
 pub struct Redis {
-    _guarded: Guarded,
+    guarded: Arc<Guarded>,
+    program: PathBuf,
+    arguments: Vec<String>,
     port: u16,
 }
 
@@ -55,18 +57,35 @@ impl Redis {
     fn start(arguments: &[String]) -> anyhow::Result<Self> {
         let program = find_redis()?;
         let guarded = Guarded::new(KIND)?;
-        let folder = guarded.folder().to_owned();
         let port = on_free_port(
             |port| {
-                let mut command = Command::new(&program);
-                command.args(["--port", &port.to_string(), "--bind", "127.0.0.1"]);
-                command.args(["--save", "", "--appendonly", "no", "--dir"]).arg(&folder);
-                command.args(arguments);
+                let command = command(&program, port, guarded.folder(), arguments);
                 guarded.start(&command, START_LIMIT, || answers(port))
             },
             || guarded.log_end().contains("Address already in use"),
         )?;
-        Ok(Self { _guarded: guarded, port })
+        let (guarded, arguments) = (Arc::new(guarded), arguments.to_vec());
+        Ok(Self { guarded, program, arguments, port })
+    }
+
+    /// Kills the server, and returns once it is gone. It keeps nothing on disk.
+    ///
+    /// # Errors
+    /// When it cannot be killed.
+    pub async fn crash(&self) -> anyhow::Result<()> {
+        let guarded = Arc::clone(&self.guarded);
+        tokio::task::spawn_blocking(move || guarded.stop()).await.context("stopping Redis")?
+    }
+
+    /// Starts it again after a crash, on the same port and empty.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub async fn start_again(&self) -> anyhow::Result<()> {
+        let (guarded, port) = (Arc::clone(&self.guarded), self.port);
+        let command = command(&self.program, port, guarded.folder(), &self.arguments);
+        let start = move || guarded.start(&command, START_LIMIT, || answers(port));
+        tokio::task::spawn_blocking(start).await.context("starting Redis panicked")?
     }
 
     /// Where it listens.
@@ -92,6 +111,13 @@ impl Redis {
         // Reports such as INFO are text all the same.
         Ok(serde_json::from_str(&said).unwrap_or_else(|_| said.as_ref().into()))
     }
+}
+
+fn command(program: &Path, port: u16, folder: &Path, arguments: &[String]) -> Command {
+    let mut command = Command::new(program);
+    command.args(["--port", &port.to_string(), "--bind", "127.0.0.1"]);
+    command.args(["--save", "", "--appendonly", "no", "--dir"]).arg(folder).args(arguments);
+    command
 }
 
 /// A server that is ready answers, be it that a password is needed.

@@ -1,0 +1,13 @@
+//! Tests of the BullMQ transport, on a real Redis and with the real BullMQ of Node.
+
+mod adding;
+mod events;
+mod finishing;
+mod interop;
+mod node;
+mod reaching;
+mod recording;
+mod servers;
+mod stopping;
+mod surviving;
+mod worker_process;
