@@ -9,7 +9,7 @@ use tokio::runtime::Runtime;
 /// The benches there are: each is a bench target of the crate that it measures.
 pub(crate) const NAMES: &[&str] = &["relay", "latency", "sinks", "bullmq"];
 /// Those that need no PostgreSQL.
-const WITHOUT_POSTGRES: &[&str] = &["sinks", "bullmq"];
+const WITHOUT_POSTGRES: &[&str] = &["sinks"];
 
 /// Durable, unlike the servers for tests, and with room for the tables that are measured.
 const SETTINGS: &[(&str, &str)] = &[

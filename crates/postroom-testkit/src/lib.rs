@@ -35,6 +35,7 @@ mod redis;
 pub mod sink_contract;
 mod skip;
 mod smtp;
+pub mod soak;
 mod url;
 
 pub use authority::{Authority, CertificateFiles};

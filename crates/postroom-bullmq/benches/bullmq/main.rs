@@ -1,4 +1,5 @@
-//! `cargo xtask bench bullmq`: our queue layer against npm's `bullmq`, on the same Redis.
+//! `cargo xtask bench bullmq`: our queue layer against npm's `bullmq`, on the same Redis, and the
+//! whole way from the outbox through it.
 //!
 //! Both sides add the same jobs in calls of the same size, and run them with the same options;
 //! rounds alternate. The reference is one Node process that lives through all rounds, so that it
@@ -7,9 +8,11 @@
 #[path = "../../../postroom-relay/benches/bench/figure.rs"]
 mod figure;
 mod ours;
+mod outbox;
 mod reference;
 mod server;
 
+use anyhow::Context as _;
 use figure::Figure;
 use ours::Ours;
 use reference::Reference;
@@ -24,6 +27,7 @@ const CALLS: usize = 4;
 /// How many jobs run at once.
 const CONCURRENCY: usize = 50;
 const ROUNDS: usize = 5;
+const OUTBOX_ROUNDS: usize = 3;
 
 fn main() -> anyhow::Result<()> {
     let only = env::args().skip(1).find(|arg| !arg.starts_with('-'));
@@ -31,6 +35,9 @@ fn main() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let server = Server::start().await?;
+        if only.as_deref() == Some("outbox") {
+            return print_outbox(&server).await;
+        }
         let ours = Ours::new(&server);
         let mut reference = Reference::start(&server)?;
         let (mut adds, mut consumed) = (Vec::new(), Vec::new());
@@ -48,8 +55,34 @@ fn main() -> anyhow::Result<()> {
                 print(name, &rounds);
             }
         }
+        if wanted("outbox") {
+            print_outbox(&server).await?;
+        }
         Ok(())
     })
+}
+
+/// The whole way, from the outbox and back.
+async fn print_outbox(server: &Server) -> anyhow::Result<()> {
+    let url = env::var("DATABASE_URL").context("`cargo xtask bench bullmq` sets DATABASE_URL")?;
+    let mut rounds = Vec::new();
+    for round in 0..=OUTBOX_ROUNDS {
+        let measured = outbox::round(&url, server).await?;
+        if round > 0 {
+            rounds.push(measured);
+        }
+    }
+    Figure {
+        bench: "bullmq",
+        name: "outbox",
+        rounds,
+        reference_is: "direct delivery to noop from the same PostgreSQL",
+        unit: "messages/s",
+        more_is_better: true,
+        notes: json!({"messages": outbox::MESSAGES}),
+    }
+    .print();
+    Ok(())
 }
 
 fn print(name: &'static str, rounds: &[(Measured, Measured)]) {

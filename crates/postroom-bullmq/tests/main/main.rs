@@ -10,4 +10,5 @@ mod recording;
 mod servers;
 mod stopping;
 mod surviving;
+mod transport;
 mod worker_process;
