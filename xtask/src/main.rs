@@ -13,7 +13,7 @@ use std::process::ExitCode;
 
 const USAGE: &str = "\
 usage: cargo xtask test [--only FILTER]
-       cargo xtask bench relay|latency|sinks [FIGURE]
+       cargo xtask bench relay|latency|sinks|bullmq [FIGURE]
        cargo xtask chaos [--messages N] [--faults N] [--seed S] [--database postgres|mariadb|sqlite]
 
   test    installs what is missing, starts a private PostgreSQL, runs formatting, lints, every

@@ -2,6 +2,8 @@
 
 use redis::{ErrorKind, RedisError};
 use std::error::Error;
+use std::io;
+use std::sync::Arc;
 
 /// Why a call came to nothing.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +54,12 @@ impl QueueError {
     #[must_use]
     pub fn is_away(&self) -> bool {
         matches!(self, Self::Away { .. })
+    }
+
+    /// Whether the connection was lost on the way, and not by the server's word.
+    pub(crate) fn is_lost(&self) -> bool {
+        let Self::Away { source: Some(source), .. } = self else { return false };
+        source.code().is_none() && !source.is_timeout()
     }
 
     pub(crate) fn away(place: &str, problem: impl Into<String>) -> Self {
@@ -135,8 +143,11 @@ fn answer(code: &str, words: &str) -> Class {
 fn is_tls(error: &(dyn Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {
-        // An I/O error shows the source of what it wraps, and not that itself.
-        let wrapped = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        // redis-rs shares its causes, and an error in an Arc shows only the source of itself.
+        let shared = error.downcast_ref::<Arc<dyn Error + Send + Sync>>();
+        let error = shared.map_or(error, |shared| &**shared);
+        // An I/O error likewise shows the source of what it wraps, and not that itself.
+        let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         if error.is::<rustls::Error>() || wrapped.is_some_and(|inner| inner.is::<rustls::Error>()) {
             return true;
         }

@@ -15,6 +15,9 @@ static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(SOURCE));
 /// How many bytes of data one call carries, unless a single job has more.
 const BYTES_MAX: usize = 4 * 1024 * 1024;
 
+/// Redis's limit on one value cannot be set below this.
+const LARGE: usize = 1024 * 1024;
+
 /// A job to add. It runs at once and at most once: BullMQ never tries it again.
 #[derive(Clone, Debug)]
 pub struct NewJob {
@@ -53,13 +56,11 @@ impl Queue {
             let (part, later) = rest.split_at(part(rest));
             match self.add_part(part).await {
                 Ok(answers) => added.extend(answers),
-                // One of them is too much for Redis: which?
-                Err(QueueError::Refused { .. }) if part.len() > 1 => {
+                Err(error) if may_be_too_much(&error, part) => {
                     for job in part {
                         added.push(self.add_one(job).await?);
                     }
                 }
-                Err(QueueError::Refused { problem, .. }) => added.push(Added::Refused(problem)),
                 Err(error) => return Err(error),
             }
             rest = later;
@@ -67,10 +68,20 @@ impl Queue {
         Ok(added)
     }
 
+    /// Adds a job of which Redis may not want to hear.
     async fn add_one(&self, job: &NewJob) -> Result<Added, QueueError> {
-        match self.add_part(std::slice::from_ref(job)).await {
+        let alone = std::slice::from_ref(job);
+        match self.add_part(alone).await {
             Ok(mut answers) => Ok(answers.remove(0)),
             Err(QueueError::Refused { problem, .. }) => Ok(Added::Refused(problem)),
+            Err(error) if may_be_too_much(&error, alone) => {
+                self.redis.probe().await?;
+                Ok(Added::Refused(format!(
+                    "{error}, and only while this job is sent: its {} bytes are too many; send a \
+                     reference instead, or raise `proto-max-bulk-len` there",
+                    job.data.as_str().len()
+                )))
+            }
             Err(error) => Err(error),
         }
     }
@@ -109,6 +120,13 @@ impl Queue {
         let problem = format!("its answer to {what} makes no sense: is that a Redis?");
         QueueError::misconfigured(self.redis.place(), problem)
     }
+}
+
+/// Whether one of these jobs can be the reason: Redis refuses it, or hangs up before it has heard
+/// it to the end.
+fn may_be_too_much(error: &QueueError, jobs: &[NewJob]) -> bool {
+    let has_large = || jobs.iter().any(|job| job.data.as_str().len() >= LARGE);
+    matches!(error, QueueError::Refused { .. }) || (error.is_lost() && has_large())
 }
 
 /// How many of the first jobs go into one call.

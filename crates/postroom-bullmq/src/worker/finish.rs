@@ -89,7 +89,7 @@ async fn tell(flights: &Flights, job: &bullmq::Job, options: &Options, end: End)
     loop {
         let told = match &end {
             End::Completed => complete_with(flights.queue(), job, options.removes_completed).await,
-            End::Failed { is_final: false, .. } if options.attempts > job.attempts_made() + 1 => {
+            End::Failed { is_final: false, .. } if options.attempts > job.attempts_started() => {
                 job.move_to_delayed(now_ms() + options.backoff_ms).await
             }
             End::Failed { reason, .. } => job.clone().move_to_failed(&clip_error(reason)).await,
