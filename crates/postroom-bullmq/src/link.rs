@@ -35,6 +35,35 @@ pub(crate) enum Wire {
     Cluster(ClusterConnection),
 }
 
+/// What is sent.
+enum Request<'a> {
+    One(&'a Cmd),
+    Several(&'a Pipeline),
+}
+
+impl Wire {
+    async fn send(&mut self, request: &Request<'_>) -> RedisResult<Vec<RedisResult<Value>>> {
+        match (self, request) {
+            (Self::One(connection), Request::One(command)) => {
+                command.query_async(connection).await.map(|answer| vec![Ok(answer)])
+            }
+            (Self::Cluster(connection), Request::One(command)) => {
+                command.query_async(connection).await.map(|answer| vec![Ok(answer)])
+            }
+            (Self::One(connection), Request::Several(all)) => all.query_async(connection).await,
+            (Self::Cluster(connection), Request::Several(all)) => all.query_async(connection).await,
+        }
+    }
+
+    /// Sends one command on a connection that nobody else uses.
+    pub(crate) async fn ask<T: FromRedisValue>(&mut self, command: &Cmd) -> RedisResult<T> {
+        match self {
+            Self::One(connection) => command.query_async(connection).await,
+            Self::Cluster(connection) => command.query_async(connection).await,
+        }
+    }
+}
+
 impl Link {
     pub(crate) fn new(server: Arc<Server>) -> Self {
         Self { server, state: Mutex::default() }
@@ -42,11 +71,10 @@ impl Link {
 
     /// Sends one command, and reads its answer.
     pub(crate) async fn ask<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, QueueError> {
-        self.with_wire(async |wire| match wire {
-            Wire::One(mut connection) => command.query_async(&mut connection).await,
-            Wire::Cluster(mut connection) => command.query_async(&mut connection).await,
-        })
-        .await
+        let answer = self.send(Request::One(command)).await?.into_iter().next();
+        let answer = answer.unwrap_or(Ok(Value::Nil));
+        let read = answer.and_then(|value| Ok(redis::from_redis_value(value)?));
+        read.map_err(|error| QueueError::of(&self.server.place, error))
     }
 
     /// Sends several commands at once. One answer for each; that one of them is an error does
@@ -55,25 +83,16 @@ impl Link {
         &self,
         pipeline: &mut Pipeline,
     ) -> Result<Vec<RedisResult<Value>>, QueueError> {
-        pipeline.ignore_errors();
-        let pipeline = &*pipeline;
-        self.with_wire(async |wire| match wire {
-            Wire::One(mut connection) => pipeline.query_async(&mut connection).await,
-            Wire::Cluster(mut connection) => pipeline.query_async(&mut connection).await,
-        })
-        .await
+        self.send(Request::Several(pipeline.ignore_errors())).await
     }
 
     /// Asks, and once more when the connection turns out to be lost: it may have been for long.
-    async fn with_wire<T>(
-        &self,
-        ask: impl AsyncFn(Wire) -> RedisResult<T>,
-    ) -> Result<T, QueueError> {
+    async fn send(&self, request: Request<'_>) -> Result<Vec<RedisResult<Value>>, QueueError> {
         let mut is_second = false;
         loop {
-            let (wire, number) = self.wire().await?;
-            let error = match ask(wire).await {
-                Ok(answer) => return Ok(answer),
+            let (mut wire, number) = self.wire().await?;
+            let error = match wire.send(&request).await {
+                Ok(answers) => return Ok(answers),
                 Err(error) => self.failed(number, error).await,
             };
             if is_second || !error.is_lost() {

@@ -185,13 +185,7 @@ impl Reader {
             Some(wire) => wire,
             None => connect(server, None).await?,
         };
-        let asked = async {
-            match &mut wire {
-                Wire::One(connection) => command.query_async(connection).await,
-                Wire::Cluster(connection) => command.query_async(connection).await,
-            }
-        };
-        let answer = timeout(ANSWER_MAX, asked)
+        let answer = timeout(ANSWER_MAX, wire.ask(command))
             .await
             .map_err(|_| QueueError::away(&server.place, "no answer in time"))?
             .map_err(|error| QueueError::of(&server.place, error))?;

@@ -1,4 +1,5 @@
 //! Tests of the BullMQ transport, on a real Redis and with the real BullMQ of Node.
+#![allow(clippy::unwrap_used)]
 
 mod adding;
 mod events;
