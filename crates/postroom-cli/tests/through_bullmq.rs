@@ -35,7 +35,8 @@ impl Scene {
     /// A worker that delivers by webhook.
     async fn worker(&self) -> Process {
         let url = self.receiver.url();
-        let keys = format!("url = \"{url}\"\nallow_addresses = [\"127.0.0.0/8\"]\ntimeout = \"30s\"");
+        let keys =
+            format!("url = \"{url}\"\nallow_addresses = [\"127.0.0.0/8\"]\ntimeout = \"30s\"");
         let config = self.outbox.configure(SHORT_CLAIMS, &self.lane(&keys));
         let worker =
             Process::spawn(&mut self.outbox.folder().command(&["work", "--config", &config]));

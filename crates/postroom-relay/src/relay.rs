@@ -3,6 +3,7 @@
 use crate::beside::Beside;
 use crate::chance::Chance;
 use crate::claimer::{Claimer, Doors};
+use crate::completer::Completion;
 use crate::health::{Board, Health, Observed, describe};
 use crate::held::Held;
 use crate::metrics::Metrics;
@@ -354,6 +355,8 @@ impl Observed for Relay {
 struct Stages {
     doors: Doors,
     lanes: JoinSet<()>,
+    /// Keeps the completers of a relay without lanes.
+    completions: mpsc::UnboundedSender<Vec<Completion>>,
     completers: JoinSet<()>,
     stop: Arc<Stop>,
 }
@@ -382,7 +385,7 @@ impl Stages {
             let stop = Arc::clone(&stop);
             completers.spawn(completer::run(Arc::clone(shared), Arc::clone(&inbox), stop));
         }
-        Self { doors, lanes, completers, stop }
+        Self { doors, lanes, completions, completers, stop }
     }
 
     /// Waits for a stage to end before its time, as none should.
@@ -404,7 +407,8 @@ impl Stages {
         while let Some(ended) = self.lanes.join_next().await {
             ended.map_err(|error| defect("lane", error))?;
         }
-        // The lanes held the last ways to them: they end once everything is recorded.
+        drop(self.completions);
+        // The lanes held the other ways to them: they end once everything is recorded.
         while let Some(ended) = self.completers.join_next().await {
             ended.map_err(|error| defect("completer", error))?;
         }

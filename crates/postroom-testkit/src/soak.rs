@@ -218,11 +218,7 @@ impl Scene {
 
 /// Counts the arrivals in a file of JSON lines. What a killed process had written in part has not
 /// arrived.
-fn read(
-    path: &Path,
-    field: &str,
-    arrived: &mut HashMap<String, usize>,
-) -> anyhow::Result<usize> {
+fn read(path: &Path, field: &str, arrived: &mut HashMap<String, usize>) -> anyhow::Result<usize> {
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
     let mut count = 0;
     for line in text.lines() {

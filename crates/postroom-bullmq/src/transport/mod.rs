@@ -220,11 +220,21 @@ impl Transport {
         let workers = self.workers();
         let away = workers.iter().filter(|(of, _)| *of == lane).find_map(|(_, health)| {
             match &*health.borrow() {
-                WorkerHealth::Away(problem) => Some(problem.clone()),
+                WorkerHealth::Away(problem) => Some(self.with_place(problem)),
                 WorkerHealth::Starting | WorkerHealth::Up => None,
             }
         });
         self.shared.redis_outage.error().or(away)
+    }
+
+    /// A problem that names the server it is with.
+    fn with_place(&self, problem: &str) -> String {
+        let place = self.shared.redis.place();
+        if problem.contains(place) {
+            problem.to_owned()
+        } else {
+            format!("Redis at {place} cannot be used now: {problem}")
+        }
     }
 
     fn workers(&self) -> MutexGuard<'_, Vec<(usize, watch::Receiver<WorkerHealth>)>> {

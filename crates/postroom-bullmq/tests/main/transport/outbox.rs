@@ -61,8 +61,7 @@ pub(crate) fn external(address: SocketAddr) -> Outbox {
 pub(crate) fn own(address: SocketAddr, sink: Arc<dyn Sink>) -> Outbox {
     let mut outbox = external(address);
     let timeout = Duration::from_secs(20);
-    outbox.lane.workers =
-        Workers::Own(Delivery { sink, concurrency: 4, timeout, rate: None });
+    outbox.lane.workers = Workers::Own(Delivery { sink, concurrency: 4, timeout, rate: None });
     outbox
 }
 
@@ -126,8 +125,7 @@ impl Outbox {
 
     /// Starts a relay, or a worker.
     pub(crate) fn start(&self, part: Part) -> Running {
-        let settings =
-            Settings { worker: Settings::default().worker, ..self.settings.clone() };
+        let settings = Settings { worker: Settings::default().worker, ..self.settings.clone() };
         let relay = Relay::new(Arc::clone(&self.store), settings.clone(), Vec::new());
         let metrics = match part {
             Part::Relay => relay.counters(),
@@ -163,6 +161,11 @@ impl Outbox {
     }
 }
 
+/// Waits with an end.
+pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LONG, what).await.expect("in time")
+}
+
 /// A relay or worker that runs until it is stopped, or dies when it is dropped.
 pub(crate) struct Running {
     pub(crate) transport: Arc<Transport>,
@@ -174,7 +177,7 @@ pub(crate) struct Running {
 impl Running {
     pub(crate) async fn stop(mut self) {
         self.stop.send_replace(true);
-        (&mut self.task).await.expect("it stops");
+        soon(&mut self.task).await.expect("it stops");
     }
 
     /// The value of a metric of this lane, by the beginning of its line.

@@ -1,6 +1,6 @@
 //! Queues that are shared: by tenants, by processes, and with others.
 
-use super::outbox::{external, own};
+use super::outbox::{external, own, soon};
 use crate::node::steps;
 use crate::servers::{LONG, redis};
 use postroom_bullmq::{Part, Queue, QueuePattern};
@@ -30,10 +30,8 @@ async fn tenants_have_queues_of_their_own() {
     for tenant in [Some("acme"), Some("globex"), None] {
         let name = outbox.lane.queue.name(&outbox.lane.integration, tenant);
         let queue = Queue::open(&redis(server.address()), &name).unwrap();
-        eventually(&name, LONG, async || {
-            (queue.counts().await.ok()?.waiting == 1).then_some(())
-        })
-        .await;
+        eventually(&name, LONG, async || (queue.counts().await.ok()?.waiting == 1).then_some(()))
+            .await;
     }
     let worker = outbox.start(Part::Worker);
     for id in ids {
@@ -57,11 +55,14 @@ async fn jobs_of_others_are_delivered_from_their_data() {
         ["add", "order.created", {"payload": {"n": 1}, "sourceEventId": "e-1"}, {}],
     ]);
     steps(Bullmq::V6, outbox.address, name, add).await;
-    sink.wait_for(2).await;
+    soon(sink.wait_for(2)).await;
     let mut delivered = sink.delivered();
     delivered.sort_by(|a, b| a.event_id.cmp(&b.event_id));
     assert_eq!(
-        delivered.iter().map(|one| (one.event_id.as_str(), one.payload.as_str())).collect::<Vec<_>>(),
+        delivered
+            .iter()
+            .map(|one| (one.event_id.as_str(), one.payload.as_str()))
+            .collect::<Vec<_>>(),
         [("e-1", r#"{"n":1}"#), ("order-7", r#"{"orderId":7}"#)]
     );
     // One that fails is failed by BullMQ's rules, and is left there for its owner.

@@ -1,6 +1,6 @@
 //! Jobs that our own workers run.
 
-use super::outbox::own;
+use super::outbox::{own, soon};
 use crate::servers::LONG;
 use postroom_bullmq::{JobName, Part, Rate, TenantRate, Workers};
 use postroom_core::{Outcome, RawJson};
@@ -116,13 +116,13 @@ async fn a_lost_lock_ends_in_one_record() {
     let outbox = own(server.address(), Arc::new(sink.clone()));
     let id = outbox.enqueue(&outbox.message("order.created", 3)).await;
     let relay = outbox.start(Part::Relay);
-    sink.wait_held(1).await;
+    soon(sink.wait_held(1)).await;
     server.cli(&["FLUSHALL"]).await.unwrap();
-    sink.wait_held(2).await;
+    soon(sink.wait_held(2)).await;
     sink.release();
     let record = outbox.wait(id, "SENT").await;
     assert_eq!(record.message.attempts, 0);
-    sink.wait_for(2).await;
+    soon(sink.wait_for(2)).await;
     let delivered = sink.delivered();
     assert_eq!(delivered[0].event_id, delivered[1].event_id);
     relay.stop().await;
