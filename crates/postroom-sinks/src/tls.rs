@@ -2,6 +2,7 @@
 
 use rustls::crypto::ring;
 use std::error::Error;
+use std::sync::Arc;
 #[cfg(feature = "mqtt")]
 use {
     postroom_core::Outcome,
@@ -9,7 +10,6 @@ use {
     rustls::pki_types::pem::PemObject as _,
     rustls::{ClientConfig, RootCertStore},
     std::path::Path,
-    std::sync::Arc,
 };
 
 /// Two TLS providers in one program leave rustls without a default. Whoever comes first sets it,
@@ -23,6 +23,9 @@ pub(crate) fn choose_provider() {
 pub(crate) fn is_behind(error: &(dyn Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {
+        // redis-rs shares its causes, and an error in an Arc shows only the source of itself.
+        let shared = error.downcast_ref::<Arc<dyn Error + Send + Sync>>();
+        let error = shared.map_or(error, |shared| &**shared);
         if error.is::<rustls::Error>() {
             return true;
         }

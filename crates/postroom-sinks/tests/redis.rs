@@ -3,7 +3,7 @@
 use crate::destination::{refused, sink};
 use postroom_core::{Message, Outcome, Sink};
 use postroom_testkit::sink_contract::{Received, SinkHarness, deliver_all, message};
-use postroom_testkit::{Redis, eventually};
+use postroom_testkit::{Authority, Redis, eventually};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -211,6 +211,20 @@ async fn what_a_user_may_not_do_pauses_the_lane_and_shows_no_password() {
     }
     let allowed = sink("redis:allowed", json!({"url": format!("redis://:hunter2@{address}")}));
     assert_eq!(deliver_all(&*allowed, &[message("e-1")]).await, [Outcome::Delivered]);
+}
+
+#[tokio::test]
+async fn tls_is_verified_and_an_unknown_authority_pauses_the_lane() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let files = authority.issue(&["localhost"], "nobody");
+    let (_server, port) = Redis::with_tls(&files).await.unwrap();
+    let url = format!("rediss://localhost:{port}");
+    let known = sink("redis:x", json!({"url": url, "ca_file": authority.file()}));
+    assert_eq!(deliver_all(&*known, &[message("e-1")]).await, [Outcome::Delivered]);
+    for options in [json!({"url": url}), json!({"url": url, "ca_file": other.file()})] {
+        let outcomes = deliver_all(&*sink("redis:x", options), &[message("e-1")]).await;
+        assert!(refused(&outcomes[0]).contains("certificate"), "{outcomes:?}");
+    }
 }
 
 #[tokio::test]

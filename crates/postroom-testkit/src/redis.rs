@@ -1,10 +1,11 @@
 //! Redis for tests.
 
+use crate::CertificateFiles;
 use crate::guarded::{Guarded, Kind, on_free_port};
 use crate::programs::find_program;
 use anyhow::{Context as _, ensure};
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
@@ -52,6 +53,33 @@ impl Redis {
         tokio::task::spawn_blocking(move || Self::start(&arguments))
             .await
             .context("starting Redis panicked")?
+    }
+
+    /// A server of its own that speaks TLS as well, on the port that is returned with it.
+    ///
+    /// # Errors
+    /// When it is not installed, or does not start.
+    pub async fn with_tls(files: &CertificateFiles) -> anyhow::Result<(Self, u16)> {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).context("looking for a free port")?;
+        let port = listener.local_addr().context("looking for a free port")?.port();
+        drop(listener);
+        let certificate = files.certificate().display().to_string();
+        let key = files.key().display().to_string();
+        let server = Self::private(&[
+            "--tls-port",
+            &port.to_string(),
+            "--tls-cert-file",
+            &certificate,
+            "--tls-key-file",
+            &key,
+            // It wants one, and asks no client for a certificate.
+            "--tls-ca-cert-file",
+            &certificate,
+            "--tls-auth-clients",
+            "no",
+        ])
+        .await?;
+        Ok((server, port))
     }
 
     fn start(arguments: &[String]) -> anyhow::Result<Self> {

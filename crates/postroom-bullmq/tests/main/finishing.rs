@@ -7,6 +7,9 @@ use postroom_testkit::{Passage, Proxy, Redis, eventually};
 use serde_json::json;
 use std::time::{Duration, Instant};
 
+/// Long enough for the word of a job's end to be on its way, and to be lost.
+const LOST: Duration = Duration::from_millis(100);
+
 async fn wait_state(queue: &Queue, id: &str, expected: JobState) {
     eventually(&format!("{id} to be {expected:?}"), LONG, async || {
         let states = queue.states(&[id.to_owned()]).await.ok()?;
@@ -85,10 +88,10 @@ async fn a_rate_limit_holds_over_all_workers() {
 }
 
 /// A job that is held by a worker which reaches Redis through a proxy.
-async fn held_behind(proxy: &Proxy, server: &Redis) -> (Queue, Running) {
+async fn held_behind(proxy: &Proxy, server: &Redis, name: &str) -> (Queue, Running) {
     let worker = start(&queue(proxy.address()), quick());
     let queue = queue(server.address());
-    queue.add(&[job("a", "hold", json!({}))]).await.unwrap();
+    queue.add(&[job("a", name, json!({}))]).await.unwrap();
     worker.processor.wait_started(1).await;
     (queue, worker)
 }
@@ -97,13 +100,12 @@ async fn held_behind(proxy: &Proxy, server: &Redis) -> (Queue, Running) {
 async fn ends_in_spite_of(passage: Passage) {
     let server = Redis::private(&[]).await.unwrap();
     let proxy = Proxy::start(server.address());
-    let (queue, worker) = held_behind(&proxy, &server).await;
+    let (queue, worker) = held_behind(&proxy, &server, "hold").await;
     proxy.set(passage);
     worker.processor.let_go();
     eventually("the run to end", LONG, async || (worker.processor.ended() == ["a"]).then_some(()))
         .await;
-    // Long enough for the word of its end to be on its way, and to be lost.
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    tokio::time::sleep(LOST).await;
     proxy.set(Passage::Open);
     let begun = Instant::now();
     wait_state(&queue, "a", JobState::Gone).await;
@@ -128,16 +130,15 @@ async fn a_job_whose_end_was_not_acknowledged_is_over_all_the_same() {
 async fn a_failure_that_did_not_reach_redis_is_told_again() {
     let server = Redis::private(&[]).await.unwrap();
     let proxy = Proxy::start(server.address());
-    let through = queue(proxy.address());
-    let mut worker = start(&through, quick());
-    worker.wait_up().await;
-    let direct = queue(server.address());
-    direct.add(&[job("a", "hold", json!({}))]).await.unwrap();
-    worker.processor.wait_started(1).await;
-    direct.add(&[job("b", "fail", json!({"reason": "no luck"}))]).await.unwrap();
-    wait_state(&direct, "b", failed("no luck")).await;
+    let (queue, worker) = held_behind(&proxy, &server, "hold_fail").await;
+    proxy.set(Passage::CutRequests);
     worker.processor.let_go();
-    wait_state(&direct, "a", JobState::Gone).await;
+    eventually("the run to end", LONG, async || (worker.processor.ended() == ["a"]).then_some(()))
+        .await;
+    tokio::time::sleep(LOST).await;
+    proxy.set(Passage::Open);
+    wait_state(&queue, "a", failed("held for long enough")).await;
+    assert_eq!(worker.processor.started(), ["a"], "the job ran again");
     worker.stop().await;
 }
 

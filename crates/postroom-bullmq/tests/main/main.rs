@@ -1,5 +1,6 @@
 //! Tests of the BullMQ transport, on a real Redis and with the real BullMQ of Node.
-#![allow(clippy::unwrap_used)]
+
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod adding;
 mod events;

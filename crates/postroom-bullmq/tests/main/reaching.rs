@@ -64,36 +64,19 @@ async fn an_acl_user_with_the_rights_on_its_prefix_is_enough() {
 async fn tls_is_verified_against_the_given_authority() {
     let authority = Authority::new();
     let files = authority.issue(&["localhost"], "nobody");
-    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    let port = listener.local_addr().unwrap().port();
-    drop(listener);
-    let ca = authority.file();
-    let (certificate, key) = (files.certificate().display(), files.key().display());
-    let (port, certificate, key) = (port.to_string(), certificate.to_string(), key.to_string());
-    let _server = postroom_testkit::Redis::private(&[
-        "--tls-port",
-        &port,
-        "--tls-cert-file",
-        &certificate,
-        "--tls-key-file",
-        &key,
-        "--tls-auth-clients",
-        "no",
-        "--tls-ca-cert-file",
-        &certificate,
-    ])
-    .await
-    .unwrap();
+    let (_server, port) = postroom_testkit::Redis::with_tls(&files).await.unwrap();
     let with = |ca_file| RedisConfig {
         url: format!("rediss://localhost:{port}"),
         ca_file,
         ..RedisConfig::default()
     };
-    goes_through(&with(Some(ca))).await;
-    for untrusted in [None, Some(Authority::new().file())] {
+    goes_through(&with(Some(authority.file()))).await;
+    let other = Authority::new();
+    for untrusted in [None, Some(other.file())] {
         let redis = Redis::new(&with(untrusted)).unwrap();
         let error = redis.probe().await.unwrap_err();
         assert!(matches!(error, QueueError::Misconfigured { .. }), "{error}");
+        assert!(error.to_string().contains("certificate"), "{error}");
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinHandle;
 
-/// `hold` waits until it is let go, `fail` and `never` fail, `panic` panics, `later` comes again
+/// `hold` waits until it is let go, `hold_fail` does and fails, `fail` and `never` fail, `panic` panics, `later` comes again
 /// after a moment; everything else succeeds.
 #[derive(Debug)]
 pub(crate) struct Recording {
@@ -58,6 +58,10 @@ impl Processor for Recording {
             "hold" => {
                 self.held.acquire().await.unwrap().forget();
                 Ok(())
+            }
+            "hold_fail" => {
+                self.held.acquire().await.unwrap().forget();
+                Err(JobFailure::Failed { reason: "held for long enough".to_owned() })
             }
             "fail" => Err(JobFailure::Failed { reason }),
             "never" => Err(JobFailure::Unrecoverable { reason }),
