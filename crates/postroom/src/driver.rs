@@ -4,6 +4,9 @@ use crate::EnqueueError;
 use async_trait::async_trait;
 use postroom_core::{Enqueued, NewMessage};
 
+#[cfg(any(feature = "sqlx-mysql", feature = "sqlx-postgres", feature = "sqlx-sqlite"))]
+#[macro_use]
+mod sqlx_binds;
 #[cfg(feature = "sqlx-mysql")]
 mod sqlx_mysql;
 #[cfg(feature = "sqlx-postgres")]

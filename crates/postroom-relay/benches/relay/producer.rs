@@ -5,7 +5,7 @@ use crate::outbox::{connect, fill};
 use serde_json::json;
 use std::time::Instant;
 
-const ROUNDS: usize = 15;
+const ROUNDS: usize = 25;
 const SINGLES: usize = 500;
 const BULKS: usize = 15;
 const BULK_ROWS: usize = 1_000;

@@ -1,8 +1,8 @@
-//! NOTIFY for idle relays, and the lock that keeps it off while they are busy.
+//! NOTIFY for idle relays, and the locks that keep it off when nobody needs it.
 //!
-//! While a relay is busy it holds an advisory lock, and the trigger that would notify sees that
-//! and does not: NOTIFY in every commit serialises the producers. Signals can be missed, so
-//! polling stays the floor.
+//! NOTIFY in every commit serialises the producers. So relays show by advisory locks what they
+//! do: idle ones share one, a busy one holds another. The trigger notifies when some relay is idle
+//! and none is busy. Signals can be missed, so polling stays the floor.
 
 use super::connect::Target;
 use async_trait::async_trait;
@@ -13,9 +13,13 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_postgres::{AsyncMessage, Client};
 
-/// The same number as in the trigger function `wake_relay`.
-const LOCK: &str = "SELECT pg_try_advisory_lock(7305804402)";
-const UNLOCK: &str = "SELECT pg_advisory_unlock(7305804402)";
+// The same numbers as in the trigger function `wake_relay`.
+const LOCK_BUSY: &str = "SELECT pg_try_advisory_lock(7305804402)";
+const UNLOCK_BUSY: &str = "SELECT pg_advisory_unlock(7305804402)";
+const LOCK_IDLE: &str = "SELECT pg_try_advisory_lock_shared(7305804403)";
+const UNLOCK_IDLE: &str = "SELECT pg_advisory_unlock_shared(7305804403)";
+/// A producer that looks whether somebody is idle is in the way for microseconds.
+const IDLE_TRIES: usize = 10;
 const RECONNECT_FIRST: Duration = Duration::from_millis(200);
 const RECONNECT_CAP: Duration = Duration::from_secs(10);
 
@@ -98,6 +102,8 @@ async fn session(target: &Target, woken: &Arc<Notify>, inbox: &mut Inbox) -> Res
         }
     });
     client.batch_execute("LISTEN core_outbox").await.map_err(|error| lost(false)(&error))?;
+    let mut shown = Shown::default();
+    shown.idle(&client).await.map_err(|error| lost(false)(&error))?;
     // Whatever was committed while nobody listened.
     woken.notify_one();
     loop {
@@ -109,7 +115,11 @@ async fn session(target: &Target, woken: &Arc<Notify>, inbox: &mut Inbox) -> Res
             command = inbox.recv() => match command {
                 None => return Ok(()),
                 Some((busy, done)) => {
-                    set_busy(&client, busy).await.map_err(|error| lost(true)(&error))?;
+                    let changed = match busy {
+                        true => shown.busy(&client).await,
+                        false => shown.idle(&client).await,
+                    };
+                    changed.map_err(|error| lost(true)(&error))?;
                     let _ = done.send(());
                 }
             },
@@ -117,6 +127,41 @@ async fn session(target: &Target, woken: &Arc<Notify>, inbox: &mut Inbox) -> Res
     }
 }
 
-async fn set_busy(client: &Client, busy: bool) -> Result<(), tokio_postgres::Error> {
-    client.batch_execute(if busy { LOCK } else { UNLOCK }).await
+/// Which locks this session holds.
+#[derive(Default)]
+struct Shown {
+    idle: bool,
+    busy: bool,
+}
+
+impl Shown {
+    async fn busy(&mut self, client: &Client) -> Result<(), tokio_postgres::Error> {
+        if !self.busy {
+            // Another busy relay may hold it already: one is enough.
+            self.busy = answer(client, LOCK_BUSY).await?;
+        }
+        if self.idle {
+            answer(client, UNLOCK_IDLE).await?;
+            self.idle = false;
+        }
+        Ok(())
+    }
+
+    async fn idle(&mut self, client: &Client) -> Result<(), tokio_postgres::Error> {
+        for _ in 0..IDLE_TRIES {
+            if self.idle {
+                break;
+            }
+            self.idle = answer(client, LOCK_IDLE).await?;
+        }
+        if self.busy {
+            answer(client, UNLOCK_BUSY).await?;
+            self.busy = false;
+        }
+        Ok(())
+    }
+}
+
+async fn answer(client: &Client, lock: &str) -> Result<bool, tokio_postgres::Error> {
+    Ok(client.query_one(lock, &[]).await?.get(0))
 }

@@ -19,6 +19,7 @@ mod pooler;
 mod postgres;
 mod repository;
 mod restore;
+mod signals;
 mod sqlite;
 mod sqlite_file;
 mod times;

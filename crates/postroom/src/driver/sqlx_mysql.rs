@@ -4,8 +4,8 @@ use super::{OutboxTransaction, sealed};
 use crate::EnqueueError;
 use async_trait::async_trait;
 use chrono::{DateTime, NaiveDateTime, Utc};
-use postroom_core::{Enqueued, NewMessage, RawJson};
-use sqlx::{MySql, MySqlConnection, Transaction};
+use postroom_core::{Enqueued, NewMessage};
+use sqlx::{MySql, MySqlConnection};
 use uuid::Uuid;
 use uuid::fmt::Hyphenated;
 
@@ -16,41 +16,14 @@ const FIND: &str = include_str!("find_mysql.sql");
 /// transaction ends, and the relay that wants to record an outcome waits for it.
 const FIND_AFTER_SNAPSHOT: &str = concat!(include_str!("find_mysql.sql"), "LOCK IN SHARE MODE");
 
-impl sealed::Sealed for Transaction<'_, MySql> {}
-impl sealed::Sealed for MySqlConnection {}
-
-#[async_trait]
-impl OutboxTransaction for Transaction<'_, MySql> {
-    async fn insert(&mut self, message: &NewMessage) -> Result<Enqueued, EnqueueError> {
-        (**self).insert(message).await
-    }
-}
+insert_through_connection!(MySql, MySqlConnection);
 
 #[async_trait]
 impl OutboxTransaction for MySqlConnection {
     async fn insert(&mut self, message: &NewMessage) -> Result<Enqueued, EnqueueError> {
         let id = Uuid::now_v7();
-        let written = sqlx::query(INSERT)
-            .bind(id.hyphenated())
-            .bind(message.stream_id())
-            .bind(&message.event_id)
-            .bind(&message.integration)
-            .bind(&message.event_type)
-            .bind(message.payload().map(RawJson::as_str))
-            .bind(message.headers_json().map(RawJson::as_str))
-            .bind(&message.tenant_id)
-            .bind(&message.user_id)
-            .bind(&message.correlation_id)
-            .bind(&message.causation_id)
-            .bind(&message.source)
-            .bind(&message.ordering_key)
-            .bind(message.schema_version)
-            .bind(message.copy)
-            .bind(message.occurred_at.map(in_utc))
-            .bind(message.due_at.map(in_utc))
-            .bind(message.max_attempts)
-            .execute(&mut *self)
-            .await;
+        let written =
+            bind_message!(INSERT, id.hyphenated(), message, in_utc).execute(&mut *self).await;
         match written {
             Ok(_) => return Ok(Enqueued::New(id)),
             // The statement alone is undone; the caller's transaction goes on. INSERT IGNORE
@@ -59,11 +32,7 @@ impl OutboxTransaction for MySqlConnection {
             Err(error) => return Err(EnqueueError::database(error)),
         }
         for find in [FIND, FIND_AFTER_SNAPSHOT] {
-            let first: Option<Hyphenated> = sqlx::query_scalar(find)
-                .bind(&message.event_id)
-                .bind(message.stream_id())
-                .bind(&message.integration)
-                .bind(message.copy)
+            let first: Option<Hyphenated> = bind_fence!(sqlx::query_scalar(find), message)
                 .fetch_optional(&mut *self)
                 .await
                 .map_err(EnqueueError::database)?;

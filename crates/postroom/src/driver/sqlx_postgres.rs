@@ -3,54 +3,24 @@
 use super::{FIND_POSTGRES, INSERT_POSTGRES, OutboxTransaction, sealed};
 use crate::EnqueueError;
 use async_trait::async_trait;
-use postroom_core::{Enqueued, NewMessage, RawJson};
-use sqlx::{PgConnection, Postgres, Transaction};
+use postroom_core::{Enqueued, NewMessage};
+use sqlx::{PgConnection, Postgres};
 use uuid::Uuid;
 
-impl sealed::Sealed for Transaction<'_, Postgres> {}
-impl sealed::Sealed for PgConnection {}
-
-#[async_trait]
-impl OutboxTransaction for Transaction<'_, Postgres> {
-    async fn insert(&mut self, message: &NewMessage) -> Result<Enqueued, EnqueueError> {
-        (**self).insert(message).await
-    }
-}
+insert_through_connection!(Postgres, PgConnection);
 
 #[async_trait]
 impl OutboxTransaction for PgConnection {
     async fn insert(&mut self, message: &NewMessage) -> Result<Enqueued, EnqueueError> {
         let id = Uuid::now_v7();
-        let written = sqlx::query(INSERT_POSTGRES)
-            .bind(id)
-            .bind(message.stream_id())
-            .bind(&message.event_id)
-            .bind(&message.integration)
-            .bind(&message.event_type)
-            .bind(message.payload().map(RawJson::as_str))
-            .bind(message.headers_json().map(RawJson::as_str))
-            .bind(&message.tenant_id)
-            .bind(&message.user_id)
-            .bind(&message.correlation_id)
-            .bind(&message.causation_id)
-            .bind(&message.source)
-            .bind(&message.ordering_key)
-            .bind(message.schema_version)
-            .bind(message.copy)
-            .bind(message.occurred_at)
-            .bind(message.due_at)
-            .bind(message.max_attempts)
+        let written = bind_message!(INSERT_POSTGRES, id, message, |at| at)
             .execute(&mut *self)
             .await
             .map_err(EnqueueError::database)?;
         if written.rows_affected() == 1 {
             return Ok(Enqueued::New(id));
         }
-        let first: Option<(Uuid, bool)> = sqlx::query_as(FIND_POSTGRES)
-            .bind(&message.event_id)
-            .bind(message.stream_id())
-            .bind(&message.integration)
-            .bind(message.copy)
+        let first: Option<(Uuid, bool)> = bind_fence!(sqlx::query_as(FIND_POSTGRES), message)
             .fetch_optional(&mut *self)
             .await
             .map_err(EnqueueError::database)?;

@@ -42,6 +42,11 @@ pub const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../../migrations/postgres/0004_claims_in_place.sql"),
     },
     Migration {
+        number: 5,
+        name: "lean_producers",
+        sql: include_str!("../../../migrations/postgres/0005_lean_producers.sql"),
+    },
+    Migration {
         number: 6,
         name: "dispatch",
         sql: include_str!("../../../migrations/postgres/0006_dispatch.sql"),

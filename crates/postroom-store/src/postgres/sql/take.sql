@@ -4,7 +4,8 @@
 -- $9 rows over all, $10 bytes over all, $11 whether it is taken for a queue.
 --
 -- The ctid array keeps its LIMIT under every plan; a CTE joined back, or `id IN (SELECT …)`,
--- does not. The planner settings that go with it are in `transaction.rs`.
+-- does not. The planner settings that go with it are in `transaction.rs`. The number of a lane's
+-- name leads the index `delivery_lane`.
 WITH taken AS (
     UPDATE core_outbox.delivery
     SET claim = $2
@@ -21,7 +22,8 @@ WITH taken AS (
                 CROSS JOIN LATERAL (
                     SELECT d.ctid, d.bytes
                     FROM core_outbox.delivery d
-                    WHERE d.integration = lane.integration
+                    WHERE hashtextextended(d.integration, 0) = hashtextextended(lane.integration, 0)
+                      AND d.integration = lane.integration
                       AND d.claim IS NULL AND NOT d.dead AND d.rescues = 0
                       AND (d.due_at, d.seq) > (lane.mark_due, lane.mark_seq) AND d.due_at <= now()
                     ORDER BY d.due_at, d.seq
