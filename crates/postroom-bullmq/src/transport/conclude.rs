@@ -56,16 +56,20 @@ pub(crate) async fn conclude(
         );
     }
     let mut finished = Vec::new();
+    let mut doubtful = Vec::new();
     for (name, state) in over {
-        let is_finished = match state {
-            JobState::Completed | JobState::Failed { .. } => true,
-            JobState::Gone | JobState::Live => false,
-        };
-        if is_finished && (open.contains_key(&name.message) || is_ours(shared, name.message).await)
-        {
-            finished.push(name.id());
+        match state {
+            JobState::Completed | JobState::Failed { .. } if open.contains_key(&name.message) => {
+                finished.push(name.id());
+            }
+            JobState::Completed | JobState::Failed { .. } => {
+                doubtful
+                    .push(async { is_ours(shared, name.message).await.then(|| name.id()) }.boxed());
+            }
+            JobState::Gone | JobState::Live => {}
         }
     }
+    finished.extend(join_all(doubtful).await.into_iter().flatten());
     finished
 }
 

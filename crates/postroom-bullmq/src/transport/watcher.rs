@@ -16,6 +16,8 @@ const EVENTS_MAX: usize = 500;
 const EVENTS_WAIT: Duration = Duration::from_millis(5);
 /// How many kept jobs are looked at together.
 const PAGE: usize = 500;
+/// Looking at kept jobs may take this share of the time at most.
+const LOOK_SHARE: u32 = 50;
 /// How long to wait after a failure.
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -40,15 +42,19 @@ impl Watcher {
             }
         };
         let mut events = self.queue.events(position);
-        let mut looked = Instant::now();
+        let mut look_at = Instant::now() + self.shared.interval();
         loop {
-            let due = (looked + self.shared.interval()).saturating_duration_since(Instant::now());
-            let heard = match timeout(due, gather(&mut events)).await {
-                Ok(Ok(gathered)) => self.hear(gathered).await,
+            let due = look_at.saturating_duration_since(Instant::now());
+            let heard = match timeout(due, events.next()).await {
+                Ok(Ok(first)) => self.hear(gather(first, &mut events).await).await,
                 Ok(Err(error)) => Err(error),
                 Err(_) => {
-                    looked = Instant::now();
-                    self.look_at_kept().await
+                    let began = Instant::now();
+                    let looked = self.look_at_kept().await;
+                    // Others may keep many jobs here.
+                    let pause = self.shared.interval().max(began.elapsed() * LOOK_SHARE);
+                    look_at = Instant::now() + pause;
+                    looked
                 }
             };
             if let Err(error) = heard {
@@ -118,9 +124,9 @@ impl Watcher {
     }
 }
 
-/// The next event, and what else comes within a moment.
-async fn gather(events: &mut Events) -> Result<Vec<Event>, QueueError> {
-    let mut gathered = vec![events.next().await?];
+/// An event, and what else comes within a moment.
+async fn gather(first: Event, events: &mut Events) -> Vec<Event> {
+    let mut gathered = vec![first];
     let until = Instant::now() + EVENTS_WAIT;
     while gathered.len() < EVENTS_MAX {
         match tokio::time::timeout_at(until, events.next()).await {
@@ -129,5 +135,5 @@ async fn gather(events: &mut Events) -> Result<Vec<Event>, QueueError> {
             Ok(Err(_)) | Err(_) => break,
         }
     }
-    Ok(gathered)
+    gathered
 }
