@@ -63,8 +63,8 @@ pub(crate) async fn conclude(
                 finished.push(name.id());
             }
             JobState::Completed | JobState::Failed { .. } => {
-                doubtful
-                    .push(async { is_ours(shared, name.message).await.then(|| name.id()) }.boxed());
+                let look = async move { is_ours(shared, name.message).await.then(|| name.id()) };
+                doubtful.push(look.boxed());
             }
             JobState::Gone | JobState::Live => {}
         }
