@@ -166,8 +166,8 @@ headers = { "bad name" = "x", ok = "${UNSET}" }
 
 [integrations."pigeon:z"]
 
-[redis]
-url = "redis://x"
+[eventlog]
+url = "esdb://x"
 
 [server]
 listen = "7878"
@@ -195,8 +195,8 @@ listen = "7878"
   FILE:16:36: integrations."webhook:y".headers.ok needs the environment variable UNSET, which is not set
   FILE:18:15: there is no sink `pigeon`
       hint: the part before `:` names the sink, one of: SINKS
-  FILE:20:2: redis is unknown
-      hint: known here: database, relay, integrations, retention, server
+  FILE:20:2: eventlog is unknown
+      hint: known here: database, relay, integrations, retention, server, redis, tenants
   FILE:24:1: server.listen must be an address and a port such as "127.0.0.1:7878"
       hint: "0.0.0.0:7878" listens on every interface
   the environment variable WEBHOOK_TIMEOUT_MS must be a whole number from 1 to 3600000
