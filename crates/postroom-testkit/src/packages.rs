@@ -46,7 +46,9 @@ pub(crate) fn node_locked(name: &[&str], manifest: &str, lock: &str) -> anyhow::
         fs::create_dir_all(folder).context("a folder for packages")?;
         fs::write(folder.join("package.json"), manifest).context("package.json")?;
         fs::write(folder.join("package-lock.json"), lock).context("package-lock.json")?;
-        let npm = ["ci", "--no-audit", "--no-fund", "--loglevel=error", "--prefix"];
+        // Not `npm ci`: it wants the optional packages of every other platform in the lock file.
+        // What is there, this takes from it just the same.
+        let npm = ["install", "--no-audit", "--no-fund", "--loglevel=error", "--prefix"];
         run(Command::new("npm").args(npm).arg(folder))
     })
 }

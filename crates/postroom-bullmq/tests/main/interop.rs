@@ -96,7 +96,7 @@ async fn our_worker_runs_jobs_of_node(bullmq: Bullmq) {
     assert_eq!(worker.processor.job(index).data(), &json!({"own": true}));
     worker.stop().await;
     let job = node::steps(bullmq, server.address(), queue.name(), json!([["job", "kept"]])).await;
-    assert_eq!((&job[0]["state"], &job[0]["returnvalue"]), (&json!("completed"), &json!("null")));
+    assert_eq!((&job[0]["state"], &job[0]["returnvalue"]), (&json!("completed"), &json!(null)));
 }
 
 async fn workers_of_both_kinds_share_a_queue(bullmq: Bullmq) {

@@ -11,7 +11,12 @@ const does = {
   addMany: async jobs => (await queue.addBulk(jobs)).length,
   job: async id => {
     const job = await queue.getJob(id);
-    return job && { ...job.asJSON(), data: job.data, opts: job.opts, state: await job.getState() };
+    if (!job) return null;
+    const { name, data, opts, timestamp, delay, priority, returnvalue, failedReason } = job;
+    const { attemptsMade, attemptsStarted, stalledCounter, processedBy } = job;
+    const state = await job.getState();
+    return { id, name, data, opts, timestamp, delay, priority, returnvalue, failedReason,
+      attemptsMade, attemptsStarted, stalledCounter, processedBy, state };
   },
   counts: () => queue.getJobCounts(),
   pause: () => queue.pause(),
