@@ -27,7 +27,11 @@ pub(crate) fn run(name: &str, figure: Option<&str>) -> anyhow::Result<bool> {
     install_packages(&tree);
     let package = if name == "bullmq" { "postroom-bullmq" } else { "postroom-relay" };
     let mut command = tree.cargo();
-    command.args(["bench", "--quiet", "--package", package, "--bench", name, "--"]).args(figure);
+    command.args(["bench", "--quiet", "--package", package, "--bench", name]);
+    if name == "sinks" {
+        command.args(["--features", "kafka"]);
+    }
+    command.arg("--").args(figure);
     if WITHOUT_POSTGRES.contains(&name) {
         return Ok(command.status().context("cargo bench")?.success());
     }

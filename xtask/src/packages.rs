@@ -16,6 +16,15 @@ const PACKAGES: &[Package] = &[
     Package { name: "postgresql", is_there: has_postgres },
     Package { name: "mariadb-server", is_there: has_mariadb },
     Package { name: "pgbouncer", is_there: || postroom_testkit::find_pgbouncer().is_ok() },
+    // The sink for Kafka links librdkafka, which is built from its source.
+    Package { name: "libssl-dev", is_there: || answers("pkg-config", &["--exists", "openssl"]) },
+    Package { name: "make", is_there: || answers("make", &["--version"]) },
+    Package { name: "g++", is_there: || answers("c++", &["--version"]) },
+    Package { name: "pkg-config", is_there: || answers("pkg-config", &["--version"]) },
+    // Kafka's own broker, and an independent client.
+    Package { name: "default-jre-headless", is_there: has_java },
+    Package { name: "maven", is_there: || answers("mvn", &["--version"]) },
+    Package { name: "kcat", is_there: || answers("kcat", &["-V"]) },
     Package { name: "mosquitto", is_there: || postroom_testkit::find_mosquitto().is_ok() },
     Package { name: "mosquitto-clients", is_there: has_mosquitto_sub },
     Package { name: "nats-server", is_there: || postroom_testkit::find_nats().is_ok() },
@@ -79,6 +88,11 @@ fn has_python() -> bool {
 /// Without a host to connect to, it says how it is used.
 fn has_mosquitto_sub() -> bool {
     Command::new("mosquitto_sub").arg("--help").output().is_ok()
+}
+
+/// A private broker is not needed when there is one.
+fn has_java() -> bool {
+    std::env::var_os("KAFKA_BROKERS").is_some() || answers("java", &["-version"])
 }
 
 fn has_pika() -> bool {

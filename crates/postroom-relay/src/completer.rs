@@ -73,6 +73,8 @@ pub(crate) async fn run(shared: Arc<Shared>, inbox: Inbox, stop: Arc<Stop>) {
 async fn next(inbox: &Inbox) -> Option<Vec<Completion>> {
     let mut inbox = inbox.lock().await;
     let mut completions = inbox.recv().await?;
+    // Where outcomes come one by one, those whose turn is now are recorded together.
+    tokio::task::yield_now().await;
     while completions.len() < SETTLE_MAX
         && let Ok(more) = inbox.try_recv()
     {

@@ -1,6 +1,6 @@
 //! A batch under way whose outcomes come in any order.
 
-use postroom_core::{Outcome, Report};
+use postroom_core::{Message, Outcome, Report};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Reports each message of a batch once.
@@ -13,6 +13,22 @@ impl<'a> Batch<'a> {
     /// A batch of `len` messages, none of them settled.
     pub(crate) fn new(report: &'a Report<'a>, len: usize) -> Self {
         Self { report, settled: (0..len).map(|_| AtomicBool::new(false)).collect() }
+    }
+
+    /// Makes up each message for its way by `make`. What cannot be made is settled at once.
+    pub(crate) fn prepare<T>(
+        &self,
+        messages: &[Message],
+        make: impl Fn(usize, &Message) -> Result<T, Outcome>,
+    ) -> Vec<T> {
+        let mut made = Vec::with_capacity(messages.len());
+        for (index, message) in messages.iter().enumerate() {
+            match make(index, message) {
+                Ok(one) => made.push(one),
+                Err(outcome) => self.settle(index, outcome),
+            }
+        }
+        made
     }
 
     /// States the outcome of one message, unless it has one.

@@ -90,6 +90,24 @@ impl<C: Clone + Send + Sync + 'static> Connections<C> {
         }
     }
 
+    /// The same, of which `is_up` says that it works as far as anyone knows.
+    ///
+    /// # Errors
+    /// How the next try failed, or that it took too long.
+    pub(crate) async fn get_up(
+        &self,
+        deadline: Instant,
+        is_up: impl Fn(&C) -> bool,
+    ) -> Result<Held<C>, Outcome> {
+        loop {
+            let held = self.get(deadline).await?;
+            if is_up(&held.connection) {
+                return Ok(held);
+            }
+            self.lost(&held);
+        }
+    }
+
     /// Says that this connection is of no use any more. A newer one stays.
     pub(crate) fn lost(&self, held: &Held<C>) {
         let begins = self.shared.state.send_if_modified(|state| {

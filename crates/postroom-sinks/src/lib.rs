@@ -8,7 +8,9 @@
 // What sinks share is used in full only by a build that has them all.
 #![cfg_attr(
     not(all(
+        feature = "aws",
         feature = "email",
+        feature = "gcp",
         feature = "mqtt",
         feature = "nats",
         feature = "postgres",
@@ -23,6 +25,8 @@
 
 #[cfg(any(feature = "slack", feature = "sms"))]
 mod api;
+#[cfg(feature = "aws")]
+mod aws;
 mod batch;
 mod connections;
 mod dedup;
@@ -33,6 +37,8 @@ mod file;
 #[cfg(any(feature = "email", feature = "slack", feature = "sms"))]
 mod jinja;
 mod json_line;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod memory;
 #[cfg(feature = "mqtt")]
 mod mqtt;
@@ -43,8 +49,12 @@ mod options;
 #[cfg(test)]
 mod outcome_class;
 mod parcel;
+#[cfg(any(feature = "email", feature = "postgres"))]
+mod pool;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "gcp")]
+mod pubsub;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
 #[cfg(feature = "redis")]
@@ -56,6 +66,10 @@ mod retry_after;
 mod slack;
 #[cfg(feature = "sms")]
 mod sms;
+#[cfg(feature = "aws")]
+mod sns;
+#[cfg(feature = "aws")]
+mod sqs;
 mod stdout;
 mod template;
 mod tls;

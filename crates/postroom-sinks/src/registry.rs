@@ -4,6 +4,8 @@
 
 #[cfg(feature = "email")]
 use crate::email;
+#[cfg(feature = "kafka")]
+use crate::kafka;
 #[cfg(feature = "mqtt")]
 use crate::mqtt;
 #[cfg(feature = "nats")]
@@ -11,6 +13,8 @@ use crate::nats;
 use crate::options::{OptionFault, Options, nearest};
 #[cfg(feature = "postgres")]
 use crate::postgres;
+#[cfg(feature = "gcp")]
+use crate::pubsub;
 #[cfg(feature = "rabbitmq")]
 use crate::rabbitmq;
 #[cfg(feature = "redis")]
@@ -22,6 +26,8 @@ use crate::sms;
 #[cfg(feature = "webhook")]
 use crate::webhook;
 use crate::{file, noop, stdout};
+#[cfg(feature = "aws")]
+use crate::{sns, sqs};
 use postroom_core::Sink;
 use serde_json::{Map, Value};
 use std::fmt;
@@ -33,6 +39,8 @@ pub const SINKS: &[SinkKind] = &[
     #[cfg(feature = "email")]
     email::KIND,
     file::KIND,
+    #[cfg(feature = "kafka")]
+    kafka::KIND,
     #[cfg(feature = "mqtt")]
     mqtt::KIND,
     #[cfg(feature = "nats")]
@@ -40,6 +48,8 @@ pub const SINKS: &[SinkKind] = &[
     noop::KIND,
     #[cfg(feature = "postgres")]
     postgres::KIND,
+    #[cfg(feature = "gcp")]
+    pubsub::KIND,
     #[cfg(feature = "rabbitmq")]
     rabbitmq::KIND,
     #[cfg(feature = "redis")]
@@ -48,6 +58,10 @@ pub const SINKS: &[SinkKind] = &[
     slack::KIND,
     #[cfg(feature = "sms")]
     sms::KIND,
+    #[cfg(feature = "aws")]
+    sns::KIND,
+    #[cfg(feature = "aws")]
+    sqs::KIND,
     stdout::KIND,
     #[cfg(feature = "webhook")]
     webhook::KIND,
@@ -57,6 +71,8 @@ pub const SINKS: &[SinkKind] = &[
 pub const LEFT_OUT: &[(&str, &str)] = &[
     #[cfg(not(feature = "email"))]
     ("email", "email"),
+    #[cfg(not(feature = "kafka"))]
+    ("kafka", "kafka"),
     #[cfg(not(feature = "postgres"))]
     ("postgres", "postgres"),
     #[cfg(not(feature = "slack"))]
@@ -73,6 +89,12 @@ pub const LEFT_OUT: &[(&str, &str)] = &[
     ("rabbitmq", "rabbitmq"),
     #[cfg(not(feature = "redis"))]
     ("redis", "redis"),
+    #[cfg(not(feature = "gcp"))]
+    ("pubsub", "gcp"),
+    #[cfg(not(feature = "aws"))]
+    ("sns", "aws"),
+    #[cfg(not(feature = "aws"))]
+    ("sqs", "aws"),
 ];
 
 /// A sink as the registry knows it.
@@ -293,14 +315,22 @@ mod tests {
             ),
             ("webhook:x", json!({"url": "http://203.0.114.1:1/", "headers": {"x-a": "1"}})),
             ("webhook:y", json!({"url": "https://example.org/hook?key=1"})),
+            #[cfg(feature = "kafka")]
+            ("kafka:orders", json!({"brokers": "127.0.0.1:9092", "settings": {"linger.ms": 5}})),
             #[cfg(feature = "mqtt")]
             ("mqtt:orders", json!({"url": "mqtts://a:b@127.0.0.1", "qos": 2})),
             #[cfg(feature = "nats")]
             ("nats:orders", json!({"url": "nats://a:b@127.0.0.1", "subject": "{tenant}.x"})),
+            #[cfg(feature = "gcp")]
+            ("pubsub:orders", json!({"project": "shop", "endpoint": "http://127.0.0.1:8085"})),
             #[cfg(feature = "rabbitmq")]
             ("rabbitmq:orders", json!({"url": "amqp://a:b@127.0.0.1/shop", "exchange": ""})),
             #[cfg(feature = "redis")]
             ("redis:orders", json!({"url": "rediss://:b@127.0.0.1/3", "max_length": 100})),
+            #[cfg(feature = "aws")]
+            ("sns:orders", json!({"topic_arn": "arn:aws:sns:eu-west-1:123456789012:orders"})),
+            #[cfg(feature = "aws")]
+            ("sqs:orders.fifo", json!({"region": "eu-west-1"})),
         ] {
             assert!(validate(integration, options).unwrap().build().is_ok(), "{integration}");
         }

@@ -1,15 +1,16 @@
 //! TLS for the clients of brokers.
 
+use postroom_core::Outcome;
 use rustls::crypto::ring;
 use std::error::Error;
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 #[cfg(feature = "mqtt")]
 use {
-    postroom_core::Outcome,
     rustls::pki_types::CertificateDer,
     rustls::pki_types::pem::PemObject as _,
     rustls::{ClientConfig, RootCertStore},
-    std::path::Path,
 };
 
 /// Two TLS providers in one program leave rustls without a default. Whoever comes first sets it,
@@ -18,25 +19,50 @@ pub(crate) fn choose_provider() {
     let _ = ring::default_provider().install_default();
 }
 
-/// Whether an error comes from TLS itself: a certificate that nobody vouches for, or a server
-/// that does not speak it. That is for the operator to settle.
-pub(crate) fn is_behind(error: &(dyn Error + 'static)) -> bool {
+/// What TLS itself says behind an error: a certificate that nobody vouches for, or a server that
+/// does not speak it. That is for the operator to settle.
+pub(crate) fn fault_behind<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
     let mut cause = Some(error);
-    while let Some(error) = cause {
-        // redis-rs shares its causes, and an error in an Arc shows only the source of itself.
-        let shared = error.downcast_ref::<Arc<dyn Error + Send + Sync>>();
-        let error = shared.map_or(error, |shared| &**shared);
-        if error.is::<rustls::Error>() {
-            return true;
+    while let Some(mut error) = cause {
+        // A shared error, too, shows the source of what it wraps.
+        if let Some(shared) = error.downcast_ref::<Arc<dyn Error + Send + Sync>>() {
+            error = shared.as_ref();
         }
-        // An I/O error shows the source of what it wraps, and not that itself.
-        let wrapped = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-        if wrapped.is_some_and(|wrapped| wrapped.is::<rustls::Error>()) {
-            return true;
+        // An I/O error shows the source of what it wraps, and not that itself; and it may be
+        // wrapped in another.
+        let mut wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        while let Some(inner) = wrapped {
+            if let Some(fault) = inner.downcast_ref() {
+                return Some(fault);
+            }
+            wrapped = inner.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        }
+        if let Some(fault) = error.downcast_ref() {
+            return Some(fault);
         }
         cause = error.source();
     }
-    false
+    None
+}
+
+/// Whether an error comes from TLS itself.
+pub(crate) fn is_behind(error: &(dyn Error + 'static)) -> bool {
+    fault_behind(error).is_some()
+}
+
+/// What an integration's `ca_file` holds.
+///
+/// # Errors
+/// The refusal to report when it cannot be read.
+pub(crate) async fn read_ca_file(file: &Path) -> Result<Vec<u8>, Outcome> {
+    tokio::fs::read(file).await.map_err(|error| unusable(file, &error))
+}
+
+fn unusable(file: &Path, problem: &dyn Error) -> Outcome {
+    Outcome::refuse(format!(
+        "cannot use {}: {problem}: correct the integration's `ca_file`",
+        file.display()
+    ))
 }
 
 /// What a client trusts: the system's authorities, and those in this file.
@@ -49,16 +75,10 @@ pub(crate) async fn client_config(ca_file: Option<&Path>) -> Result<Arc<ClientCo
     // One that cannot be read is one that is not trusted.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if let Some(file) = ca_file {
-        let unusable = |problem: String| {
-            Outcome::refuse(format!(
-                "cannot use {}: {problem}: correct the integration's `ca_file`",
-                file.display()
-            ))
-        };
-        let pem = tokio::fs::read(file).await.map_err(|error| unusable(error.to_string()))?;
+        let pem = read_ca_file(file).await?;
         for certificate in CertificateDer::pem_slice_iter(&pem) {
-            let certificate = certificate.map_err(|error| unusable(error.to_string()))?;
-            roots.add(certificate).map_err(|error| unusable(error.to_string()))?;
+            let certificate = certificate.map_err(|error| unusable(file, &error))?;
+            roots.add(certificate).map_err(|error| unusable(file, &error))?;
         }
     }
     choose_provider();

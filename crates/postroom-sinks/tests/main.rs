@@ -2,13 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+#[cfg(feature = "aws")]
+mod aws;
 mod dedup;
 mod destination;
 #[cfg(feature = "email")]
 mod email;
 mod file;
-#[cfg(any(feature = "slack", feature = "sms", feature = "webhook"))]
+#[cfg(any(feature = "aws", feature = "slack", feature = "sms", feature = "webhook"))]
 mod http_receiver;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod memory;
 mod messages;
 #[cfg(feature = "mqtt")]
@@ -17,6 +21,8 @@ mod mqtt;
 mod nats;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "gcp")]
+mod pubsub;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
 #[cfg(feature = "redis")]
@@ -25,5 +31,17 @@ mod redis;
 mod slack;
 #[cfg(feature = "sms")]
 mod sms;
+#[cfg(feature = "aws")]
+mod sns;
+#[cfg(feature = "aws")]
+mod sqs;
+#[cfg(any(
+    feature = "mqtt",
+    feature = "nats",
+    feature = "rabbitmq",
+    feature = "redis",
+    feature = "webhook"
+))]
+mod verifiers;
 #[cfg(feature = "webhook")]
 mod webhook;

@@ -1,9 +1,10 @@
 //! The MQTT sink against a real broker, read back by mosquitto_sub.
 
 use crate::destination::{refused, rejected, sink};
+use crate::verifiers;
 use postroom_core::{Message, Outcome, RawJson, Sink};
 use postroom_testkit::sink_contract::{Received, SinkHarness, deliver_all, message};
-use postroom_testkit::{Authority, Mosquitto, Process, eventually};
+use postroom_testkit::{Authority, Mosquitto, OrSkip as _, Process, eventually};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -110,6 +111,10 @@ impl SinkHarness for Topic {
         large.payload = RawJson::trusted(format!("\"{}\"", "x".repeat(1_000_000)));
         Ok(large)
     }
+
+    fn recovers_by_itself(&self) -> Result<(), &'static str> {
+        Ok(())
+    }
 }
 
 postroom_testkit::sink_contract_tests!(start);
@@ -208,7 +213,7 @@ async fn what_a_user_may_not_do_pauses_the_lane_and_shows_no_password() {
     }
     let (passwords, acl) = (passwords.display(), acl.display());
     let settings = format!("password_file {passwords}\nacl_file {acl}\n");
-    let server = Mosquitto::private(&settings).await.unwrap();
+    let server = Mosquitto::private(&settings).await.or_skip();
     let address = server.address();
     let url = format!("mqtt://relay:hunter2@{address}");
     for qos in [1, 2] {
@@ -239,11 +244,27 @@ async fn tls_is_checked_against_the_named_authority() {
         files.certificate().display(),
         files.key().display()
     );
-    let server = Mosquitto::private(&settings).await.unwrap();
+    let server = Mosquitto::private(&settings).await.or_skip();
     let url = format!("mqtts://localhost:{}", server.address().port());
     let trusting = json!({"url": url, "ca_file": authority.file()});
     let outcomes = deliver_all(&*sink("mqtt:a", trusting), &[message("e-1")]).await;
     assert_eq!(outcomes, [Outcome::Delivered]);
     let outcomes = deliver_all(&*sink("mqtt:a", json!({"url": url})), &[message("e-1")]).await;
     assert!(refused(&outcomes[0]).contains("`ca_file`"), "{outcomes:?}");
+}
+
+#[tokio::test]
+async fn cloud_events_are_read_by_the_official_sdk_in_both_modes() {
+    let mut cases = Vec::new();
+    for format in verifiers::FORMATS {
+        let topic = start().await;
+        let sink = topic.with(json!({"format": format}));
+        let received = verifiers::read_back(&topic, &*sink).await;
+        let content_type = &topic.heard()[0]["properties"]["content-type"];
+        cases.push(json!({
+            "kind": "mqtt", "headers": received.attributes, "body": received.body,
+            "content_type": content_type,
+        }));
+    }
+    verifiers::expect_events("mqtt: CloudEvents", verifiers::by_node, &cases);
 }

@@ -1,7 +1,8 @@
 //! Certificates for servers, from an authority that a test may trust or not.
 
 use nix::unistd::{Uid, User};
-use rcgen::{BasicConstraints, Certificate, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, Certificate, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use std::fmt;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
@@ -30,6 +31,8 @@ impl Authority {
     #[must_use]
     pub fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).expect("no names");
+        // Another name than those it certifies have: OpenSSL takes them for self-signed otherwise.
+        params.distinguished_name.push(DnType::CommonName, "Postroom's tests");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().expect("a key");
         let certificate = params.self_signed(&key).expect("a certificate");
@@ -77,6 +80,12 @@ impl Authority {
             }
         }
         files
+    }
+}
+
+impl fmt::Debug for Authority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Authority").field(&self.file()).finish()
     }
 }
 

@@ -4,6 +4,7 @@
 //! process holds. When this process ends, even by SIGKILL, the pipe closes, and the guard stops
 //! the server and removes its folder.
 
+use crate::skip::{NotInstalled, OrSkip as _};
 use anyhow::{Context as _, bail, ensure};
 use nix::unistd::{Uid, User};
 use std::fs;
@@ -13,7 +14,7 @@ use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Ends when the server does. The word `keep` stops the server and leaves the folder; a closed
@@ -198,6 +199,15 @@ fn account(kind: &Kind) -> anyhow::Result<Option<User>> {
     Ok(Some(user))
 }
 
+/// A port of the loopback interface that nobody listens on at the moment.
+///
+/// # Errors
+/// When there is none.
+pub fn free_port() -> anyhow::Result<u16> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).context("looking for a free port")?;
+    Ok(listener.local_addr().context("looking for a free port")?.port())
+}
+
 /// Starts something on a free port. Someone else can take the port between our look and the
 /// server's start: then another one is tried.
 pub(crate) fn on_free_port(
@@ -207,13 +217,44 @@ pub(crate) fn on_free_port(
     let mut tries = 0;
     loop {
         tries += 1;
-        let listener = TcpListener::bind(("127.0.0.1", 0)).context("looking for a free port")?;
-        let port = listener.local_addr().context("looking for a free port")?.port();
-        drop(listener);
+        let port = free_port()?;
         match start(port) {
             Ok(()) => return Ok(port),
             Err(_) if tries < 5 && was_taken() => {}
             Err(error) => return Err(error),
         }
+    }
+}
+
+/// A server that all tests of this process share, started at the first call.
+///
+/// # Panics
+/// When it cannot be started: as a skip of this test where it is not installed.
+pub(crate) async fn shared<T: Send + Sync>(
+    server: &'static OnceLock<Result<T, NotStarted>>,
+    start: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
+) -> &'static T {
+    // `get_or_init` blocks while another test starts the server: not on an async thread.
+    let started = || server.get_or_init(|| start().map_err(|error| NotStarted::of(&error)));
+    let started = tokio::task::spawn_blocking(started).await.expect("starting a server panicked");
+    started.as_ref().map_err(NotStarted::error).or_skip()
+}
+
+/// Why a server did not start, for every test that asks for it.
+#[derive(Debug)]
+pub(crate) struct NotStarted {
+    is_installed: bool,
+    problem: String,
+}
+
+impl NotStarted {
+    fn of(error: &anyhow::Error) -> Self {
+        let is_installed = error.downcast_ref::<NotInstalled>().is_none();
+        Self { is_installed, problem: format!("{error:#}") }
+    }
+
+    fn error(&self) -> anyhow::Error {
+        let problem = self.problem.clone();
+        if self.is_installed { anyhow::anyhow!(problem) } else { NotInstalled(problem).into() }
     }
 }

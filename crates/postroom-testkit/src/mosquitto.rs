@@ -1,6 +1,6 @@
 //! Mosquitto, an MQTT broker, for tests.
 
-use crate::guarded::{Guarded, Kind, on_free_port};
+use crate::guarded::{Guarded, Kind, NotStarted, on_free_port, shared};
 use crate::programs::find_program;
 use anyhow::Context as _;
 use std::fs;
@@ -34,16 +34,10 @@ impl Mosquitto {
     /// The broker that all tests of this process share.
     ///
     /// # Panics
-    /// When it cannot be started; the message says what to install.
+    /// When it cannot be started: as a skip of this test where it is not installed.
     pub async fn shared() -> &'static Self {
-        static SHARED: OnceLock<Mosquitto> = OnceLock::new();
-        // `get_or_init` blocks while another test starts the broker: not on an async thread.
-        let start = || {
-            SHARED.get_or_init(|| {
-                Self::start("allow_anonymous true\n").unwrap_or_else(|error| panic!("{error:#}"))
-            })
-        };
-        tokio::task::spawn_blocking(start).await.expect("the shared Mosquitto cannot be started")
+        static SHARED: OnceLock<Result<Mosquitto, NotStarted>> = OnceLock::new();
+        shared(&SHARED, || Self::start("allow_anonymous true\n")).await
     }
 
     /// A broker of its own, with these lines in its configuration.

@@ -1,6 +1,6 @@
 //! NATS with JetStream for tests.
 
-use crate::guarded::{Guarded, Kind, on_free_port};
+use crate::guarded::{Guarded, Kind, NotStarted, on_free_port, shared};
 use crate::programs::find_program;
 use anyhow::Context as _;
 use std::fs;
@@ -33,13 +33,10 @@ impl Nats {
     /// The server that all tests of this process share.
     ///
     /// # Panics
-    /// When it cannot be started; the message says what to install.
+    /// When it cannot be started: as a skip of this test where it is not installed.
     pub async fn shared() -> &'static Self {
-        static SHARED: OnceLock<Nats> = OnceLock::new();
-        // `get_or_init` blocks while another test starts the server: not on an async thread.
-        let start =
-            || SHARED.get_or_init(|| Self::start("").unwrap_or_else(|error| panic!("{error:#}")));
-        tokio::task::spawn_blocking(start).await.expect("the shared NATS cannot be started")
+        static SHARED: OnceLock<Result<Nats, NotStarted>> = OnceLock::new();
+        shared(&SHARED, || Self::start("")).await
     }
 
     /// A server of its own, with these lines in its configuration.

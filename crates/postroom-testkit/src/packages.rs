@@ -2,6 +2,7 @@
 //! hear what others' code makes of ours.
 
 use crate::cache_folder;
+use crate::skip::NotInstalled;
 use anyhow::{Context as _, ensure};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -59,6 +60,38 @@ fn ensure_node() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A folder with these artifacts of Maven Central, such as `org.slf4j:slf4j-simple:1.7.36`, and all
+/// that they need.
+///
+/// # Errors
+/// When it cannot be made, for a skip.
+pub(crate) fn jars_of(artifacts: &[&str]) -> anyhow::Result<PathBuf> {
+    let folder = installed("java", artifacts, |folder| {
+        let _ = fs::remove_dir_all(folder);
+        fs::create_dir_all(folder).context("a folder for packages")?;
+        let mut project = "<project><modelVersion>4.0.0</modelVersion><groupId>postroom</groupId>\
+                           <artifactId>jars</artifactId><version>1</version><dependencies>"
+            .to_owned();
+        for artifact in artifacts {
+            let mut parts = artifact.split(':');
+            let mut part = || parts.next().unwrap_or_default();
+            project.push_str(&format!(
+                "<dependency><groupId>{}</groupId><artifactId>{}</artifactId>\
+                 <version>{}</version></dependency>",
+                part(),
+                part(),
+                part()
+            ));
+        }
+        project.push_str("</dependencies></project>");
+        fs::write(folder.join("pom.xml"), project).context("a project for Maven")?;
+        let maven = ["-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime"];
+        let libraries = "-DoutputDirectory=libraries";
+        run(Command::new("mvn").args(maven).arg(libraries).current_dir(folder))
+    })?;
+    Ok(folder.join("libraries"))
+}
+
 /// The folder of a set of packages, filled by `install` unless it was before.
 fn installed(
     language: &str,
@@ -77,7 +110,7 @@ fn installed(
     // Written last, so that it says that the folder is complete.
     let complete = folder.join(".complete");
     if !complete.exists() {
-        install(&folder)?;
+        install(&folder).map_err(|error| NotInstalled(format!("{error:#}")))?;
         fs::write(&complete, "").context("completing the folder")?;
     }
     Ok(folder)

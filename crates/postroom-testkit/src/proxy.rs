@@ -53,7 +53,15 @@ impl Proxy {
     /// When there is no free port.
     #[must_use]
     pub fn start(upstream: SocketAddr) -> Self {
-        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+        Self::at(std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port"), upstream)
+    }
+
+    /// Starts a proxy to `upstream` at a port that is bound already.
+    ///
+    /// # Panics
+    /// When the socket is of no use.
+    #[must_use]
+    pub fn at(listener: std::net::TcpListener, upstream: SocketAddr) -> Self {
         let address = listener.local_addr().expect("a bound socket has an address");
         listener.set_nonblocking(true).expect("a listener can be made non-blocking");
         let passage = watch::Sender::new(Passage::Open);

@@ -1,11 +1,12 @@
 //! RabbitMQ for tests.
 
-use crate::guarded::{Guarded, Kind, on_free_port};
+use crate::guarded::{Guarded, Kind, NotStarted, free_port, on_free_port, shared};
 use crate::programs::find_program;
+use crate::skip::NotInstalled;
 use anyhow::Context as _;
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
@@ -35,9 +36,11 @@ kill -9 "$names"
 /// When it is not installed.
 pub fn find_rabbitmq() -> anyhow::Result<PathBuf> {
     find_program("epmd", "rabbitmq-server")?;
-    Some(PathBuf::from(SCRIPT)).filter(|script| script.is_file()).context(
-        "RabbitMQ is not installed: `cargo xtask test` installs the package `rabbitmq-server`",
-    )
+    Some(PathBuf::from(SCRIPT)).filter(|script| script.is_file()).ok_or_else(|| {
+        let problem =
+            "RabbitMQ is not installed: `cargo xtask test` installs the package `rabbitmq-server`";
+        NotInstalled(problem.to_owned()).into()
+    })
 }
 
 /// A private RabbitMQ that ends with the process that started it, or with the value.
@@ -53,16 +56,24 @@ impl RabbitMq {
     /// The broker that all tests of this process share.
     ///
     /// # Panics
-    /// When it cannot be started; the message says what to install.
+    /// When it cannot be started: as a skip of this test where it is not installed.
     pub async fn shared() -> &'static Self {
-        static SHARED: OnceLock<RabbitMq> = OnceLock::new();
-        // `get_or_init` blocks while another test starts the broker: not on an async thread.
-        let start =
-            || SHARED.get_or_init(|| Self::start().unwrap_or_else(|error| panic!("{error:#}")));
-        tokio::task::spawn_blocking(start).await.expect("the shared RabbitMQ cannot be started")
+        static SHARED: OnceLock<Result<RabbitMq, NotStarted>> = OnceLock::new();
+        shared(&SHARED, || Self::start("")).await
     }
 
-    fn start() -> anyhow::Result<Self> {
+    /// A broker of its own, with these lines in its configuration.
+    ///
+    /// # Errors
+    /// When it is not installed, or does not start.
+    pub async fn private(settings: &str) -> anyhow::Result<Self> {
+        let settings = settings.to_owned();
+        tokio::task::spawn_blocking(move || Self::start(&settings))
+            .await
+            .context("starting RabbitMQ panicked")?
+    }
+
+    fn start(more: &str) -> anyhow::Result<Self> {
         let script = find_rabbitmq()?;
         let guarded = Guarded::new(KIND)?;
         let folder = guarded.folder().to_owned();
@@ -73,7 +84,7 @@ impl RabbitMq {
                     "listeners.tcp.1 = 127.0.0.1:{port}\nloopback_users = none\n\
                      max_message_size = 1048576\ndefault_permissions.configure = .*\n\
                      default_permissions.read = ^(?!forbidden).*\n\
-                     default_permissions.write = ^(?!forbidden).*\n"
+                     default_permissions.write = ^(?!forbidden).*\n{more}"
                 );
                 fs::write(folder.join("rabbitmq.conf"), settings).context("RabbitMQ's settings")?;
                 let mut command = Command::new("env");
@@ -105,11 +116,6 @@ impl RabbitMq {
     pub fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
-}
-
-fn free_port() -> anyhow::Result<u16> {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).context("looking for a free port")?;
-    Ok(listener.local_addr().context("looking for a free port")?.port())
 }
 
 /// A broker that is ready answers the protocol's greeting with a frame.

@@ -1,7 +1,7 @@
 //! Redis for tests.
 
 use crate::CertificateFiles;
-use crate::guarded::{Guarded, Kind, on_free_port};
+use crate::guarded::{Guarded, Kind, NotStarted, on_free_port, shared};
 use crate::programs::find_program;
 use anyhow::{Context as _, ensure};
 use std::io::{Read as _, Write as _};
@@ -35,13 +35,10 @@ impl Redis {
     /// The server that all tests of this process share.
     ///
     /// # Panics
-    /// When it cannot be started; the message says what to install.
+    /// When it cannot be started: as a skip of this test where it is not installed.
     pub async fn shared() -> &'static Self {
-        static SHARED: OnceLock<Redis> = OnceLock::new();
-        // `get_or_init` blocks while another test starts the server: not on an async thread.
-        let start =
-            || SHARED.get_or_init(|| Self::start(&[]).unwrap_or_else(|error| panic!("{error:#}")));
-        tokio::task::spawn_blocking(start).await.expect("the shared Redis cannot be started")
+        static SHARED: OnceLock<Result<Redis, NotStarted>> = OnceLock::new();
+        shared(&SHARED, || Self::start(&[])).await
     }
 
     /// A server of its own, with these arguments besides.

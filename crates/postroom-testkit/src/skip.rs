@@ -23,3 +23,30 @@ pub fn skip(name: &str, reason: &str) {
             .unwrap_or_else(|error| panic!("recording a skip in {}: {error}", path.display()));
     }
 }
+
+/// Something that a test needs is not on this machine.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct NotInstalled(pub(crate) String);
+
+/// Ends a test that needs what is not installed.
+pub trait OrSkip<T> {
+    /// The value. Where something is not installed, the test ends as a skip under its own name:
+    /// cargo alone shows a failure, and `cargo xtask test` counts it as skipped.
+    ///
+    /// # Panics
+    /// To end the test; on any other error, as a failure.
+    fn or_skip(self) -> T;
+}
+
+impl<T> OrSkip<T> for anyhow::Result<T> {
+    fn or_skip(self) -> T {
+        self.unwrap_or_else(|error| {
+            if error.downcast_ref::<NotInstalled>().is_some() {
+                // libtest names a test's thread after it.
+                skip(std::thread::current().name().unwrap_or("a test"), &format!("{error:#}"));
+            }
+            panic!("{error:#}")
+        })
+    }
+}

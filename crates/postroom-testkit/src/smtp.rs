@@ -1,6 +1,6 @@
 //! SMTP for tests: aiosmtpd, and mails read back by Python's own parser.
 
-use crate::guarded::{Guarded, Kind, on_free_port};
+use crate::guarded::{Guarded, Kind, NotStarted, on_free_port, shared};
 use crate::{CertificateFiles, python_with};
 use anyhow::{Context as _, ensure};
 use std::collections::BTreeMap;
@@ -55,18 +55,11 @@ pub struct Smtp {
 impl Smtp {
     /// The server that all tests of this process share: neither TLS nor a login.
     ///
-    /// # Errors
-    /// When it cannot be had, for a skip.
-    pub async fn shared() -> Result<&'static Self, String> {
-        static SHARED: OnceLock<Result<Smtp, String>> = OnceLock::new();
-        // `get_or_init` blocks while another test starts the server: not on an async thread.
-        let start = || {
-            SHARED.get_or_init(|| {
-                Self::start(SmtpSecurity::None, false).map_err(|error| format!("{error:#}"))
-            })
-        };
-        let shared = tokio::task::spawn_blocking(start).await.expect("starting SMTP panicked");
-        shared.as_ref().map_err(Clone::clone)
+    /// # Panics
+    /// When it cannot be started: as a skip of this test where it cannot be installed.
+    pub async fn shared() -> &'static Self {
+        static SHARED: OnceLock<Result<Smtp, NotStarted>> = OnceLock::new();
+        shared(&SHARED, || Self::start(SmtpSecurity::None, false)).await
     }
 
     /// A server of its own. Blocks while it starts.

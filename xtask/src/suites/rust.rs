@@ -49,6 +49,9 @@ fn is_noise(line: &str) -> bool {
 /// What the lines so far have said.
 #[derive(Default)]
 struct Results {
+    /// Test programs that have begun, and those that have come to their end.
+    begun: usize,
+    ended: usize,
     passed: usize,
     failed: usize,
     failed_names: Vec<String>,
@@ -57,7 +60,10 @@ struct Results {
 
 impl Results {
     fn read(&mut self, line: &str) {
-        if let Some(summary) = line.strip_prefix("test result: ") {
+        if line.starts_with("running ") && (line.ends_with(" test") || line.ends_with(" tests")) {
+            self.begun += 1;
+        } else if let Some(summary) = line.strip_prefix("test result: ") {
+            self.ended += 1;
             self.passed += count(summary, "passed");
             self.failed += count(summary, "failed");
         } else if let Some((name, result)) =
@@ -74,13 +80,14 @@ impl Results {
         }
     }
 
-    /// `skips` has a line `name TAB reason` for each test that passed without having run.
+    /// `skips` has a line `name TAB reason` for each test that did not run: it has passed all the
+    /// same, or ended itself for want of something, as a failure.
     fn tally(self, well: bool, skips: &str) -> Tally {
         let mut failed = self.failed_names;
         // Tests that libtest counts without a line of their own are still failures.
         let named = failed.len();
         failed.extend((named..self.failed).map(|_| "a test without a name".to_owned()));
-        if !well && failed.is_empty() {
+        if self.begun != self.ended || (!well && failed.is_empty()) {
             failed.push("cargo test: something did not compile, or a test process crashed".into());
         }
         let skipped: Vec<Skip> = skips
@@ -90,7 +97,10 @@ impl Results {
                 Skip { name: name.to_owned(), reason: reason.to_owned() }
             })
             .collect();
-        let passed = self.passed.saturating_sub(skipped.len());
+        let before = failed.len();
+        failed.retain(|name| !skipped.iter().any(|skip| skip.name == *name));
+        let ended = before - failed.len();
+        let passed = self.passed.saturating_sub(skipped.len().saturating_sub(ended));
         Tally { passed, failed, skipped: self.ignored.into_iter().chain(skipped).collect() }
     }
 }
@@ -151,7 +161,25 @@ test result: ok. 2 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out; fini
     }
 
     #[test]
-    fn a_crash_without_a_failing_test_is_a_failure() {
+    fn a_test_that_ended_for_want_of_something_is_skipped_and_has_not_failed() {
+        let results = read(
+            "running 3 tests
+test a::fine ... ok
+test a::no_server ... FAILED
+test a::broken ... FAILED
+test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.1s",
+        );
+        let tally = results.tally(false, "a::no_server\tnot installed\n");
+        assert_eq!((tally.passed, tally.skipped.len()), (1, 1));
+        assert_eq!(tally.failed, ["a::broken"]);
+    }
+
+    #[test]
+    fn a_crash_is_a_failure_with_and_without_a_failing_test() {
         assert_eq!(read("running 3 tests").tally(false, "").failed.len(), 1);
+        let results = read(
+            "running 1 test\ntest a ... FAILED\nrunning 1 test\ntest result: FAILED. 0 passed; 1 failed;",
+        );
+        assert_eq!(results.tally(false, "a\tnot installed\n").failed.len(), 1);
     }
 }

@@ -21,6 +21,8 @@ pub(crate) struct Overrides {
     pub(crate) redis_host: Option<String>,
     /// `REDIS_PORT`: the port in `redis.url`.
     pub(crate) redis_port: Option<u16>,
+    /// `KAFKA_BROKERS`: `brokers` of every Kafka integration that names none.
+    pub(crate) kafka_brokers: Option<String>,
 }
 
 impl Overrides {
@@ -58,6 +60,7 @@ impl Overrides {
                 .map(|host| host.trim().to_owned())
                 .filter(|host| !host.is_empty()),
             redis_port: redis_port.and_then(|n| u16::try_from(n).ok()),
+            kafka_brokers: environment("KAFKA_BROKERS").filter(|text| !text.trim().is_empty()),
         }
     }
 }
@@ -101,6 +104,7 @@ mod tests {
             ("WEBHOOK_TIMEOUT_MS", "5000"),
             ("REDIS_HOST", "redis.example"),
             ("REDIS_PORT", "6380"),
+            ("KAFKA_BROKERS", "a:9092,b:9092"),
         ]);
         assert!(faults.is_empty());
         assert_eq!(
@@ -113,6 +117,7 @@ mod tests {
                 webhook_timeout: Some(Duration::from_secs(5)),
                 redis_host: Some("redis.example".to_owned()),
                 redis_port: Some(6380),
+                kafka_brokers: Some("a:9092,b:9092".to_owned()),
             }
         );
         assert_eq!(read(&[("OUTBOX_MAX_ATTEMPTS", " ")]).0, Overrides::default());

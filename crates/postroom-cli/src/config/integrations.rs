@@ -8,6 +8,7 @@ use super::reader::Section;
 use super::sections::{NO_INTEGRATION, Relay, is_integration, retry_keys};
 use postroom_core::{AttemptLimit, RetryPolicy};
 use postroom_sinks::{Destination, SinkKind};
+use serde_json::{Map, Value};
 use std::time::Duration;
 
 /// The keys that every integration takes.
@@ -58,7 +59,7 @@ pub(super) fn built_in(relay: &Relay, overrides: &Overrides) -> Vec<Integration>
         .filter_map(|name| {
             let kind = SinkKind::of(name).ok()?;
             let destination = Destination { integration: name, timeout: kind.timeout };
-            let sink = kind.validate(serde_json::Map::new(), &destination).ok()?;
+            let sink = kind.validate(Map::new(), &destination).ok()?;
             Some(Integration {
                 name: name.to_owned(),
                 sink,
@@ -104,11 +105,16 @@ fn integration(
         .or(timeout)
         .unwrap_or(kind.timeout);
     let retry = overridden(retry_keys(section).over(relay.retry), overrides);
-    let options = section
+    let mut options: Map<String, Value> = section
         .keys()
         .filter(|key| kind.keys.contains(key))
         .filter_map(|key| Some((key.to_owned(), section.json(key)?)))
         .collect();
+    // One variable stands for one cluster: integrations that name another keep it.
+    let brokers = overrides.kafka_brokers.as_ref().filter(|_| kind.name == "kafka");
+    if let Some(brokers) = brokers.filter(|_| !section.keys().any(|key| key == "brokers")) {
+        options.insert("brokers".to_owned(), brokers.as_str().into());
+    }
     let sink = match kind.validate(options, &Destination { integration: name, timeout }) {
         Ok(sink) => sink,
         Err(faults) => {

@@ -144,6 +144,18 @@ fn the_environment_overrides_the_file() {
     assert_eq!(noop.retry.max_attempts, AttemptLimit::AtMost(3));
 }
 
+#[cfg(feature = "kafka")]
+#[test]
+fn brokers_come_from_the_environment_where_an_integration_names_none() {
+    let text = "[integrations.\"kafka:a\"]\n[integrations.\"kafka:b\"]\nbrokers = \"own:9092\"\n";
+    let config = read(text, &[("KAFKA_BROKERS", "given:9092")]).unwrap();
+    let [a, b] = &config.integrations[..] else { panic!("two integrations") };
+    assert!(format!("{:?}", a.sink).contains("given:9092"), "{:?}", a.sink);
+    assert!(format!("{:?}", b.sink).contains("own:9092"), "{:?}", b.sink);
+    let faults = read(text, &[("KAFKA_BROKERS", " ")]).unwrap_err();
+    assert!(faults.contains("brokers is missing"), "{faults}");
+}
+
 #[test]
 fn every_fault_is_reported_with_its_place_and_a_hint() {
     let faults = read(

@@ -1,25 +1,61 @@
 //! One sink through the relay, against its library in a bare loop.
 
 use crate::figure::Figure;
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use postroom_core::{
     Admin as _, Message, NewMessage, Outcome, OutcomeReceiver, Report, Sink, SystemClock,
 };
 use postroom_relay::{Lane, Relay, Settings};
+use postroom_sinks::{Destination, SinkKind};
 use postroom_store::memory::MemoryStore;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
+use uuid::Uuid;
 
 const ROUNDS: usize = 5;
+const EVENT_TYPE: &str = "bench.event.v1";
 
 /// The payload of every message, 300 bytes.
-pub(crate) fn payload() -> String {
+fn payload() -> String {
     format!("{{\"text\":\"{}\"}}", "x".repeat(289))
+}
+
+/// A sink for `integration`, made as a configuration makes it.
+pub(crate) fn sink(integration: &str, options: Value) -> anyhow::Result<Arc<dyn Sink>> {
+    let Value::Object(options) = options else { anyhow::bail!("options are a table") };
+    let destination = Destination { integration, timeout: Duration::from_secs(10) };
+    let config = SinkKind::of(integration)?.validate(options, &destination);
+    let config = config.map_err(|faults| anyhow::anyhow!("{faults:?}"))?;
+    config.build().context("the sink")
+}
+
+/// A message as the bare loop has it: what a sink sends for the relay's messages, ready to be
+/// handed to the library.
+pub(crate) struct Ready {
+    pub(crate) event_id: String,
+    pub(crate) headers: Vec<(&'static str, String)>,
+    pub(crate) body: String,
+}
+
+impl Ready {
+    fn new() -> Self {
+        let event_id = Uuid::now_v7().to_string();
+        let headers = vec![
+            ("idempotency-key", event_id.clone()),
+            ("postroom-event-id", event_id.clone()),
+            ("postroom-event-type", EVENT_TYPE.to_owned()),
+            ("postroom-message-id", Uuid::now_v7().to_string()),
+            ("postroom-stream", event_id.clone()),
+            ("postroom-schema-version", "1".to_owned()),
+            ("postroom-attempt", "1".to_owned()),
+        ];
+        Self { event_id, headers, body: payload() }
+    }
 }
 
 /// What is measured.
@@ -32,17 +68,17 @@ pub(crate) struct Subject {
     pub(crate) messages: usize,
     /// How many calls are under way at once, on both sides.
     pub(crate) concurrency: usize,
-    /// How many messages a call carries at most.
+    /// How many messages a call carries, on both sides.
     pub(crate) batch_size: usize,
 }
 
 impl Subject {
-    /// Measures in turn: the relay with `sink`, and `bare`, which delivers the message of a
-    /// number with the library alone.
+    /// Measures in turn: the relay with `sink`, and `bare`, which delivers a call's messages with
+    /// the library alone and returns once all are acknowledged.
     pub(crate) async fn measure<F>(
         &self,
         sink: Arc<dyn Sink>,
-        bare: impl Fn(usize) -> F + Clone + Send + 'static,
+        bare: impl Fn(Arc<[Ready]>) -> F + Clone + Send + 'static,
     ) -> anyhow::Result<()>
     where
         F: Future<Output = anyhow::Result<()>> + Send,
@@ -67,6 +103,7 @@ impl Subject {
             notes: json!({
                 "messages": self.messages,
                 "concurrency": self.concurrency,
+                "batch_size": self.batch_size,
                 "payload_bytes": payload().len(),
             }),
         }
@@ -77,9 +114,9 @@ impl Subject {
     /// From the relay's start until everything is recorded.
     async fn relayed(&self, sink: &Arc<dyn Sink>) -> anyhow::Result<f64> {
         let store = MemoryStore::new(Arc::new(SystemClock));
-        for n in 0..self.messages {
-            let message = NewMessage::new(self.name, "bench.event.v1").raw(payload());
-            store.enqueue(&message.event_id(format!("event-{n}"))).await?;
+        for _ in 0..self.messages {
+            let message = NewMessage::new(self.name, EVENT_TYPE).raw(payload());
+            store.enqueue(&message).await?;
         }
         let all = Arc::new(Notify::new());
         let counting = Arc::new(Counting {
@@ -102,27 +139,31 @@ impl Subject {
         Ok(self.messages as f64 / took.as_secs_f64())
     }
 
-    /// As many loops as the relay has calls, each with the next message.
+    /// As many loops as the relay has calls, each with the next call's messages.
     async fn bare<F>(
         &self,
-        deliver: &(impl Fn(usize) -> F + Clone + Send + 'static),
+        deliver: &(impl Fn(Arc<[Ready]>) -> F + Clone + Send + 'static),
     ) -> anyhow::Result<f64>
     where
         F: Future<Output = anyhow::Result<()>> + Send,
     {
+        let all: Vec<Ready> = (0..self.messages).map(|_| Ready::new()).collect();
+        let mut calls: Vec<Arc<[Ready]>> = Vec::new();
+        let mut all = all.into_iter().peekable();
+        while all.peek().is_some() {
+            calls.push(all.by_ref().take(self.batch_size).collect());
+        }
+        let calls = Arc::new(calls);
         let next = Arc::new(AtomicUsize::new(0));
         let started = Instant::now();
         let mut loops = JoinSet::new();
         for _ in 0..self.concurrency {
-            let (next, deliver, messages) = (Arc::clone(&next), deliver.clone(), self.messages);
+            let (next, deliver, calls) = (Arc::clone(&next), deliver.clone(), Arc::clone(&calls));
             loops.spawn(async move {
-                loop {
-                    let n = next.fetch_add(1, Ordering::Relaxed);
-                    if n >= messages {
-                        return anyhow::Ok(());
-                    }
-                    deliver(n).await?;
+                while let Some(call) = calls.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    deliver(Arc::clone(call)).await?;
                 }
+                anyhow::Ok(())
             });
         }
         while let Some(one) = loops.join_next().await {

@@ -7,16 +7,37 @@
 mod figure;
 
 mod against;
+#[cfg(feature = "kafka")]
+mod kafka;
+mod nats;
+mod rabbitmq;
+mod redis;
 mod webhook;
 
 use std::env;
+use std::future::Future;
+use std::pin::Pin;
+
+type Running = Pin<Box<dyn Future<Output = anyhow::Result<()>>>>;
+type Run = fn() -> Running;
+
+/// Every figure.
+const FIGURES: &[(&str, Run)] = &[
+    ("webhook", || Box::pin(webhook::run())),
+    #[cfg(feature = "kafka")]
+    ("kafka", || Box::pin(kafka::run())),
+    ("nats", || Box::pin(nats::run())),
+    ("rabbitmq", || Box::pin(rabbitmq::run())),
+    ("redis", || Box::pin(redis::run())),
+];
 
 fn main() -> anyhow::Result<()> {
     let only = env::args().skip(1).find(|arg| !arg.starts_with('-'));
-    let wanted = |name: &str| only.as_deref().is_none_or(|only| only == name);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    if wanted("webhook") {
-        runtime.block_on(webhook::run())?;
+    for (name, run) in FIGURES {
+        if only.as_deref().is_none_or(|only| only == *name) {
+            runtime.block_on(run())?;
+        }
     }
     Ok(())
 }

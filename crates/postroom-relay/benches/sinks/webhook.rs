@@ -1,71 +1,61 @@
 //! The webhook, against the same HTTP client: a request per message, its status and its body.
 
-use crate::against::{Subject, payload};
+use crate::against::{Ready, Subject, sink};
 use anyhow::{Context as _, ensure};
 use axum::Router;
 use axum::body::Bytes;
 use axum::routing::post;
-use postroom_sinks::{WebhookConfig, WebhookSink};
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Client, Url};
+use serde_json::json;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 const SUBJECT: Subject = Subject {
     name: "webhook",
-    reference_is: "reqwest in a bare loop: POST with as many headers, status, body",
+    reference_is: "reqwest in a bare loop: POST with the same headers, status, body",
     messages: 20_000,
     concurrency: 16,
     batch_size: 1,
 };
 
 pub(crate) async fn run() -> anyhow::Result<()> {
-    let address = receiver()?;
-    let url = format!("http://{address}/hook");
-    let config = WebhookConfig::new(&url).and_then(|config| config.allow("127.0.0.0/8"));
-    let sink = WebhookSink::new(config.map_err(anyhow::Error::msg)?)?;
-    let client = reqwest::Client::builder()
+    let url = format!("http://{}/hook", receiver()?);
+    let sink = sink("webhook:bench", json!({"url": url, "allow_addresses": ["127.0.0.0/8"]}))?;
+    let client = Client::builder()
         .redirect(reqwest::redirect::Policy::none())
         .no_proxy()
+        .user_agent("postroom/bench")
         .tls_certs_only([])
         .build()
         .context("the bare client")?;
-    let (headers, payload) = (headers(), payload());
-    SUBJECT
-        .measure(Arc::new(sink), move |n| {
-            let event_id = format!("event-{n}");
-            let request = client
-                .post(&url)
-                .headers(headers.clone())
-                .header("idempotency-key", event_id)
-                .body(payload.clone());
-            async move {
-                let response = request.send().await?;
-                ensure!(response.status().is_success(), "{}", response.status());
-                response.bytes().await?;
-                Ok(())
+    let url: Url = url.parse()?;
+    let deliver = move |messages: Arc<[Ready]>| {
+        let (client, url) = (client.clone(), url.clone());
+        async move {
+            for message in messages.iter() {
+                post_one(&client, &url, message).await?;
             }
-        })
-        .await
+            Ok(())
+        }
+    };
+    SUBJECT.measure(sink, deliver).await
 }
 
-/// As many headers as a message has, made once.
-fn headers() -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    for name in [
-        "postroom-event-id",
-        "postroom-event-type",
-        "postroom-message-id",
-        "postroom-stream",
-        "postroom-schema-version",
-        "postroom-attempt",
-        "webhook-id",
-        "webhook-timestamp",
-    ] {
-        let value = HeaderValue::from_static("018f0000-0000-7000-8000-000000000001");
-        headers.insert(HeaderName::from_static(name), value);
+async fn post_one(client: &Client, url: &Url, message: &Ready) -> anyhow::Result<()> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    let mut request = client
+        .post(url.clone())
+        .header("content-type", "application/json")
+        .header("webhook-id", &message.event_id)
+        .header("webhook-timestamp", now);
+    for (name, value) in &message.headers {
+        request = request.header(*name, value);
     }
-    headers
+    let response = request.body(message.body.clone()).send().await?;
+    ensure!(response.status().is_success(), "{}", response.status());
+    response.bytes().await?;
+    Ok(())
 }
 
 /// A receiver on a thread of its own that answers at once.

@@ -1,5 +1,6 @@
 //! What a server's replies mean.
 
+use crate::tls;
 use postroom_core::Outcome;
 use std::error::Error as _;
 use std::fmt;
@@ -50,22 +51,14 @@ impl From<lettre::transport::smtp::Error> for Reply {
             let words = error.source().map(ToString::to_string).unwrap_or_default();
             return Self::Code(u16::from(code), enhanced(&words));
         }
-        let mut root: &dyn std::error::Error = &error;
-        loop {
-            // An I/O error shows the source of what it wraps, and not that itself.
-            let wrapped = root.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-            if let Some(fault) = wrapped.and_then(|wrapped| wrapped.downcast_ref::<rustls::Error>())
-            {
-                return Self::Tls(fault.to_string());
-            }
-            if let Some(fault) = root.downcast_ref::<rustls::Error>() {
-                return Self::Tls(fault.to_string());
-            }
-            match root.source() {
-                Some(source) => root = source,
-                None => return Self::Lost(root.to_string()),
-            }
+        if let Some(fault) = tls::fault_behind(&error) {
+            return Self::Tls(fault.to_string());
         }
+        let mut root: &dyn std::error::Error = &error;
+        while let Some(source) = root.source() {
+            root = source;
+        }
+        Self::Lost(root.to_string())
     }
 }
 

@@ -1,9 +1,11 @@
 //! Connections to the server, and one mail over one of them.
 
-use super::classify::{Reply, Step};
+use super::classify::{Reply, Step, classify};
 use super::config::{EmailConfig, Security};
 use super::letter::Letter;
+use crate::pool::Pool;
 use crate::registry::BuildError;
+use crate::tls::choose_provider;
 use lettre::Address;
 use lettre::transport::smtp::authentication::Mechanism;
 use lettre::transport::smtp::client::{
@@ -11,8 +13,10 @@ use lettre::transport::smtp::client::{
 };
 use lettre::transport::smtp::commands::{Data, Mail, Rcpt};
 use lettre::transport::smtp::extension::{ClientId, Extension, MailParameter};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use postroom_core::Outcome;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Shorter than what servers allow, so that we close first.
 const IDLE_MAX: Duration = Duration::from_secs(30);
@@ -26,12 +30,18 @@ pub(super) struct Receipt {
     pub(super) refused: Vec<(Address, Reply)>,
 }
 
-/// One server, and connections to it that nobody uses at the moment.
+/// One server, and the connections to it.
 pub(super) struct Server {
+    account: Arc<Account>,
+    connections: Pool<AsyncSmtpConnection>,
+}
+
+/// Where and as whom to connect.
+struct Account {
     config: EmailConfig,
+    place: String,
     tls: Option<TlsParameters>,
     hello: ClientId,
-    idle: Mutex<Vec<(AsyncSmtpConnection, Instant)>>,
 }
 
 impl Server {
@@ -41,30 +51,102 @@ impl Server {
             Security::StartTls | Security::Tls => Some(tls(&config)?),
         };
         let hello = ClientId::Domain(config.from.email.domain().to_owned());
-        Ok(Self { config, tls, hello, idle: Mutex::default() })
+        let limit = config.timeout;
+        let account = Arc::new(Account { place: config.place(), config, tls, hello });
+        let connecting = Arc::clone(&account);
+        // Whether the server has closed one is only seen when it is used.
+        let connections = Pool::new(
+            limit,
+            IDLE_MAX,
+            |_| true,
+            move || {
+                let account = Arc::clone(&connecting);
+                async move {
+                    let connected = account.connect().await;
+                    connected.map_err(|(step, reply)| classify(&account.place, step, &reply))
+                }
+            },
+        );
+        Ok(Self { account, connections })
     }
 
-    /// Sends a mail to `recipients` in one transaction. A mail that stays unanswered may have
-    /// been taken.
+    /// Sends a mail to `recipients` in one transaction, until `deadline`. A mail that stays
+    /// unanswered may have been taken.
     pub(super) async fn send(
         &self,
         letter: &Letter,
         recipients: &[&Address],
-    ) -> Result<Receipt, (Step, Reply)> {
-        if let Some(mut connection) = self.take() {
-            match self.begin(&mut connection, letter).await {
-                // The server has closed what was idle: nothing is lost, and another will do.
-                Err((_, reply)) if reply.ends_connection() => {}
-                begun => return self.go_on(connection, begun, letter, recipients).await,
+        deadline: Instant,
+    ) -> Result<Receipt, Outcome> {
+        let sending = self.send_over_one(letter, recipients, deadline);
+        match tokio::time::timeout_at(deadline, sending).await {
+            Ok(sent) => sent.map_err(|refused| match refused {
+                Refused::Connecting(outcome) => outcome,
+                Refused::Reply(step, reply) => classify(&self.account.place, step, &reply),
+            }),
+            Err(_) => {
+                self.connections.doubt();
+                Err(self.account.too_slow())
             }
         }
-        let mut connection = self.connect().await?;
-        let begun = self.begin(&mut connection, letter).await;
-        self.go_on(connection, begun, letter, recipients).await
     }
 
     /// Connects and logs in, as far as a mail would need it.
-    pub(super) async fn connect(&self) -> Result<AsyncSmtpConnection, (Step, Reply)> {
+    pub(super) async fn probe(&self, deadline: Instant) -> Result<(), Outcome> {
+        self.connections.make(deadline).await.map(drop)
+    }
+
+    async fn send_over_one(
+        &self,
+        letter: &Letter,
+        recipients: &[&Address],
+        deadline: Instant,
+    ) -> Result<Receipt, Refused> {
+        let mut lent = self.connections.take(deadline).await?;
+        let mut begun = self.account.begin(&mut lent.connection, letter).await;
+        if matches!(&begun, Err((_, reply)) if reply.ends_connection()) {
+            // The server has closed what was idle: nothing is lost, and another will do.
+            self.connections.lost(lent);
+            lent = self.connections.take(deadline).await?;
+            begun = self.account.begin(&mut lent.connection, letter).await;
+        }
+        let sent = match begun {
+            Ok(()) => finish(&mut lent.connection, letter, recipients).await,
+            Err(refused) => Err(refused),
+        };
+        if matches!(&sent, Err((_, reply)) if reply.ends_connection()) {
+            self.connections.lost(lent);
+            return sent.map_err(Refused::from);
+        }
+        // Whatever was begun is over, so that the next mail begins afresh.
+        let is_clean = matches!(&sent, Ok(receipt) if !receipt.accepted.is_empty());
+        if is_clean || lent.connection.command("RSET\r\n").await.is_ok() {
+            self.connections.give_back(lent);
+        }
+        sent.map_err(Refused::from)
+    }
+}
+
+/// Why a mail was not sent: what came of connecting, or the server's reply.
+enum Refused {
+    Connecting(Outcome),
+    Reply(Step, Reply),
+}
+
+impl From<Outcome> for Refused {
+    fn from(outcome: Outcome) -> Self {
+        Self::Connecting(outcome)
+    }
+}
+
+impl From<(Step, Reply)> for Refused {
+    fn from((step, reply): (Step, Reply)) -> Self {
+        Self::Reply(step, reply)
+    }
+}
+
+impl Account {
+    async fn connect(&self) -> Result<AsyncSmtpConnection, (Step, Reply)> {
         let at = |step: Step| move |error| (step, Reply::from(error));
         let config = &self.config;
         let implicit = self.tls.clone().filter(|_| config.security == Security::Tls);
@@ -108,35 +190,8 @@ impl Server {
         begun.map(drop).map_err(|error| (Step::Sender, error.into()))
     }
 
-    async fn go_on(
-        &self,
-        mut connection: AsyncSmtpConnection,
-        begun: Result<(), (Step, Reply)>,
-        letter: &Letter,
-        recipients: &[&Address],
-    ) -> Result<Receipt, (Step, Reply)> {
-        let sent = match begun {
-            Ok(()) => finish(&mut connection, letter, recipients).await,
-            Err(refused) => Err(refused),
-        };
-        let is_alive = !matches!(&sent, Err((_, reply)) if reply.ends_connection());
-        // Whatever was begun is over, so that the next mail begins afresh.
-        let is_clean = matches!(&sent, Ok(receipt) if !receipt.accepted.is_empty());
-        if is_clean || (is_alive && connection.command("RSET\r\n").await.is_ok()) {
-            self.put_back(connection);
-        }
-        sent
-    }
-
-    fn take(&self) -> Option<AsyncSmtpConnection> {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.retain(|(_, since)| since.elapsed() < IDLE_MAX);
-        idle.pop().map(|(connection, _)| connection)
-    }
-
-    fn put_back(&self, connection: AsyncSmtpConnection) {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.push((connection, Instant::now()));
+    fn too_slow(&self) -> Outcome {
+        Outcome::retry(format!("no answer from {} within {:?}", self.place, self.config.timeout))
     }
 }
 
@@ -168,9 +223,7 @@ async fn finish(
 }
 
 fn tls(config: &EmailConfig) -> Result<TlsParameters, BuildError> {
-    // Two TLS providers in one program leave rustls without a default; whoever comes first
-    // sets it, and that is an answer too.
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    choose_provider();
     let unusable = |context: String, source: Box<dyn std::error::Error + Send + Sync>| BuildError {
         context,
         source,

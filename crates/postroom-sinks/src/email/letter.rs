@@ -61,7 +61,7 @@ impl Letter {
             builder = builder.to(recipient.clone());
         }
         for (name, value) in parcel.attributes {
-            builder = builder.raw_header(header(name, value)?);
+            builder = builder.raw_header(header(name.into_owned(), value)?);
         }
         let render = |template: &Option<Template>| {
             template.as_ref().map(|template| template.render(&context)).transpose()

@@ -8,7 +8,7 @@ use super::progress::{Mails, Progress};
 use crate::registry::BuildError;
 use async_trait::async_trait;
 use postroom_core::{Message, Outcome, ProbeError, Report, Sink};
-use tokio::time::timeout;
+use tokio::time::Instant;
 
 /// Sends mails over connections that stay open.
 ///
@@ -40,10 +40,10 @@ impl EmailSink {
         let left: Vec<_> =
             letter.recipients.iter().filter(|recipient| !progress.is_through(recipient)).collect();
         let all = letter.recipients.len();
-        let waiting = match timeout(self.config.timeout, self.server.send(&letter, &left)).await {
-            Ok(Ok(receipt)) => self.record(&mut progress, receipt),
-            Ok(Err((step, reply))) => return classify(&self.place, step, &reply),
-            Err(_) => return self.too_slow(),
+        let deadline = Instant::now() + self.config.timeout;
+        let waiting = match self.server.send(&letter, &left, deadline).await {
+            Ok(receipt) => self.record(&mut progress, receipt),
+            Err(outcome) => return outcome,
         };
         if let Some(reply) = waiting {
             let has = progress.accepted.len();
@@ -76,10 +76,6 @@ impl EmailSink {
         }
         waiting
     }
-
-    fn too_slow(&self) -> Outcome {
-        Outcome::retry(format!("no answer from {} within {:?}", self.place, self.config.timeout))
-    }
 }
 
 #[async_trait]
@@ -96,17 +92,7 @@ impl Sink for EmailSink {
     }
 
     async fn probe(&self) -> Result<(), ProbeError> {
-        let outcome = match timeout(self.config.timeout, self.server.connect()).await {
-            Ok(Ok(_)) => return Ok(()),
-            Ok(Err((step, reply))) => classify(&self.place, step, &reply),
-            Err(_) => self.too_slow(),
-        };
-        match outcome {
-            Outcome::Delivered => Ok(()),
-            Outcome::Retry { error, .. }
-            | Outcome::Reject { error }
-            | Outcome::Gone { error }
-            | Outcome::Refuse { error } => Err(ProbeError(error)),
-        }
+        let deadline = Instant::now() + self.config.timeout;
+        self.server.probe(deadline).await.map_err(ProbeError::from)
     }
 }

@@ -8,7 +8,7 @@ mod link;
 mod packet;
 
 use crate::batch::Batch;
-use crate::connections::{Connections, Held};
+use crate::connections::Connections;
 use crate::endpoint::Endpoint;
 use crate::options::Options;
 use crate::parcel::Wrapping;
@@ -84,17 +84,6 @@ struct MqttSink {
 }
 
 impl MqttSink {
-    /// A connection that is up as far as anyone knows.
-    async fn link(&self, deadline: Instant) -> Result<Held<Link>, Outcome> {
-        loop {
-            let held = self.connections.get(deadline).await?;
-            if held.connection.is_up() {
-                return Ok(held);
-            }
-            self.connections.lost(&held);
-        }
-    }
-
     /// Publishes in order, and takes the acknowledgements as they come.
     async fn publish(&self, link: &Link, packets: Vec<(usize, Packet)>, batch: &Batch<'_>) {
         let mut waiting = FuturesUnordered::new();
@@ -124,19 +113,14 @@ impl Sink for MqttSink {
     async fn deliver(&self, messages: &[Message], report: &Report<'_>) {
         let batch = Batch::new(report, messages.len());
         let deadline = Instant::now() + self.config.limit;
-        let mut packets = Vec::with_capacity(messages.len());
-        for (index, message) in messages.iter().enumerate() {
-            let made = self
-                .config
-                .topic
-                .render(message)
-                .and_then(|topic| Packet::new(topic, self.config.wrapping.parcel(message)?));
-            match made {
-                Ok(packet) => packets.push((index, packet)),
-                Err(outcome) => batch.settle(index, outcome),
-            }
+        let packets = batch.prepare(messages, |index, message| {
+            let topic = self.config.topic.render(message)?;
+            Ok((index, Packet::new(topic, self.config.wrapping.parcel(message)?)?))
+        });
+        if packets.is_empty() {
+            return;
         }
-        let held = match self.link(deadline).await {
+        let held = match self.connections.get_up(deadline, Link::is_up).await {
             Ok(held) => held,
             Err(outcome) => return batch.settle_rest(&outcome),
         };
@@ -158,6 +142,6 @@ impl Sink for MqttSink {
     /// Connects and logs in; MQTT has no way to ask for more.
     async fn probe(&self) -> Result<(), ProbeError> {
         let deadline = Instant::now() + self.config.limit;
-        self.link(deadline).await.map(drop).map_err(ProbeError::from)
+        self.connections.get_up(deadline, Link::is_up).await.map(drop).map_err(ProbeError::from)
     }
 }

@@ -15,7 +15,7 @@ pub(super) struct Packet {
 }
 
 impl Packet {
-    pub(super) fn new(topic: String, parcel: Parcel) -> Result<Self, Outcome> {
+    pub(super) fn new(topic: String, mut parcel: Parcel) -> Result<Self, Outcome> {
         if topic.is_empty() || !is_text(&topic) || topic.contains(['+', '#']) {
             return Err(Outcome::reject(
                 "the topic made from this message is none that MQTT can publish to (empty, too \
@@ -24,22 +24,21 @@ impl Packet {
             ));
         }
         let mut user_properties: Vec<(String, String)> = Vec::new();
-        for (name, value) in &parcel.attributes {
-            // A CloudEvent in binary mode has names without a prefix here, and they are its own.
-            if parcel.cloud.iter().any(|(own, _)| own == name) {
-                continue;
-            }
-            if !is_text(name) || !is_text(value) {
+        // A CloudEvent in binary mode has names without a prefix here, and they are its own.
+        let cloud = &parcel.cloud;
+        parcel.attributes.retain(|(name, _)| cloud.iter().all(|(own, _)| own != name));
+        // The event's content type is that of the packet.
+        parcel.cloud.retain(|(name, _)| *name != "datacontenttype");
+        for (name, value) in parcel.take_headers("") {
+            if !is_text(&name) || !is_text(&value) {
                 return Err(Outcome::reject(format!(
                     "the header `{}` is too long for MQTT, or holds a NUL: correct the row's \
                      headers and set it back to PENDING",
                     name.escape_default()
                 )));
             }
-            user_properties.push((name.clone(), value.clone()));
+            user_properties.push((name.into_owned(), value));
         }
-        let cloud = parcel.cloud.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
-        user_properties.extend(cloud);
         let properties = PublishProperties {
             // UTF-8 text.
             payload_format_indicator: Some(1),

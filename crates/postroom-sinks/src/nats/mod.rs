@@ -8,16 +8,16 @@ mod classify;
 mod link;
 
 use crate::batch::Batch;
-use crate::connections::{Connections, Held};
+use crate::connections::Connections;
 use crate::endpoint::Endpoint;
 use crate::options::Options;
-use crate::parcel::Wrapping;
+use crate::parcel::{Name, Wrapping};
 use crate::registry::{Build, BuildError, Destination, SinkConfig, SinkKind};
 use crate::template::Template;
 use crate::tls;
 use async_nats::jetstream::context::GetStreamByNameErrorKind;
 use async_nats::jetstream::message::PublishMessage;
-use async_nats::{HeaderMap, HeaderName, HeaderValue};
+use async_nats::{HeaderMap, HeaderName, HeaderValue, Subject};
 use async_trait::async_trait;
 use classify::{Failure, classify};
 use futures_util::StreamExt as _;
@@ -101,23 +101,12 @@ struct NatsSink {
 /// A message as it is published.
 struct Letter {
     index: usize,
-    subject: String,
+    subject: Subject,
     headers: HeaderMap,
     body: String,
 }
 
 impl NatsSink {
-    /// A connection that is up as far as anyone knows.
-    async fn link(&self, deadline: Instant) -> Result<Held<Link>, Outcome> {
-        loop {
-            let held = self.connections.get(deadline).await?;
-            if held.connection.is_up() {
-                return Ok(held);
-            }
-            self.connections.lost(&held);
-        }
-    }
-
     fn letter(&self, index: usize, message: &Message) -> Result<Letter, Outcome> {
         let subject = self.config.subject.render(message)?;
         if !is_subject(&subject) {
@@ -127,18 +116,19 @@ impl NatsSink {
                  integration's `subject`",
             ));
         }
-        let parcel = self.config.wrapping.parcel(message)?;
+        let mut parcel = self.config.wrapping.parcel(message)?;
         parcel.expect_one_line_each()?;
         let mut headers = HeaderMap::new();
-        for (name, value) in parcel.headers("ce-") {
+        for (name, value) in parcel.take_headers("ce-") {
             // Headers of this name command the server: one of them purges the stream.
-            if !name.to_ascii_lowercase().starts_with("nats-") {
-                set(&mut headers, &name, value)?;
+            let start = name.as_bytes().get(..5).unwrap_or_default();
+            if !start.eq_ignore_ascii_case(b"nats-") {
+                set(&mut headers, name, value)?;
             }
         }
-        set(&mut headers, "content-type", parcel.content_type)?;
-        set(&mut headers, "Nats-Msg-Id", &parcel.idempotency_key)?;
-        Ok(Letter { index, subject, headers, body: parcel.body })
+        set(&mut headers, Name::Borrowed("content-type"), parcel.content_type.to_owned())?;
+        set(&mut headers, Name::Borrowed("Nats-Msg-Id"), parcel.idempotency_key)?;
+        Ok(Letter { index, subject: subject.into(), headers, body: parcel.body })
     }
 
     /// Publishes in order, and takes the stream's acknowledgements as they come.
@@ -201,13 +191,13 @@ impl NatsSink {
         &self,
         link: &Link,
         mut events: link::Events,
-        subjects: &[(usize, String)],
+        subjects: &[(usize, Subject)],
         batch: &Batch<'_>,
     ) {
         while link.is_up() {
             match events.next().await {
                 Event::Forbidden(subject) => {
-                    for (index, _) in subjects.iter().filter(|(_, own)| *own == subject) {
+                    for (index, _) in subjects.iter().filter(|(_, own)| **own == *subject) {
                         batch.settle(*index, self.classify(&Failure::Forbidden));
                     }
                     if subjects.iter().all(|(index, _)| batch.is_settled(*index)) {
@@ -229,14 +219,11 @@ impl Sink for NatsSink {
     async fn deliver(&self, messages: &[Message], report: &Report<'_>) {
         let batch = Batch::new(report, messages.len());
         let deadline = Instant::now() + self.config.limit;
-        let mut letters = Vec::with_capacity(messages.len());
-        for (index, message) in messages.iter().enumerate() {
-            match self.letter(index, message) {
-                Ok(letter) => letters.push(letter),
-                Err(outcome) => batch.settle(index, outcome),
-            }
+        let letters = batch.prepare(messages, |index, message| self.letter(index, message));
+        if letters.is_empty() {
+            return;
         }
-        let held = match self.link(deadline).await {
+        let held = match self.connections.get_up(deadline, Link::is_up).await {
             Ok(held) => held,
             Err(outcome) => return batch.settle_rest(&outcome),
         };
@@ -269,7 +256,8 @@ impl Sink for NatsSink {
     /// Connects, and looks for the stream when the subject is the same for every message.
     async fn probe(&self) -> Result<(), ProbeError> {
         let deadline = Instant::now() + self.config.limit;
-        let held = self.link(deadline).await.map_err(ProbeError::from)?;
+        let held =
+            self.connections.get_up(deadline, Link::is_up).await.map_err(ProbeError::from)?;
         let Some(subject) =
             self.config.subject.fixed().filter(|_| self.config.mode == Mode::JetStream)
         else {
@@ -304,15 +292,22 @@ fn is_subject(subject: &str) -> bool {
     subject.split('.').all(is_token)
 }
 
-fn set(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), Outcome> {
-    let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), value.parse::<HeaderValue>()) else {
+fn set(headers: &mut HeaderMap, name: Name, value: String) -> Result<(), Outcome> {
+    let parsed = match name {
+        // A name of ours is known to be one.
+        Name::Borrowed(name) => Ok(HeaderName::from_static(name)),
+        Name::Owned(ref name) => name.parse::<HeaderName>(),
+    };
+    // What the conversion below would panic at.
+    let is_line = !value.contains(['\r', '\n']);
+    let (Ok(name), true) = (parsed, is_line) else {
         return Err(Outcome::reject(format!(
             "NATS does not allow the header `{}`: correct the row's headers and set it back to \
              PENDING",
             name.escape_default()
         )));
     };
-    headers.insert(name, value);
+    headers.insert(name, HeaderValue::from(value));
     Ok(())
 }
 

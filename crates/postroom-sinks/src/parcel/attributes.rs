@@ -1,6 +1,6 @@
 //! What accompanies a message, under one set of names.
 
-use super::no_json;
+use super::{Name, no_json};
 use chrono::{DateTime, SecondsFormat, Utc};
 use postroom_core::{Message, Outcome};
 use serde_json::{Map, Value};
@@ -10,6 +10,8 @@ const REPLAY_OF: &str = "postroom-replay-of";
 
 /// Names whose value is Postroom's alone, besides all that begin with one of [`OUR_PREFIXES`].
 const OURS: [&str; 4] = ["idempotency-key", "webhook-id", "webhook-timestamp", "webhook-signature"];
+/// How many attributes Postroom adds at most.
+const OURS_MAX: usize = 13;
 const OUR_PREFIXES: [&str; 4] = ["postroom-", "ce-", "ce_", "cloudevents:"];
 
 /// Whether a stored header of this name is left out, because Postroom sets it itself.
@@ -21,11 +23,11 @@ pub(crate) fn is_ours(name: &str) -> bool {
 }
 
 /// The message's own headers, then what Postroom knows about it.
-pub(super) fn of(message: &Message, key: &str) -> Result<Vec<(String, String)>, Outcome> {
+pub(super) fn of(message: &Message, key: &str) -> Result<Vec<(Name, String)>, Outcome> {
     let mut attributes = stored(message)?;
-    let mut add = |name: &str, value: Option<String>| {
+    let mut add = |name: &'static str, value: Option<String>| {
         if let Some(value) = value {
-            attributes.push((name.to_owned(), value));
+            attributes.push((Name::Borrowed(name), value));
         }
     };
     add("idempotency-key", Some(key.to_owned()));
@@ -45,18 +47,17 @@ pub(super) fn of(message: &Message, key: &str) -> Result<Vec<(String, String)>, 
 }
 
 /// The message's own headers as text: what is no string is written as JSON.
-fn stored(message: &Message) -> Result<Vec<(String, String)>, Outcome> {
-    let Some(stored) = &message.headers else { return Ok(Vec::new()) };
+fn stored(message: &Message) -> Result<Vec<(Name, String)>, Outcome> {
+    let Some(stored) = &message.headers else { return Ok(Vec::with_capacity(OURS_MAX)) };
     let stored: Map<String, Value> =
         serde_json::from_str(stored.as_str()).map_err(|_| no_json())?;
-    Ok(stored
-        .into_iter()
-        .filter(|(name, value)| !is_ours(name) && !value.is_null())
-        .map(|(name, value)| match value {
-            Value::String(text) => (name, text),
-            other => (name, other.to_string()),
-        })
-        .collect())
+    let mut attributes = Vec::with_capacity(stored.len() + OURS_MAX);
+    let own = stored.into_iter().filter(|(name, value)| !is_ours(name) && !value.is_null());
+    attributes.extend(own.map(|(name, value)| match value {
+        Value::String(text) => (Name::Owned(name), text),
+        other => (Name::Owned(name), other.to_string()),
+    }));
+    Ok(attributes)
 }
 
 /// One of the message's own headers, if it is a string.

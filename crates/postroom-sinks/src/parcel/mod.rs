@@ -9,6 +9,10 @@ pub(crate) use attributes::{is_ours, time};
 
 use crate::options::Options;
 use postroom_core::{Message, Outcome};
+use std::borrow::Cow;
+
+/// The name of an attribute: one of Postroom's, or one that the message brings.
+pub(crate) type Name = Cow<'static, str>;
 
 /// How an integration's messages are made up for their way.
 #[derive(Clone, Copy, Debug, Default)]
@@ -112,21 +116,23 @@ pub(crate) struct Parcel {
     /// The body.
     pub(crate) body: String,
     /// What accompanies it, by name.
-    pub(crate) attributes: Vec<(String, String)>,
+    pub(crate) attributes: Vec<(Name, String)>,
     /// The attributes of a CloudEvent in binary mode, without the prefix that each protocol's
     /// binding gives them. Empty in every other format.
     pub(crate) cloud: Vec<(&'static str, String)>,
 }
 
 impl Parcel {
-    /// All that accompanies the body, with the CloudEvent's attributes under this prefix.
-    pub(crate) fn headers(&self, cloud_prefix: &str) -> impl Iterator<Item = (String, &str)> {
-        let own = self.attributes.iter().map(|(name, value)| (name.clone(), value.as_str()));
-        let cloud = self
-            .cloud
-            .iter()
-            .map(move |(name, value)| (format!("{cloud_prefix}{name}"), value.as_str()));
-        own.chain(cloud)
+    /// Takes out all that accompanies the body, with the CloudEvent's attributes under this
+    /// prefix.
+    pub(crate) fn take_headers(
+        &mut self,
+        cloud_prefix: &str,
+    ) -> impl Iterator<Item = (Name, String)> {
+        let cloud = std::mem::take(&mut self.cloud).into_iter();
+        let cloud =
+            cloud.map(move |(name, value)| (Name::Owned(format!("{cloud_prefix}{name}")), value));
+        std::mem::take(&mut self.attributes).into_iter().chain(cloud)
     }
 
     /// For protocols whose headers are lines of text: rejects a name or value that would end its
@@ -234,7 +240,7 @@ mod tests {
         ];
         let mut expected: Vec<_> = expected
             .iter()
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .map(|(name, value)| (Name::Borrowed(*name), (*value).to_owned()))
             .collect();
         let mut found = parcel.attributes;
         expected.sort();
@@ -257,11 +263,13 @@ mod tests {
         assert_eq!(event, expected);
         assert!(parcel.body.contains("{ \"b\": 1.50 }"), "the payload's own bytes");
 
-        let parcel = wrapping(json!({"format": "cloudevents-binary"})).parcel(&message()).unwrap();
+        let binary = wrapping(json!({"format": "cloudevents-binary"}));
+        let mut parcel = binary.parcel(&message()).unwrap();
         assert_eq!(parcel.body, "{ \"b\": 1.50 }");
-        let headers: Vec<_> = parcel.headers("ce-").collect();
-        assert!(headers.contains(&("ce-id".to_owned(), "e-1")));
-        assert!(headers.contains(&("ce-specversion".to_owned(), "1.0")));
+        let headers: Vec<_> = parcel.take_headers("ce-").collect();
+        for (name, value) in [("ce-id", "e-1"), ("ce-specversion", "1.0"), ("shop", "eu")] {
+            assert!(headers.contains(&(Name::Borrowed(name), value.to_owned())), "{name}");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What PostgreSQL's errors mean.
 
+use crate::tls;
 use postroom_core::Outcome;
 
 /// What went wrong. The server's words beside a code can repeat values, and are left out; the
@@ -21,23 +22,16 @@ impl Fault {
             let about = about.or_else(|| answer.column().map(|name| format!("the column {name}")));
             return Self::Code(answer.code().code().to_owned(), about);
         }
-        let mut root: &(dyn std::error::Error + 'static) = error;
-        loop {
-            // An I/O error shows the source of what it wraps, and not that itself.
-            let wrapped = root.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-            let fault = wrapped.and_then(|wrapped| wrapped.downcast_ref::<rustls::Error>());
-            if let Some(fault) = fault.or_else(|| root.downcast_ref::<rustls::Error>()) {
-                return Self::Tls(fault.to_string());
-            }
-            match root.source() {
-                Some(source) => root = source,
-                // The driver's own words for a server without TLS.
-                None if root.to_string().contains("does not support TLS") => {
-                    return Self::Tls(root.to_string());
-                }
-                None => return Self::Lost(root.to_string()),
-            }
+        if let Some(fault) = tls::fault_behind(error) {
+            return Self::Tls(fault.to_string());
         }
+        let mut root: &(dyn std::error::Error + 'static) = error;
+        while let Some(source) = root.source() {
+            root = source;
+        }
+        let words = root.to_string();
+        // The driver's own words for a server without TLS.
+        if words.contains("does not support TLS") { Self::Tls(words) } else { Self::Lost(words) }
     }
 
     /// Whether it may be the fault of one row among others.

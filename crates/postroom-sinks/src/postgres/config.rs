@@ -20,6 +20,8 @@ const NAME_BYTES_MAX: usize = 63;
 #[derive(Clone)]
 pub struct PostgresConfig {
     pub(super) server: tokio_postgres::Config,
+    /// Whether a certificate must be made out to the host's name.
+    pub(super) checks_name: bool,
     pub(super) ca_file: Option<PathBuf>,
     pub(super) statement: Statement,
     pub(super) wrapping: Wrapping,
@@ -32,10 +34,13 @@ impl PostgresConfig {
         let expected = "a URL such as postgres://USER:PASSWORD@HOST:5432/DATABASE";
         let url: Option<String> = options.required("url", expected);
         let server = url.and_then(|url| {
+            let (url, checks_name) = with_known_mode(&url);
             let parsed = url.parse::<tokio_postgres::Config>().ok();
             let parsed = parsed.filter(|server| !server.get_hosts().is_empty());
+            let parsed = parsed.map(|server| (server, checks_name));
             if parsed.is_none() {
-                let hint = "`sslmode` in it is disable, prefer or require";
+                let hint = "`sslmode` in it is disable, prefer, require, verify-ca or \
+                            verify-full; authorities go to `ca_file`";
                 options.fault(&["url"], format!("must be {expected}"), Some(hint.to_owned()));
             }
             parsed
@@ -52,8 +57,10 @@ impl PostgresConfig {
         let columns = read_columns(options);
         let wrapping = Wrapping::read(options);
         let statement = Statement::new(&parts, columns?);
+        let (server, checks_name) = server?;
         Some(Self {
-            server: with_limits(server?, to.own_timeout()),
+            server: with_limits(server, to.own_timeout()),
+            checks_name,
             ca_file,
             statement,
             wrapping,
@@ -71,6 +78,26 @@ impl PostgresConfig {
             None => "PostgreSQL".to_owned(),
         }
     }
+}
+
+/// The URL in the driver's words, which has none for how a certificate is checked, and whether
+/// its name is.
+fn with_known_mode(url: &str) -> (String, bool) {
+    let mut checks_name = true;
+    // As the driver reads it: the credentials end at the first `@`, and may hold a `?`.
+    let host = url.find('@').map_or(0, |at| at + 1);
+    let Some(question) = url[host..].find('?') else { return (url.to_owned(), checks_name) };
+    let (address, query) = url.split_at(host + question + 1);
+    let known = query.split('&').map(|pair| match pair {
+        "sslmode=verify-full" => "sslmode=require",
+        "sslmode=verify-ca" => {
+            checks_name = false;
+            "sslmode=require"
+        }
+        other => other,
+    });
+    let query = known.collect::<Vec<_>>().join("&");
+    (format!("{address}{query}"), checks_name)
 }
 
 fn with_limits(mut server: tokio_postgres::Config, timeout: Duration) -> tokio_postgres::Config {
@@ -153,6 +180,21 @@ mod tests {
             let faults = faults.into_iter();
             faults.map(|fault| format!("{} {}", fault.path.join("."), fault.problem)).collect()
         })
+    }
+
+    #[test]
+    fn how_a_certificate_is_checked_is_taken_out_of_the_url() {
+        let split = super::with_known_mode;
+        for (mode, checks_name) in [("verify-ca", false), ("verify-full", true)] {
+            let url = format!("postgres://u:a?b@h/d?connect_timeout=3&sslmode={mode}");
+            let plain = "postgres://u:a?b@h/d?connect_timeout=3&sslmode=require".to_owned();
+            assert_eq!(split(&url), (plain, checks_name));
+        }
+        for url in ["postgres://u:sslmode=verify-ca@h/d", "postgres://h/d?sslmode=prefer"] {
+            assert_eq!(split(url), (url.to_owned(), true));
+        }
+        let url = "postgres://u:hunter2@h/d?sslmode=verify-none";
+        assert!(read(json!({"url": url})).unwrap_err()[0].starts_with("url must be"));
     }
 
     #[test]

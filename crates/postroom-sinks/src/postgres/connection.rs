@@ -1,56 +1,48 @@
 //! Connections, and who the server must prove to be.
 
+use super::classify::{Fault, classify};
 use super::config::PostgresConfig;
+use crate::pool::Pool;
 use crate::registry::BuildError;
-use rustls::pki_types::CertificateDer;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::pem::PemObject as _;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+};
 use std::error::Error;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_postgres::Client;
 use tokio_postgres::config::SslMode;
-use tokio_postgres::{Client, Config};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// Idle connections are closed after this.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 
-/// One database, and connections to it that nobody uses at the moment.
-pub(super) struct Server {
-    config: Config,
-    tls: MakeRustlsConnect,
-    idle: Mutex<Vec<(Client, Instant)>>,
+/// The connections to one database.
+pub(super) fn connections(config: &PostgresConfig) -> Result<Pool<Client>, BuildError> {
+    let tls = MakeRustlsConnect::new(tls(config)?);
+    let (server, place) = (config.server.clone(), config.place());
+    let connect = move || {
+        let (server, tls, place) = (server.clone(), tls.clone(), place.clone());
+        async move {
+            let connected = server.connect(tls).await;
+            let (client, driver) =
+                connected.map_err(|error| classify(&place, &Fault::of(&error)))?;
+            // It ends when the client is dropped; what goes wrong before, the client reports.
+            tokio::spawn(driver);
+            Ok(client)
+        }
+    };
+    Ok(Pool::new(config.timeout, IDLE_MAX, |client| !client.is_closed(), connect))
 }
 
-impl Server {
-    pub(super) fn new(config: &PostgresConfig) -> Result<Self, BuildError> {
-        let tls = MakeRustlsConnect::new(tls(config)?);
-        Ok(Self { config: config.server.clone(), tls, idle: Mutex::default() })
-    }
-
-    /// A connection that was used before, if there is one that still seems to be open.
-    pub(super) fn take(&self) -> Option<Client> {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.retain(|(client, since)| !client.is_closed() && since.elapsed() < IDLE_MAX);
-        idle.pop().map(|(client, _)| client)
-    }
-
-    pub(super) async fn connect(&self) -> Result<Client, tokio_postgres::Error> {
-        let (client, driver) = self.config.connect(self.tls.clone()).await?;
-        // It ends when the client is dropped; what goes wrong before, the client reports.
-        tokio::spawn(driver);
-        Ok(client)
-    }
-
-    pub(super) fn put_back(&self, client: Client) {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.push((client, Instant::now()));
-    }
-}
-
-/// A certificate is always checked, against its authority and the host's name. The provider is
-/// named: a program may hold several, and rustls refuses to choose.
+/// A certificate is always checked against its authority, and against the host's name unless
+/// `sslmode` asks for the authority alone. The provider is named: a program may hold several, and
+/// rustls refuses to choose.
 fn tls(config: &PostgresConfig) -> Result<ClientConfig, BuildError> {
     let unusable = |context: &str, source: Box<dyn Error + Send + Sync>| BuildError {
         context: context.to_owned(),
@@ -70,10 +62,17 @@ fn tls(config: &PostgresConfig) -> Result<ClientConfig, BuildError> {
         None => {}
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider)
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(|error| unusable("cannot set up TLS", error.into()))?;
-    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+    if config.checks_name {
+        return Ok(builder.with_root_certificates(roots).with_no_client_auth());
+    }
+    let checked = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
+        .build()
+        .map_err(|error| unusable("cannot set up TLS: check `ca_file`", error.into()))?;
+    let any_name = Arc::new(AnyName(checked));
+    Ok(builder.dangerous().with_custom_certificate_verifier(any_name).with_no_client_auth())
 }
 
 fn authorities(file: &Path) -> Result<Vec<CertificateDer<'static>>, Box<dyn Error + Send + Sync>> {
@@ -82,4 +81,50 @@ fn authorities(file: &Path) -> Result<Vec<CertificateDer<'static>>, Box<dyn Erro
         return Err("it holds no certificate in PEM".into());
     }
     Ok(found)
+}
+
+/// Takes a certificate from a trusted authority whatever name it is made out to.
+#[derive(Debug)]
+struct AnyName(Arc<WebPkiServerVerifier>);
+
+impl ServerCertVerifier for AnyName {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        use CertificateError::{NotValidForName, NotValidForNameContext};
+        match self.0.verify_server_cert(end_entity, intermediates, name, ocsp, now) {
+            // The name is looked at last: all else is in order.
+            Err(rustls::Error::InvalidCertificate(
+                NotValidForName | NotValidForNameContext { .. },
+            )) => Ok(ServerCertVerified::assertion()),
+            checked => checked,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
 }

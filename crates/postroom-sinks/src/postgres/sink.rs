@@ -2,13 +2,13 @@
 
 use super::classify::{Fault, classify};
 use super::config::PostgresConfig;
-use super::connection::Server;
+use super::connection::connections;
+use crate::batch::Batch;
+use crate::pool::{Lent, Pool};
 use crate::registry::BuildError;
 use async_trait::async_trait;
 use postroom_core::{Message, Outcome, ProbeError, Report, Sink};
-use std::sync::Mutex;
-use std::sync::PoisonError;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
@@ -17,7 +17,7 @@ pub struct PostgresSink {
     config: PostgresConfig,
     place: String,
     insert: String,
-    server: Server,
+    connections: Pool<Client>,
 }
 
 impl PostgresSink {
@@ -26,9 +26,9 @@ impl PostgresSink {
     /// # Errors
     /// When TLS cannot be set up, such as without the file of authorities.
     pub fn new(config: PostgresConfig) -> Result<Self, BuildError> {
-        let server = Server::new(&config)?;
+        let connections = connections(&config)?;
         let (place, insert) = (config.place(), config.statement.insert());
-        Ok(Self { config, place, insert, server })
+        Ok(Self { config, place, insert, connections })
     }
 
     /// Inserts rows in one transaction.
@@ -39,41 +39,48 @@ impl PostgresSink {
     }
 
     /// Inserts all of them, or finds the one that stands in the way.
-    async fn insert_all(&self, rows: &[(usize, String)], report: impl Fn(usize, Outcome)) {
+    async fn insert_all(&self, rows: &[(usize, String)], batch: &Batch<'_>, deadline: Instant) {
         let all: Vec<&str> = rows.iter().map(|(_, row)| row.as_str()).collect();
-        let (client, whole) = match self.first(&all).await {
+        let (lent, whole) = match self.first(&all, deadline).await {
             Ok(both) => both,
-            Err(fault) => {
-                return rows.iter().for_each(|(i, _)| report(*i, classify(&self.place, &fault)));
-            }
+            Err(outcome) => return batch.settle_rest(&outcome),
         };
         match whole {
-            Ok(()) => rows.iter().for_each(|(index, _)| report(*index, Outcome::Delivered)),
+            Ok(()) => batch.settle_rest(&Outcome::Delivered),
             Err(fault) if fault.concerns_a_row() && rows.len() > 1 => {
                 for (index, row) in rows {
-                    match self.insert(&client, &[row]).await {
-                        Ok(()) => report(*index, Outcome::Delivered),
-                        Err(fault) => report(*index, classify(&self.place, &fault)),
-                    }
+                    let inserted = self.insert(&lent.connection, &[row]).await;
+                    batch.settle(*index, self.judge(inserted));
                 }
             }
-            Err(fault) => rows.iter().for_each(|(i, _)| report(*i, classify(&self.place, &fault))),
+            Err(fault) => batch.settle_rest(&self.judge(Err(fault))),
         }
-        self.server.put_back(client);
+        if lent.connection.is_closed() {
+            self.connections.lost(lent);
+        } else {
+            self.connections.give_back(lent);
+        }
     }
 
     /// A connection, and what it says to the whole batch. The database may have closed what was
-    /// idle; since a key is inserted once, trying again on a new connection does no harm.
-    async fn first(&self, rows: &[&str]) -> Result<(Client, Result<(), Fault>), Fault> {
-        if let Some(client) = self.server.take() {
-            match self.insert(&client, rows).await {
-                Err(Fault::Lost(_)) => {}
-                answered => return Ok((client, answered)),
-            }
+    /// idle; since a key is inserted once, trying again on another connection does no harm.
+    async fn first(
+        &self,
+        rows: &[&str],
+        deadline: Instant,
+    ) -> Result<(Lent<Client>, Result<(), Fault>), Outcome> {
+        let lent = self.connections.take(deadline).await?;
+        match self.insert(&lent.connection, rows).await {
+            Err(Fault::Lost(_)) => self.connections.lost(lent),
+            answered => return Ok((lent, answered)),
         }
-        let client = self.server.connect().await.map_err(|error| Fault::of(&error))?;
-        let answered = self.insert(&client, rows).await;
-        Ok((client, answered))
+        let lent = self.connections.take(deadline).await?;
+        let answered = self.insert(&lent.connection, rows).await;
+        Ok((lent, answered))
+    }
+
+    fn judge(&self, inserted: Result<(), Fault>) -> Outcome {
+        inserted.map_or_else(|fault| classify(&self.place, &fault), |()| Outcome::Delivered)
     }
 
     fn too_slow(&self) -> Outcome {
@@ -83,46 +90,29 @@ impl PostgresSink {
 
 #[async_trait]
 impl Sink for PostgresSink {
-    async fn deliver(&self, batch: &[Message], report: &Report<'_>) {
-        let mut rows = Vec::with_capacity(batch.len());
-        for (index, message) in batch.iter().enumerate() {
-            match self.config.statement.row(&self.config.wrapping, message) {
-                Ok(row) => rows.push((index, row)),
-                Err(rejection) => report.outcome(index, rejection),
-            }
-        }
+    async fn deliver(&self, messages: &[Message], report: &Report<'_>) {
+        let batch = Batch::new(report, messages.len());
+        let deadline = Instant::now() + self.config.timeout;
+        let rows = batch.prepare(messages, |index, message| {
+            Ok((index, self.config.statement.row(&self.config.wrapping, message)?))
+        });
         if rows.is_empty() {
             return;
         }
-        let settled = Mutex::new(vec![false; batch.len()]);
-        let settle = |index: usize, outcome: Outcome| {
-            settled.lock().unwrap_or_else(PoisonError::into_inner)[index] = true;
-            report.outcome(index, outcome);
-        };
-        if timeout(self.config.timeout, self.insert_all(&rows, settle)).await.is_err() {
-            let settled = settled.into_inner().unwrap_or_else(PoisonError::into_inner);
-            for (index, _) in rows.iter().filter(|(index, _)| !settled[*index]) {
-                report.outcome(*index, self.too_slow());
-            }
+        if timeout_at(deadline, self.insert_all(&rows, &batch, deadline)).await.is_err() {
+            self.connections.doubt();
+            batch.settle_rest(&self.too_slow());
         }
     }
 
     async fn probe(&self) -> Result<(), ProbeError> {
-        let explain = async {
-            let client = self.server.connect().await?;
-            client.simple_query(&self.config.statement.explain()).await.map(drop)
-        };
-        let outcome = match timeout(self.config.timeout, explain).await {
-            Ok(Ok(())) => return Ok(()),
-            Ok(Err(error)) => classify(&self.place, &Fault::of(&error)),
-            Err(_) => self.too_slow(),
-        };
-        match outcome {
-            Outcome::Delivered => Ok(()),
-            Outcome::Retry { error, .. }
-            | Outcome::Reject { error }
-            | Outcome::Gone { error }
-            | Outcome::Refuse { error } => Err(ProbeError(error)),
+        let deadline = Instant::now() + self.config.timeout;
+        let client = self.connections.make(deadline).await.map_err(ProbeError::from)?;
+        let explain = self.config.statement.explain();
+        match timeout_at(deadline, client.simple_query(&explain)).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(classify(&self.place, &Fault::of(&error)).into()),
+            Err(_) => Err(self.too_slow().into()),
         }
     }
 }

@@ -97,9 +97,10 @@ impl Statement {
 
     /// One row as a JSON object.
     pub(super) fn row(&self, wrapping: &Wrapping, message: &Message) -> Result<String, Outcome> {
-        let parcel = wrapping.parcel(message)?;
+        let mut parcel = wrapping.parcel(message)?;
+        let headers = parcel.take_headers("ce-");
         let headers: Map<String, Value> =
-            parcel.headers("ce-").map(|(name, value)| (name, value.into())).collect();
+            headers.map(|(name, value)| (name.into_owned(), value.into())).collect();
         let mut row = String::from("{");
         for (column, field) in &self.columns {
             if row.len() > 1 {

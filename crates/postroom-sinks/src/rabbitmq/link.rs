@@ -2,6 +2,7 @@
 
 use super::RabbitConfig;
 use super::classify::{Failure, classify, classify_connect};
+use crate::tls;
 use lapin::options::ConfirmSelectOptions;
 use lapin::tcp::OwnedTLSConfig;
 use lapin::uri::{AMQPAuthority, AMQPQueryString, AMQPScheme, AMQPUri, AMQPUserInfo};
@@ -52,12 +53,7 @@ pub(super) async fn connect(config: RabbitConfig) -> Result<Link, Outcome> {
     let place = config.endpoint.place();
     let cert_chain = match &config.ca_file {
         None => None,
-        Some(file) => Some(tokio::fs::read_to_string(file).await.map_err(|error| {
-            Outcome::refuse(format!(
-                "cannot read {}: {error}: correct the integration's `ca_file`",
-                file.display()
-            ))
-        })?),
+        Some(file) => Some(String::from_utf8_lossy(&tls::read_ca_file(file).await?).into_owned()),
     };
     let uri = uri(&config)?;
     let properties = ConnectionProperties::default().with_connection_name("postroom".into());

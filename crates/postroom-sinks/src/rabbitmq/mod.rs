@@ -7,7 +7,7 @@ mod classify;
 mod link;
 
 use crate::batch::Batch;
-use crate::connections::{Connections, Held};
+use crate::connections::Connections;
 use crate::endpoint::Endpoint;
 use crate::options::Options;
 use crate::parcel::Wrapping;
@@ -98,31 +98,21 @@ struct Letter {
 }
 
 impl RabbitSink {
-    /// A connection that is up as far as anyone knows.
-    async fn link(&self, deadline: Instant) -> Result<Held<Link>, Outcome> {
-        loop {
-            let held = self.connections.get(deadline).await?;
-            if held.connection.is_up() {
-                return Ok(held);
-            }
-            self.connections.lost(&held);
-        }
-    }
-
     fn letter(&self, index: usize, message: &Message) -> Result<Letter, Outcome> {
-        let exchange = short("exchange", &self.config.exchange.render(message)?)?;
-        let routing_key = short("routing key", &self.config.routing_key.render(message)?)?;
-        let parcel = self.config.wrapping.parcel(message)?;
+        let exchange = short("exchange", self.config.exchange.render(message)?)?;
+        let routing_key = short("routing key", self.config.routing_key.render(message)?)?;
+        let mut parcel = self.config.wrapping.parcel(message)?;
         let mut headers = FieldTable::default();
         let mut bytes = 0;
-        for (name, value) in parcel.headers("cloudEvents:") {
-            // With these two the broker would route the message elsewhere as well.
-            if name == "CC" || name == "BCC" {
+        for (name, value) in parcel.take_headers("cloudEvents:") {
+            // With these two the broker would route the message elsewhere as well; the last is the
+            // content type of the message itself.
+            if ["CC", "BCC", "cloudEvents:datacontenttype"].contains(&name.as_ref()) {
                 continue;
             }
             bytes += name.len() + value.len() + 16;
-            let value = AMQPValue::LongString(LongString::from(value.as_bytes()));
-            headers.insert(short("name of a header", &name)?, value);
+            let value = AMQPValue::LongString(LongString::from(value.into_bytes()));
+            headers.insert(short("name of a header", name)?, value);
         }
         if bytes > HEADERS_BYTES_MAX {
             return Err(Outcome::reject(format!(
@@ -132,14 +122,15 @@ impl RabbitSink {
         }
         let when = message.occurred_at.unwrap_or(message.created_at).timestamp();
         let mut properties = BasicProperties::default()
-            .with_message_id(short("idempotency key", &parcel.idempotency_key)?)
+            .with_message_id(short("idempotency key", parcel.idempotency_key)?)
             .with_content_type(short("content type", parcel.content_type)?)
-            .with_type(short("event type", &message.event_type)?)
+            .with_type(short("event type", message.event_type.as_str())?)
             .with_delivery_mode(PERSISTENT)
             .with_timestamp(u64::try_from(when).unwrap_or_default())
             .with_headers(headers);
         if let Some(correlation) = &message.correlation_id {
-            properties = properties.with_correlation_id(short("correlation id", correlation)?);
+            properties =
+                properties.with_correlation_id(short("correlation id", correlation.as_str())?);
         }
         Ok(Letter { index, exchange, routing_key, properties, body: parcel.body })
     }
@@ -245,14 +236,11 @@ impl Sink for RabbitSink {
     async fn deliver(&self, messages: &[Message], report: &Report<'_>) {
         let batch = Batch::new(report, messages.len());
         let deadline = Instant::now() + self.config.limit;
-        let mut letters = Vec::with_capacity(messages.len());
-        for (index, message) in messages.iter().enumerate() {
-            match self.letter(index, message) {
-                Ok(letter) => letters.push(letter),
-                Err(outcome) => batch.settle(index, outcome),
-            }
+        let letters = batch.prepare(messages, |index, message| self.letter(index, message));
+        if letters.is_empty() {
+            return;
         }
-        let held = match self.link(deadline).await {
+        let held = match self.connections.get_up(deadline, Link::is_up).await {
             Ok(held) => held,
             Err(outcome) => return batch.settle_rest(&outcome),
         };
@@ -274,7 +262,8 @@ impl Sink for RabbitSink {
     /// Connects, and looks for the exchange when it is the same for every message.
     async fn probe(&self) -> Result<(), ProbeError> {
         let deadline = Instant::now() + self.config.limit;
-        let held = self.link(deadline).await.map_err(ProbeError::from)?;
+        let held =
+            self.connections.get_up(deadline, Link::is_up).await.map_err(ProbeError::from)?;
         // The default exchange has no name and is always there.
         let Some(exchange) = self.config.exchange.fixed().filter(|name| !name.is_empty()) else {
             return Ok(());
@@ -296,7 +285,7 @@ impl Sink for RabbitSink {
 }
 
 /// A text that AMQP allows 255 bytes for.
-fn short(what: &str, text: &str) -> Result<ShortString, Outcome> {
+fn short(what: &str, text: impl Into<String>) -> Result<ShortString, Outcome> {
     ShortString::try_new(text).map_err(|_| {
         Outcome::reject(format!(
             "the {what} is longer than the 255 bytes that AMQP allows: correct the row or the \

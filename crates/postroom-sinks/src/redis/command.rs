@@ -1,7 +1,7 @@
 //! What is sent to Redis for one message.
 
 use super::Mode;
-use crate::parcel::Parcel;
+use crate::parcel::{Name, Parcel};
 use ::redis::{Cmd, Script, cmd};
 use postroom_core::Outcome;
 use std::sync::LazyLock;
@@ -37,18 +37,17 @@ pub(super) struct Entry {
     pub(super) index: usize,
     pub(super) key: String,
     idempotency_key: String,
-    fields: Vec<(String, String)>,
+    fields: Vec<(Name, String)>,
     body: String,
 }
 
 impl Entry {
-    pub(super) fn new(index: usize, key: String, parcel: Parcel) -> Result<Self, Outcome> {
-        let mut fields: Vec<(String, String)> = parcel
-            .headers("ce-")
+    pub(super) fn new(index: usize, key: String, mut parcel: Parcel) -> Result<Self, Outcome> {
+        let mut fields: Vec<(Name, String)> = parcel
+            .take_headers("ce-")
             .filter(|(name, _)| name != BODY && name != "content-type")
-            .map(|(name, value)| (name, value.to_owned()))
             .collect();
-        fields.push(("content-type".to_owned(), parcel.content_type.to_owned()));
+        fields.push((Name::Borrowed("content-type"), parcel.content_type.to_owned()));
         if fields.len() > FIELDS_MAX {
             return Err(Outcome::reject(format!(
                 "the message has more than {FIELDS_MAX} headers: put them into the payload",
@@ -68,13 +67,11 @@ impl Appending {
             command.arg(&entry.key).arg(&entry.body);
             return Ok(command);
         }
-        let (name, arguments) = match self.mode {
-            Mode::Stream => ("XADD", self.stream_arguments(entry)),
-            Mode::List | Mode::Publish => ("LPUSH", vec![entry.body.clone()]),
-        };
+        let name = if self.mode == Mode::Stream { "XADD" } else { "LPUSH" };
         if self.dedupe.is_zero() {
             let mut command = cmd(name);
-            command.arg(&entry.key).arg(arguments);
+            command.arg(&entry.key);
+            self.add_content(&mut command, entry);
             return Ok(command);
         }
         let mark = mark(&entry.key, &entry.idempotency_key).ok_or_else(|| {
@@ -86,22 +83,25 @@ impl Appending {
         let mut command = if is_first { cmd("EVAL") } else { cmd("EVALSHA") };
         command.arg(if is_first { APPEND_ONCE } else { SCRIPT.get_hash() });
         let milliseconds = u64::try_from(self.dedupe.as_millis()).unwrap_or(u64::MAX);
-        command.arg(2).arg(&entry.key).arg(mark).arg(name).arg(milliseconds).arg(arguments);
+        command.arg(2).arg(&entry.key).arg(mark).arg(name).arg(milliseconds);
+        self.add_content(&mut command, entry);
         Ok(command)
     }
 
-    fn stream_arguments(&self, entry: &Entry) -> Vec<String> {
-        let mut arguments = Vec::with_capacity(6 + 2 * entry.fields.len());
+    fn add_content(&self, command: &mut Cmd, entry: &Entry) {
+        if self.mode != Mode::Stream {
+            command.arg(&entry.body);
+            return;
+        }
         if let Some(length) = self.max_length {
             // Roughly: to the entry would cost Redis far more.
-            arguments.extend(["MAXLEN".to_owned(), "~".to_owned(), length.to_string()]);
+            command.arg("MAXLEN").arg("~").arg(length);
         }
-        arguments.push("*".to_owned());
+        command.arg("*");
         for (name, value) in &entry.fields {
-            arguments.extend([name.clone(), value.clone()]);
+            command.arg(name.as_ref()).arg(value);
         }
-        arguments.extend([BODY.to_owned(), entry.body.clone()]);
-        arguments
+        command.arg(BODY).arg(&entry.body);
     }
 }
 

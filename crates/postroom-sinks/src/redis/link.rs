@@ -3,6 +3,7 @@
 use super::RedisConfig;
 use super::classify::classify_connect;
 use crate::endpoint::Endpoint;
+use crate::tls;
 use ::redis::aio::MultiplexedConnection;
 use ::redis::cluster::ClusterClient;
 use ::redis::cluster_async::ClusterConnection;
@@ -48,12 +49,7 @@ pub(super) async fn connect(config: RedisConfig) -> Result<Link, Outcome> {
     let root_cert = match &config.ca_file {
         None if config.endpoint.url.scheme() == "rediss" => Some(system_authorities()),
         None => None,
-        Some(file) => Some(tokio::fs::read(file).await.map_err(|error| {
-            Outcome::refuse(format!(
-                "cannot read {}: {error}: correct the integration's `ca_file`",
-                file.display()
-            ))
-        })?),
+        Some(file) => Some(tls::read_ca_file(file).await?),
     };
     let certificates =
         root_cert.map(|root_cert| TlsCertificates { client_tls: None, root_cert: Some(root_cert) });

@@ -183,11 +183,8 @@ impl Sink for RedisSink {
         let deadline = Instant::now() + self.config.limit;
         // One pipeline for each key: a cluster has them on different nodes.
         let mut keys: BTreeMap<String, Vec<Entry>> = BTreeMap::new();
-        for (index, message) in messages.iter().enumerate() {
-            match self.entry(index, message) {
-                Ok(entry) => keys.entry(entry.key.clone()).or_default().push(entry),
-                Err(outcome) => batch.settle(index, outcome),
-            }
+        for entry in batch.prepare(messages, |index, message| self.entry(index, message)) {
+            keys.entry(entry.key.clone()).or_default().push(entry);
         }
         if keys.is_empty() {
             return;

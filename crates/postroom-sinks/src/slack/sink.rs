@@ -57,8 +57,9 @@ impl SlackSink {
         if let Way::Token { channel, .. } = &self.config.way {
             body.insert("channel".to_owned(), channel.as_str().into());
             // Nobody sees it in the channel; apps can read it.
+            let attributes = parcel.attributes.into_iter();
             let attributes: Map<String, Value> =
-                parcel.attributes.into_iter().map(|(name, value)| (name, value.into())).collect();
+                attributes.map(|(name, value)| (name.into_owned(), value.into())).collect();
             let metadata = json!({"event_type": "postroom_message", "event_payload": attributes});
             body.insert("metadata".to_owned(), metadata);
         }

@@ -6,7 +6,7 @@ use super::signature::Signing;
 use super::sink::WebhookSink;
 use super::tls::Tls;
 use crate::options::Options;
-use crate::parcel::Wrapping;
+use crate::parcel::{Name, Wrapping};
 use crate::registry::{Build, BuildError};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -158,7 +158,7 @@ fn read_headers(options: &mut Options) -> HeaderMap {
                 continue;
             }
         };
-        match header(&name, &text) {
+        match header(&Name::Owned(name.clone()), text) {
             Ok((own, _)) if crate::parcel::is_ours(own.as_str()) => {
                 options.fault(&["headers", &name], "is set by Postroom itself", None);
             }

@@ -4,7 +4,7 @@
 //! wins, and nothing that is stored can change how the request is framed.
 
 use super::config::WebhookConfig;
-use crate::parcel::Parcel;
+use crate::parcel::{Name, Parcel};
 use chrono::{DateTime, Utc};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use postroom_core::Outcome;
@@ -34,29 +34,34 @@ const CLOUD: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'%');
 pub(super) struct Refused(pub(super) &'static str);
 
 /// One header that may be sent.
-pub(super) fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), Refused> {
-    let name = HeaderName::from_bytes(name.as_bytes())
-        .map_err(|_| Refused("has a name that HTTP does not allow"))?;
+pub(super) fn header(name: &Name, value: String) -> Result<(HeaderName, HeaderValue), Refused> {
+    let name = match name {
+        // A name of ours is known to be one.
+        Name::Borrowed(name) => HeaderName::from_static(name),
+        Name::Owned(name) => HeaderName::from_bytes(name.as_bytes())
+            .map_err(|_| Refused("has a name that HTTP does not allow"))?,
+    };
     if FRAMING.contains(&name.as_str()) {
         return Err(Refused("would change how the request is framed, and may not be set"));
     }
-    let value = HeaderValue::from_bytes(value.as_bytes())
+    let value = HeaderValue::try_from(value)
         .map_err(|_| Refused("has a value with a control character, which HTTP does not allow"))?;
     Ok((name, value))
 }
 
-/// All headers of the request that carries `parcel`, sent at `now`.
+/// All headers of the request that carries `parcel`, sent at `now`. Takes out what accompanies
+/// its body.
 ///
 /// # Errors
 /// The rejection of a message that holds what no header may hold.
 pub(super) fn headers(
     config: &WebhookConfig,
-    parcel: &Parcel,
+    parcel: &mut Parcel,
     now: DateTime<Utc>,
 ) -> Result<HeaderMap, Outcome> {
     parcel.expect_one_line_each()?;
     let mut headers = HeaderMap::with_capacity(parcel.attributes.len() + 8);
-    for (name, value) in &parcel.attributes {
+    for (name, value) in std::mem::take(&mut parcel.attributes) {
         insert(&mut headers, name, value)?;
     }
     headers.extend(config.headers.clone());
@@ -64,7 +69,7 @@ pub(super) fn headers(
         // Its place in HTTP is `content-type`.
         if *name != "datacontenttype" {
             let value = utf8_percent_encode(value, CLOUD).to_string();
-            insert(&mut headers, &format!("ce-{name}"), &value)?;
+            insert(&mut headers, Name::Owned(format!("ce-{name}")), value)?;
         }
     }
     let content_type = HeaderValue::from_static(parcel.content_type);
@@ -74,16 +79,16 @@ pub(super) fn headers(
         headers.insert(CONTENT_TYPE, content_type);
     }
     let (id, timestamp) = (parcel.idempotency_key.as_str(), now.timestamp());
-    insert(&mut headers, "webhook-id", id)?;
+    insert(&mut headers, Name::Borrowed("webhook-id"), id.to_owned())?;
     headers.insert(HeaderName::from_static("webhook-timestamp"), timestamp.into());
     if let Some(signature) = config.signing.sign(id, timestamp, &parcel.body) {
-        insert(&mut headers, "webhook-signature", &signature)?;
+        insert(&mut headers, Name::Borrowed("webhook-signature"), signature)?;
     }
     Ok(headers)
 }
 
-fn insert(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), Outcome> {
-    let (name, value) = header(name, value).map_err(|Refused(problem)| {
+fn insert(headers: &mut HeaderMap, name: Name, value: String) -> Result<(), Outcome> {
+    let (name, value) = header(&name, value).map_err(|Refused(problem)| {
         Outcome::reject(format!(
             "the header `{}` {problem}: correct the row and set it back to PENDING",
             name.escape_default()

@@ -8,7 +8,7 @@ use serde_json::json;
 
 #[tokio::test]
 async fn templates_make_subject_text_and_html_and_values_are_no_markup() {
-    let Some(mailbox) = Mailbox::open("templates").await else { return };
+    let mailbox = Mailbox::open().await;
     let sink = mailbox.sink(json!({
         "to": "{{ payload.name }} <{{ payload.email }}>",
         "subject": "Order {{ payload.order }} für {{ payload.name }}",
@@ -48,7 +48,7 @@ async fn templates_make_subject_text_and_html_and_values_are_no_markup() {
 
 #[tokio::test]
 async fn html_alone_is_html_and_its_values_are_escaped() {
-    let Some(mailbox) = Mailbox::open("html").await else { return };
+    let mailbox = Mailbox::open().await;
     let sink = mailbox.sink(json!({"html": "<p>{{ payload.text }}</p>"}));
     let sent = with_payload("e-1", json!({"text": "<script>1 & 2</script>"}));
     assert_eq!(deliver_all(&*sink, &[sent]).await, [Outcome::Delivered]);
@@ -60,7 +60,7 @@ async fn html_alone_is_html_and_its_values_are_escaped() {
 
 #[tokio::test]
 async fn fault_35_nothing_is_smuggled_into_the_head_of_a_mail() {
-    let Some(mailbox) = Mailbox::open("smuggling").await else { return };
+    let mailbox = Mailbox::open().await;
     let sink = mailbox.sink(json!({
         "to": ["{{ payload.to }}"], "subject": "{{ payload.subject }}", "text": "x",
     }));
@@ -96,7 +96,7 @@ async fn fault_35_nothing_is_smuggled_into_the_head_of_a_mail() {
 
 #[tokio::test]
 async fn addresses_outside_of_ascii_are_sent_where_the_server_takes_them() {
-    let Some(mailbox) = Mailbox::open("SMTPUTF8").await else { return };
+    let mailbox = Mailbox::open().await;
     let to = mailbox.address("zoë");
     let sink = mailbox.sink(json!({"to": to, "text": "x"}));
     assert_eq!(deliver_all(&*sink, &[message("e-1")]).await, [Outcome::Delivered]);

@@ -4,19 +4,22 @@ use super::{TABLE, configured, psql};
 use crate::destination::refused;
 use postroom_core::Outcome;
 use postroom_testkit::sink_contract::{deliver_all, message};
-use postroom_testkit::{Authority, Postgres};
+use postroom_testkit::{Authority, CertificateFiles, Postgres};
 use serde_json::{Value, json};
+
+fn settings(files: &CertificateFiles) -> [(&'static str, &str); 3] {
+    [
+        ("ssl", "on"),
+        ("ssl_cert_file", files.certificate().to_str().unwrap()),
+        ("ssl_key_file", files.key().to_str().unwrap()),
+    ]
+}
 
 #[tokio::test]
 async fn a_certificate_is_checked_whenever_tls_is_used() {
     let authority = Authority::new();
     let files = authority.issue(&["127.0.0.1"], "postgres");
-    let settings = [
-        ("ssl", "on"),
-        ("ssl_cert_file", files.certificate().to_str().unwrap()),
-        ("ssl_key_file", files.key().to_str().unwrap()),
-    ];
-    let server = Postgres::private(&settings).await.unwrap();
+    let server = Postgres::private(&settings(&files)).await.unwrap();
     let database = server.database().await;
     database.client().await.batch_execute(TABLE).await.unwrap();
     let deliver = async |parameters: &str, options: Value| {
@@ -35,6 +38,34 @@ async fn a_certificate_is_checked_whenever_tls_is_used() {
         }
     }
     assert_eq!(psql(database.url(), "SELECT count(*) FROM events"), 1);
+}
+
+#[tokio::test]
+async fn verify_ca_checks_the_authority_and_verify_full_the_name_as_well() {
+    let authority = Authority::new();
+    let deliver = async |name: &str, mode: &str, ca_file: &Authority| {
+        let files = authority.issue(&[name], "postgres");
+        let server = Postgres::private(&settings(&files)).await.unwrap();
+        let database = server.database().await;
+        database.client().await.batch_execute(TABLE).await.unwrap();
+        let url = format!("{}?sslmode={mode}", database.url());
+        let sink = configured(&url, json!({"ca_file": ca_file.file()}));
+        deliver_all(&*sink, &[message("e-1")]).await.remove(0)
+    };
+    for (name, mode) in
+        [("127.0.0.1", "verify-ca"), ("127.0.0.1", "verify-full"), ("db.example", "verify-ca")]
+    {
+        assert_eq!(deliver(name, mode, &authority).await, Outcome::Delivered, "{name} {mode}");
+    }
+    let stranger = Authority::new();
+    for (name, mode, ca_file) in [
+        ("db.example", "verify-full", &authority),
+        ("127.0.0.1", "verify-full", &stranger),
+        ("127.0.0.1", "verify-ca", &stranger),
+    ] {
+        let outcome = deliver(name, mode, ca_file).await;
+        assert!(refused(&outcome).contains("TLS with"), "{name} {mode} {outcome:?}");
+    }
 }
 
 #[tokio::test]

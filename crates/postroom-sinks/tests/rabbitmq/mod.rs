@@ -1,9 +1,10 @@
 //! The RabbitMQ sink against a real broker, read back by Python's pika.
 
 use crate::destination::{refused, rejected, sink};
+use crate::verifiers;
 use postroom_core::{Message, Outcome, RawJson, Sink};
 use postroom_testkit::sink_contract::{Received, SinkHarness, deliver_all, message};
-use postroom_testkit::{RabbitMq, system_python};
+use postroom_testkit::{Authority, OrSkip as _, RabbitMq, free_port, system_python};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -78,6 +79,10 @@ impl SinkHarness for Queue {
 
     fn oversized(&self) -> Result<Message, &'static str> {
         Ok(large("e-1"))
+    }
+
+    fn recovers_by_itself(&self) -> Result<(), &'static str> {
+        Ok(())
     }
 }
 
@@ -184,6 +189,22 @@ async fn a_cloud_event_in_binary_mode_has_its_attributes_in_headers() {
 }
 
 #[tokio::test]
+async fn cloud_events_are_read_by_the_official_sdk_in_both_modes() {
+    let mut cases = Vec::new();
+    for format in verifiers::FORMATS {
+        let queue = start().await;
+        let sink = queue.with(json!({"format": format}));
+        let received = verifiers::read_back(&queue, &*sink).await;
+        let content_type = &received.attributes["property:content_type"];
+        cases.push(json!({
+            "kind": "amqp", "headers": received.attributes, "body": received.body,
+            "content_type": content_type,
+        }));
+    }
+    verifiers::expect_events("rabbitmq: CloudEvents", verifiers::by_python, &cases);
+}
+
+#[tokio::test]
 async fn headers_that_route_are_left_out() {
     let queue = start().await;
     let mut routed = message("e-1");
@@ -209,5 +230,34 @@ async fn what_a_user_may_not_do_pauses_the_lane_and_shows_no_password() {
         let outcomes = deliver_all(&*queue.with(options), &[message("e-1")]).await;
         let error = refused(&outcomes[0]);
         assert!(error.contains(code) && !error.contains("guest:"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn tls_is_checked_against_the_named_authority() {
+    let authority = Authority::new();
+    let files = authority.issue(&["127.0.0.1"], "nobody");
+    let port = free_port().unwrap();
+    let settings = format!(
+        "listeners.ssl.1 = 127.0.0.1:{port}\nssl_options.certfile = {}\n\
+         ssl_options.keyfile = {}\nssl_options.verify = verify_none\n",
+        files.certificate().display(),
+        files.key().display()
+    );
+    let _server = RabbitMq::private(&settings).await.or_skip();
+    let url = format!("amqps://127.0.0.1:{port}");
+    // Without an exchange of that name, which the broker says only to whom it talks at all.
+    let trusting = sink("rabbitmq:missing", json!({"url": url, "ca_file": authority.file()}));
+    let outcomes = deliver_all(&*trusting, &[message("e-1")]).await;
+    assert!(refused(&outcomes[0]).contains("404"), "{outcomes:?}");
+    // Nobody vouches for it, another does, and it is made out to another name.
+    let stranger = Authority::new();
+    for options in [
+        json!({"url": url}),
+        json!({"url": url, "ca_file": stranger.file()}),
+        json!({"url": url.replace("127.0.0.1", "localhost"), "ca_file": authority.file()}),
+    ] {
+        let outcomes = deliver_all(&*sink("rabbitmq:missing", options), &[message("e-2")]).await;
+        assert!(refused(&outcomes[0]).contains("`ca_file`"), "{outcomes:?}");
     }
 }

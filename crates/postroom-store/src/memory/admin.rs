@@ -46,15 +46,15 @@ impl Admin for MemoryStore {
 
     async fn integrations(&self) -> StoreResult<Vec<String>> {
         let tables = self.lock();
-        let waiting = tables.deliveries.values().filter(|delivery| !delivery.dead);
-        let names: BTreeSet<_> = waiting.map(|delivery| delivery.integration.clone()).collect();
+        let waiting = tables.deliveries.iter().filter(|(_, delivery)| !delivery.dead);
+        let names: BTreeSet<_> = waiting.map(|(_, one)| one.integration.clone()).collect();
         Ok(names.into_iter().collect())
     }
 
     async fn claim_of(&self, worker: &str, id: Uuid) -> StoreResult<Option<(Token, i64)>> {
         let tables = self.lock();
         let held = tables.seq_of(id).and_then(|seq| {
-            let token = tables.deliveries.get(&seq)?.claim?;
+            let token = tables.deliveries.get(seq)?.claim?;
             let claim = tables.claims.get(&token)?;
             (claim.worker == worker).then_some((token, seq))
         });

@@ -16,10 +16,9 @@ impl Claims for MemoryStore {
     async fn take(&self, take: &Take<'_>) -> StoreResult<Option<Batch>> {
         let now = self.clock.now();
         let mut tables = self.lock();
-        tables.drop_closed(now);
         let mut due = Vec::new();
         for quota in take.quotas {
-            due.extend(tables.due(&quota.integration, now, false).into_iter().take(quota.rows));
+            due.extend(tables.due(&quota.integration, now, false, quota.rows));
         }
         due.sort_unstable();
         due.dedup();
@@ -29,7 +28,7 @@ impl Claims for MemoryStore {
         let mut bytes = 0;
         for (_, seq) in due {
             let Some(row) = tables.messages.get(&seq) else { continue };
-            let Some(delivery) = tables.deliveries.get(&seq) else { continue };
+            let Some(delivery) = tables.deliveries.get(seq) else { continue };
             let taken = read(row, delivery, take.payload_limit);
             bytes += taken.message.weight();
             if bytes > take.bytes && !messages.is_empty() {
@@ -46,13 +45,13 @@ impl Claims for MemoryStore {
     async fn take_rescued(&self, take: &Take<'_>) -> StoreResult<Vec<Batch>> {
         let now = self.clock.now();
         let mut tables = self.lock();
-        tables.drop_closed(now);
         let mut batches = Vec::new();
         for quota in take.quotas.iter().filter(|quota| quota.rows > 0).take(take.rows) {
-            let first = tables.due(&quota.integration, now, true).into_iter().next();
-            let Some((_, seq)) = first else { continue };
+            let first = tables.due(&quota.integration, now, true, 1);
+            let Some(&(_, seq)) = first.first() else { continue };
+            let Some(delivery) = tables.deliveries.get(seq) else { continue };
             let Some(row) = tables.messages.get(&seq) else { continue };
-            let taken = read(row, &tables.deliveries[&seq], take.payload_limit);
+            let taken = read(row, delivery, take.payload_limit);
             batches.push(tables.hold(vec![taken], take, now, true));
         }
         Ok(batches)
@@ -81,43 +80,38 @@ impl Claims for MemoryStore {
 }
 
 impl Tables {
-    /// What is due in one lane, by due time.
+    /// Up to `rows` messages that are due in one lane, by due time. Forgets deliveries that it
+    /// meets whose message was deleted, or settled by hand while it was claimed.
     fn due(
-        &self,
+        &mut self,
         integration: &str,
         now: DateTime<Utc>,
         rescued: bool,
+        rows: usize,
     ) -> Vec<(DateTime<Utc>, i64)> {
-        let mut due: Vec<_> = self
-            .deliveries
-            .iter()
-            .filter(|(_, delivery)| {
-                delivery.integration == integration
-                    && delivery.is_due(now)
-                    && (delivery.rescues > 0) == rescued
-            })
-            .map(|(seq, delivery)| (delivery.due_at, *seq))
-            .collect();
-        due.sort_unstable();
-        due
-    }
-
-    /// Forgets due deliveries whose message was deleted, or settled by hand while it was claimed.
-    fn drop_closed(&mut self, now: DateTime<Utc>) {
-        let messages = &self.messages;
-        self.deliveries.retain(|seq, delivery| {
-            if !delivery.is_due(now) {
-                return true;
+        let mut due = Vec::new();
+        let mut closed = Vec::new();
+        for (at, seq) in self.deliveries.due(integration, now, rescued) {
+            if due.len() >= rows {
+                break;
             }
-            match messages.get(seq) {
-                Some(row) if row.status == "DEAD" => {
-                    delivery.follow(row);
-                    true
+            match self.messages.get(&seq).map(|row| row.status.as_str()) {
+                Some("PENDING" | "FAILED") => due.push((at, seq)),
+                _ => closed.push(seq),
+            }
+        }
+        for seq in closed {
+            match self.messages.get(&seq).filter(|row| is_open(&row.status)) {
+                // Dead by hand.
+                Some(row) => {
+                    if let Some(mut delivery) = self.deliveries.get_mut(seq) {
+                        delivery.follow(row);
+                    }
                 }
-                Some(row) => is_open(&row.status),
-                None => false,
+                None => self.deliveries.remove(seq),
             }
-        });
+        }
+        due
     }
 
     fn hold(
@@ -129,7 +123,7 @@ impl Tables {
     ) -> Batch {
         let token = self.fresh_token();
         for taken in &messages {
-            if let Some(delivery) = self.deliveries.get_mut(&taken.message.seq) {
+            if let Some(mut delivery) = self.deliveries.get_mut(taken.message.seq) {
                 delivery.claim = Some(token);
             }
         }

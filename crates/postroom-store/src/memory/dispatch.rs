@@ -11,7 +11,7 @@ impl Dispatches for MemoryStore {
         let tables = self.lock();
         let find = |id: &Uuid| {
             let seq = tables.seq_of(*id)?;
-            let (row, delivery) = (tables.messages.get(&seq)?, tables.deliveries.get(&seq)?);
+            let (row, delivery) = (tables.messages.get(&seq)?, tables.deliveries.get(seq)?);
             // One that was closed by hand while it was claimed counts as gone.
             let is_open = matches!(row.status.as_str(), "PENDING" | "FAILED") && !delivery.dead;
             let number = delivery.dispatch.saturating_add(1);

@@ -86,7 +86,7 @@ impl Operate for MemoryStore {
         for key in keys {
             let Tables { messages, deliveries, .. } = &mut *tables;
             let Some(row) = messages.get_mut(&key.seq) else { continue };
-            let Some(delivery) = deliveries.get_mut(&key.seq) else { continue };
+            let Some(mut delivery) = deliveries.get_mut(key.seq) else { continue };
             if delivery.claim.take().is_none() {
                 continue;
             }
@@ -125,7 +125,7 @@ impl Operate for MemoryStore {
         old.truncate(limit);
         let mut tables = self.lock();
         for seq in &old {
-            tables.deliveries.remove(seq);
+            tables.deliveries.remove(*seq);
             tables.remove(*seq);
         }
         tables.count(action, old.len());
@@ -146,7 +146,7 @@ impl MemoryStore {
         for key in keys {
             let Tables { messages, deliveries, .. } = &mut *tables;
             let Some(row) = messages.get_mut(&key.seq) else { continue };
-            let Some(delivery) = deliveries.get_mut(&key.seq) else { continue };
+            let Some(mut delivery) = deliveries.get_mut(key.seq) else { continue };
             if delivery.claim.is_some() || !change(row) {
                 continue;
             }

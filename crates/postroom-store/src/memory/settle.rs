@@ -25,7 +25,7 @@ pub(super) fn settle(store: &MemoryStore, settlements: &[Settlement]) -> StoreRe
         }
         if let Fence::Claim(token) = settlement.fence
             && settlement.finished
-            && tables.deliveries.values().all(|delivery| delivery.claim != Some(token))
+            && tables.deliveries.held_under(token).next().is_none()
         {
             tables.claims.remove(&token);
         }
@@ -57,8 +57,8 @@ impl Tables {
         let seq = verdict.seq;
         let token = fence.token();
         let row = self.messages.get_mut(&seq);
-        let Some(delivery) =
-            self.deliveries.get_mut(&seq).filter(|delivery| delivery.is_let_through(fence))
+        let Some(mut delivery) =
+            self.deliveries.get_mut(seq).filter(|delivery| delivery.is_let_through(fence))
         else {
             // A settlement whose outcome was unknown is repeated: its word stands already.
             if row.is_none_or(|row| row.settled != Some(token)) {
@@ -70,7 +70,8 @@ impl Tables {
         delivery.dispatch += u32::from(matches!(fence, Fence::Dispatch { .. }));
         match &verdict.fate {
             Fate::Sent => {
-                self.deliveries.remove(&seq);
+                drop(delivery);
+                self.deliveries.remove(seq);
                 if !keep_sent {
                     self.remove(seq);
                 } else if let Some(row) = row {
@@ -92,6 +93,7 @@ impl Tables {
                     row.updated_at = now;
                     row.settled = Some(token);
                 }
+                drop(delivery);
                 let tried = Tried { outcome: AttemptOutcome::Retry, took: *took };
                 self.note(seq, tried, error, now);
             }
@@ -110,6 +112,7 @@ impl Tables {
                     row.updated_at = now;
                     row.settled = Some(token);
                 }
+                drop(delivery);
                 if let Some(tried) = tried {
                     self.note(seq, *tried, error, now);
                 }

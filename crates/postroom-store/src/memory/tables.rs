@@ -1,5 +1,6 @@
 //! The three tables, and the triggers that keep deliveries in step with messages.
 
+use super::deliveries::Deliveries;
 use super::refused;
 use chrono::{DateTime, Utc};
 use postroom_core::{
@@ -81,7 +82,7 @@ pub(super) struct Tables {
     tokens: StdRng,
     last_seq: i64,
     pub(super) messages: BTreeMap<i64, Row>,
-    pub(super) deliveries: BTreeMap<i64, Delivery>,
+    pub(super) deliveries: Deliveries,
     pub(super) claims: BTreeMap<Token, Claim>,
     /// The failed attempts of each message, oldest first.
     pub(super) attempts: BTreeMap<i64, Vec<Attempt>>,
@@ -96,7 +97,7 @@ impl Default for Tables {
             tokens: StdRng::seed_from_u64(rand::random()),
             last_seq: 0,
             messages: BTreeMap::new(),
-            deliveries: BTreeMap::new(),
+            deliveries: Deliveries::default(),
             claims: BTreeMap::new(),
             attempts: BTreeMap::new(),
             actions: Vec::new(),
@@ -188,7 +189,7 @@ impl Tables {
     /// Statuses are listed, so that one nobody knows is left alone.
     pub(super) fn feed(&mut self, row: &Row) -> bool {
         let seq = row.message.seq;
-        if !is_open(&row.status) || self.deliveries.contains_key(&seq) {
+        if !is_open(&row.status) || self.deliveries.contains(seq) {
             return false;
         }
         let delivery = Delivery {
@@ -207,13 +208,13 @@ impl Tables {
     /// The trigger on UPDATE: follows what was changed by hand, while no attempt is under way.
     pub(super) fn follow(&mut self, row: &Row) {
         let seq = row.message.seq;
-        match self.deliveries.get(&seq) {
+        match self.deliveries.get(seq) {
             Some(delivery) if delivery.claim.is_some() => {}
             before => {
                 let dispatch = before.map_or(0, |delivery| delivery.dispatch);
-                self.deliveries.remove(&seq);
+                self.deliveries.remove(seq);
                 self.feed(row);
-                if let Some(delivery) = self.deliveries.get_mut(&seq) {
+                if let Some(mut delivery) = self.deliveries.get_mut(seq) {
                     delivery.dispatch = dispatch;
                 }
             }
@@ -240,14 +241,14 @@ impl Tables {
     fn stray(&self) -> Vec<i64> {
         let is_stray = |token: Token| !self.claims.contains_key(&token);
         let stray = self.deliveries.iter().filter(|(_, one)| one.claim.is_some_and(is_stray));
-        stray.map(|(seq, _)| *seq).collect()
+        stray.map(|(seq, _)| seq).collect()
     }
 
     /// Frees them, as the messages say by now.
     pub(super) fn free_stray(&mut self) -> u64 {
         let stray = self.stray();
         for seq in &stray {
-            let Some(delivery) = self.deliveries.get_mut(seq) else { continue };
+            let Some(mut delivery) = self.deliveries.get_mut(*seq) else { continue };
             delivery.claim = None;
             if let Some(row) = self.messages.get(seq) {
                 delivery.follow(row);
@@ -258,19 +259,19 @@ impl Tables {
 
     /// Deliveries that nobody holds and that say something else than their open message.
     fn unlike(&self) -> Vec<i64> {
-        let is_unlike = |(seq, delivery): &(&i64, &Delivery)| {
+        let is_unlike = |(seq, delivery): &(i64, &Delivery)| {
             let row = self.messages.get(seq);
             delivery.claim.is_none() && row.is_some_and(|row| !delivery.agrees(row))
         };
-        self.deliveries.iter().filter(is_unlike).map(|(seq, _)| *seq).collect()
+        self.deliveries.iter().filter(is_unlike).map(|(seq, _)| seq).collect()
     }
 
     /// Makes them say the same.
     pub(super) fn follow_unlike(&mut self) -> u64 {
         let unlike = self.unlike();
         for seq in &unlike {
-            if let (Some(delivery), Some(row)) =
-                (self.deliveries.get_mut(seq), self.messages.get(seq))
+            if let (Some(mut delivery), Some(row)) =
+                (self.deliveries.get_mut(*seq), self.messages.get(seq))
             {
                 delivery.follow(row);
             }
@@ -282,7 +283,7 @@ impl Tables {
     pub(super) fn disagreements(&self) -> Vec<Finding> {
         let open = |seq: &i64| self.messages.get(seq).is_some_and(|row| is_open(&row.status));
         let unfed = self.messages.keys().filter(|seq| open(seq));
-        let unfed = unfed.filter(|seq| !self.deliveries.contains_key(seq)).count();
+        let unfed = unfed.filter(|seq| !self.deliveries.contains(**seq)).count();
         let closed = self.deliveries.iter().filter(|(_, one)| one.claim.is_none());
         let closed = closed.filter(|(seq, _)| !open(seq)).count();
         Finding::disagreements(&Reconciled {
@@ -299,7 +300,7 @@ impl Tables {
 
     /// The row as the view shows it: CLAIMED, by whom and since when, follow from the delivery.
     pub(super) fn record(&self, row: &Row) -> Record {
-        let token = self.deliveries.get(&row.message.seq).and_then(|delivery| delivery.claim);
+        let token = self.deliveries.get(row.message.seq).and_then(|delivery| delivery.claim);
         let claim = token.and_then(|token| self.claims.get(&token));
         Record {
             message: row.message.clone(),

@@ -25,7 +25,7 @@ impl Upkeep for MemoryStore {
             .collect();
         let (mut freed, mut claims) = (0, 0);
         for token in expired {
-            let held: Vec<i64> = tables.held_under(token);
+            let held: Vec<i64> = tables.deliveries.held_under(token).collect();
             claims += usize::from(!held.is_empty());
             if claims > limit {
                 break;
@@ -47,7 +47,7 @@ impl Upkeep for MemoryStore {
             tables.remove(*seq);
         }
         let Tables { messages, deliveries, .. } = &mut *tables;
-        deliveries.retain(|seq, delivery| !delivery.dead || messages.contains_key(seq));
+        deliveries.retain(|seq, delivery| !delivery.dead || messages.contains_key(&seq));
         Ok(old.len() as u64)
     }
 
@@ -55,7 +55,7 @@ impl Upkeep for MemoryStore {
         let now = self.clock.now();
         let tables = self.lock();
         let mut lanes: BTreeMap<&str, LaneBacklog> = BTreeMap::new();
-        for delivery in tables.deliveries.values() {
+        for (_, delivery) in tables.deliveries.iter() {
             let lane = lanes.entry(&delivery.integration).or_insert_with(|| LaneBacklog {
                 integration: delivery.integration.clone(),
                 pending: 0,
@@ -93,7 +93,7 @@ impl Upkeep for MemoryStore {
         let tables = &mut *tables;
         let messages = &tables.messages;
         tables.deliveries.retain(|seq, delivery| {
-            delivery.claim.is_some() || messages.get(seq).is_some_and(|row| is_open(&row.status))
+            delivery.claim.is_some() || messages.get(&seq).is_some_and(|row| is_open(&row.status))
         });
         let removed = before - tables.deliveries.len();
         Ok(Reconciled { made: made as u64, removed: removed as u64, freed, followed })
@@ -105,11 +105,6 @@ impl Upkeep for MemoryStore {
 }
 
 impl Tables {
-    fn held_under(&self, token: Token) -> Vec<i64> {
-        let held = self.deliveries.iter().filter(|(_, delivery)| delivery.claim == Some(token));
-        held.map(|(seq, _)| *seq).collect()
-    }
-
     /// Frees a delivery whose claim has expired. Lost alone, its message has failed, unless
     /// someone closed it meanwhile.
     fn free_lost(&mut self, seq: i64, claim: &Claim, now: DateTime<Utc>) {
@@ -134,7 +129,7 @@ impl Tables {
             let took = (claim.until - claim.since).to_std().unwrap_or_default();
             self.note(seq, Tried { outcome: AttemptOutcome::Lost, took }, &error, now);
         }
-        if let Some(delivery) = self.deliveries.get_mut(&seq) {
+        if let Some(mut delivery) = self.deliveries.get_mut(seq) {
             delivery.claim = None;
             delivery.rescues += u32::from(!claim.dispatched);
             if let Some(row) = self.messages.get(&seq) {

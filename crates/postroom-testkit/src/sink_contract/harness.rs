@@ -1,5 +1,6 @@
 //! What a sink's tests provide.
 
+use crate::Proxy;
 use postroom_core::{Message, Sink};
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -22,6 +23,11 @@ pub trait SinkHarness: Sync {
     /// The sink's name, for skips.
     fn name(&self) -> &'static str;
 
+    /// Why there is no server here, in which case every line of the contract is a skip.
+    fn missing(&self) -> Option<&str> {
+        None
+    }
+
     /// Records that a line of the contract cannot be run.
     fn skip(&self, line: &str, reason: &str) {
         crate::skip(&format!("{}: {line}", self.name()), reason);
@@ -29,6 +35,14 @@ pub trait SinkHarness: Sync {
 
     /// Where the server listens.
     fn server(&self) -> SocketAddr;
+
+    /// A proxy before the server, or why there is none.
+    ///
+    /// # Errors
+    /// The reason for the skip.
+    fn proxy(&self) -> Result<Proxy, &'static str> {
+        Ok(Proxy::start(self.server()))
+    }
 
     /// A sink for this destination that reaches the server at `address`: the server itself, or a
     /// proxy before it. Its own timeouts are a few seconds at most.
@@ -64,5 +78,13 @@ pub trait SinkHarness: Sync {
     /// The reason for the skip.
     fn keeps_connections(&self) -> Result<(), &'static str> {
         Ok(())
+    }
+
+    /// Whether a lost connection is made again before anyone asks for it, or why it is not.
+    ///
+    /// # Errors
+    /// The reason for the skip.
+    fn recovers_by_itself(&self) -> Result<(), &'static str> {
+        Err("its client connects when it has something to deliver")
     }
 }

@@ -6,7 +6,7 @@ import { createRequire } from 'node:module';
 
 const require = createRequire(`${process.argv[2]}/`);
 const { Webhook } = require('standardwebhooks');
-const { HTTP } = require('cloudevents');
+const { HTTP, MQTT } = require('cloudevents');
 const now = Date.now;
 
 const kinds = {
@@ -39,6 +39,18 @@ const kinds = {
         const event = HTTP.toEvent({ headers: one.headers, body: one.body });
         event.validate();
         const { data, ...attributes } = event.toJSON();
+        return { attributes, data };
+    },
+
+    // The same by the binding for MQTT. Not validated: to the SDK every user property is an
+    // attribute of the event, also those whose names no attribute may have.
+    mqtt(one) {
+        const { headers, body } = one;
+        const PUBLISH = { 'Content Type': one.content_type };
+        const event = MQTT.toEvent({ PUBLISH, headers, body: JSON.parse(body) }, true);
+        const { data, ...attributes } = event.toJSON();
+        // In binary mode it is the packet's own, which the SDK leaves out.
+        attributes.datacontenttype ??= one.content_type;
         return { attributes, data };
     },
 };

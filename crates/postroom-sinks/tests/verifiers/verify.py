@@ -6,7 +6,7 @@ import json
 import sys
 
 import standardwebhooks.webhooks
-from cloudevents.core.bindings import http
+from cloudevents.core.bindings import amqp, http
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 
@@ -41,9 +41,23 @@ def cloud_event(case):
     return {"attributes": event.get_attributes(), "data": event.get_data()}
 
 
+def amqp_event(case):
+    """The same by the binding for AMQP."""
+    message = amqp.AMQPMessage(
+        properties={"content-type": case["content_type"]},
+        application_properties=case["headers"],
+        application_data=case["body"].encode(),
+    )
+    event = amqp.from_amqp_event(message)
+    return {"attributes": event.get_attributes(), "data": event.get_data()}
+
+
+KINDS = {"shared": shared, "public": public, "cloud": cloud_event, "amqp": amqp_event}
+
+
 def verify(case):
     try:
-        return {"ok": {"shared": shared, "public": public, "cloud": cloud_event}[case["kind"]](case)}
+        return {"ok": KINDS[case["kind"]](case)}
     except Exception as error:  # whatever it is, it is the verdict
         return {"error": f"{type(error).__name__}: {error}"}
 
