@@ -117,7 +117,7 @@ impl Outbox {
         let job = JobName { message: id, dispatch }.id();
         let queue = self.queue();
         eventually(&format!("the job {job}"), LONG, async || {
-            let states = queue.states(&[job.clone()]).await.ok()?;
+            let states = queue.states(std::slice::from_ref(&job)).await.ok()?;
             (states[0] == postroom_bullmq::JobState::Live).then_some(())
         })
         .await;
