@@ -6,10 +6,10 @@ use anyhow::Context as _;
 use postroom_testkit::Postgres;
 use tokio::runtime::Runtime;
 
-/// The benches there are: each is a bench target of `postroom-relay`.
-pub(crate) const NAMES: &[&str] = &["relay", "latency", "sinks"];
-/// Those that measure on the store in memory, and need no PostgreSQL.
-const IN_MEMORY: &[&str] = &["sinks"];
+/// The benches there are: each is a bench target of the crate that it measures.
+pub(crate) const NAMES: &[&str] = &["relay", "latency", "sinks", "bullmq"];
+/// Those that need no PostgreSQL.
+const WITHOUT_POSTGRES: &[&str] = &["sinks"];
 
 /// Durable, unlike the servers for tests, and with room for the tables that are measured.
 const SETTINGS: &[(&str, &str)] = &[
@@ -25,13 +25,14 @@ const SETTINGS: &[(&str, &str)] = &[
 pub(crate) fn run(name: &str, figure: Option<&str>) -> anyhow::Result<bool> {
     let tree = Tree::find()?;
     install_packages(&tree);
+    let package = if name == "bullmq" { "postroom-bullmq" } else { "postroom-relay" };
     let mut command = tree.cargo();
-    command.args(["bench", "--quiet", "--package", "postroom-relay", "--bench", name]);
+    command.args(["bench", "--quiet", "--package", package, "--bench", name]);
     if name == "sinks" {
         command.args(["--features", "kafka"]);
     }
     command.arg("--").args(figure);
-    if IN_MEMORY.contains(&name) {
+    if WITHOUT_POSTGRES.contains(&name) {
         return Ok(command.status().context("cargo bench")?.success());
     }
     let runtime = Runtime::new().context("an async runtime")?;

@@ -22,7 +22,7 @@ pub(crate) fn run(arguments: &[&str]) -> anyhow::Result<bool> {
 }
 
 /// Builds `postroom`, and says where it is.
-fn build(tree: &Tree) -> anyhow::Result<PathBuf> {
+pub(crate) fn build(tree: &Tree) -> anyhow::Result<PathBuf> {
     let mut command = tree.cargo();
     command.args(["build", "--quiet", "--release", "--package", "postroom-cli"]);
     let status = command.status().context("cargo build")?;

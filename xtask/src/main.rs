@@ -4,6 +4,7 @@ mod bench;
 mod chaos;
 mod packages;
 mod phase;
+mod soak;
 mod suites;
 mod tally;
 mod test;
@@ -13,8 +14,9 @@ use std::process::ExitCode;
 
 const USAGE: &str = "\
 usage: cargo xtask test [--only FILTER]
-       cargo xtask bench relay|latency|sinks [FIGURE]
+       cargo xtask bench relay|latency|sinks|bullmq [FIGURE]
        cargo xtask chaos [--messages N] [--faults N] [--seed S] [--database postgres|mariadb|sqlite]
+       cargo xtask soak bullmq [--messages N] [--bullmq 5|6]
 
   test    installs what is missing, starts a private PostgreSQL, runs formatting, lints, every
           test and the examples, and stops what it started
@@ -24,6 +26,9 @@ usage: cargo xtask test [--only FILTER]
   chaos   produces messages, delivers them with several relays, strikes with faults by seed, and
           compares the books: 100000 messages and 50 faults unless told otherwise; one JSON object
           on standard output; docs/testing.md says how to read it
+  soak    20000 messages from PostgreSQL through BullMQ to a worker in Rust and one in Node, while
+          Redis is restarted empty and each worker is killed once; one JSON object on standard
+          output
 ";
 
 fn main() -> ExitCode {
@@ -35,6 +40,7 @@ fn main() -> ExitCode {
         ["bench", name] if bench::NAMES.contains(&name) => bench::run(name, None),
         ["bench", name, figure] if bench::NAMES.contains(&name) => bench::run(name, Some(figure)),
         ["chaos", ref arguments @ ..] => chaos::run(arguments),
+        ["soak", "bullmq", ref arguments @ ..] => soak::run(arguments),
         ["--help" | "-h" | "help"] => {
             print!("{USAGE}");
             return ExitCode::SUCCESS;

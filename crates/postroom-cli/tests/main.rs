@@ -22,6 +22,7 @@ mod faults_secrets;
 mod faults_upgrade;
 mod laws;
 mod relay;
+mod through_bullmq;
 mod tools;
 mod upkeep;
 mod usage;

@@ -2,8 +2,8 @@
 //!
 //! * [`NewMessage`] is what an application enqueues, [`Message`] what a relay has taken.
 //! * [`Sink`] delivers batches and reports an [`Outcome`] per message.
-//! * [`Store`] is the outbox on one database: [`Claims`], [`Upkeep`], [`Admin`] and
-//!   [`Operate`] joined.
+//! * [`Store`] is the outbox on one database: [`Claims`], [`Dispatches`], [`Upkeep`], [`Admin`]
+//!   and [`Operate`] joined.
 //! * [`RetryPolicy`] says when a failed message is due again, and when it is dead.
 
 mod announcement;
@@ -30,8 +30,8 @@ pub use sink::{OutcomeReceiver, ProbeError, Report, Sink};
 pub use status::Status;
 pub use store::{
     ATTEMPTS_KEPT, Action, ActionId, Admin, Attempt, AttemptOutcome, Backlog, Batch, CANCELLED,
-    Claims, ContentFault, Enqueued, Fate, Filter, Finding, Key, LaneBacklog, NewAction, Operate,
-    Operation, Quota, REPLAY_HEADER, Reconciled, Settled, Settlement, Severity, StatusCounts,
-    Store, StoreError, StoreErrorKind, StoreResult, Take, Taken, Token, Tried, Upkeep, Verdict,
-    Wake,
+    Claims, ContentFault, Dispatched, Dispatches, Enqueued, Fate, Fence, Filter, Finding, Key,
+    LaneBacklog, NewAction, Operate, Operation, Quota, REPLAY_HEADER, Reconciled, Settled,
+    Settlement, Severity, StatusCounts, Store, StoreError, StoreErrorKind, StoreResult, Take,
+    Taken, Token, Tried, Upkeep, Verdict, Wake,
 };

@@ -5,10 +5,9 @@ use crate::held::Claim;
 use crate::lane::Work;
 use crate::relay::Shared;
 use crate::room::{LaneRoom, Place};
-use crate::verdict::{dead, judge};
+use crate::verdict::{dead, judge, log_fate, panicked, unanswered};
 use futures_util::FutureExt;
 use postroom_core::{Fate, Message, Outcome, OutcomeReceiver, Report};
-use std::any::Any;
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -39,8 +38,8 @@ pub(crate) async fn attempt(
     });
     let missing = match tokio::time::timeout(lane.timeout, delivery).await {
         Ok(Ok(())) => "the sink reported no outcome".to_owned(),
-        Ok(Err(panic)) => format!("the sink panicked: {}", panic_text(&*panic)),
-        Err(_) => format!("no answer within {:?}", lane.timeout),
+        Ok(Err(panic)) => panicked(&*panic),
+        Err(_) => unanswered(lane.timeout),
     };
     shared.metrics.delivery_took(&lane.integration, call.started.elapsed());
     for index in 0..call.messages.len() {
@@ -92,7 +91,7 @@ impl<'a> Call<'a> {
                 }
                 Hindrance::Lost => progress.completed.push(Completion::of(work, None)),
                 Hindrance::Fate(fate) => {
-                    log(&work.message, &fate);
+                    log_fate(&work.message, &fate);
                     progress.completed.push(Completion::of(work, Some(fate)));
                 }
             }
@@ -108,7 +107,7 @@ impl<'a> Call<'a> {
         if work.claim.is_lost() {
             return Hindrance::Lost;
         }
-        if self.room.is_paused() {
+        if self.room.pauses.is_paused() {
             return Hindrance::Fate(Fate::Released);
         }
         if let Some(fault) = &work.fault {
@@ -132,22 +131,17 @@ impl<'a> Call<'a> {
         let Some((place, claim)) = undecided else { return };
         let outcome = outcome();
         let message = &self.messages[index];
-        match &outcome {
-            Outcome::Delivered => self.room.delivered(),
-            Outcome::Refuse { error } => self.room.refused(error),
-            Outcome::Gone { error } => self.room.gone(error),
-            Outcome::Retry { error, .. } | Outcome::Reject { error } => self.room.failed(error),
-        }
+        self.room.pauses.heard(&outcome);
         let dead_letter = self.shared.settings.dead_letter.as_deref();
         let fate = judge(
-            &self.room.lane,
+            &self.room.lane.retry,
             dead_letter,
             message,
             outcome,
             self.started.elapsed(),
             &self.shared.chance,
         );
-        log(message, &fate);
+        log_fate(message, &fate);
         self.progress().completed.push(Completion {
             place,
             claim,
@@ -196,39 +190,4 @@ enum Hindrance {
     None,
     Lost,
     Fate(Fate),
-}
-
-fn panic_text(panic: &(dyn Any + Send)) -> &str {
-    panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("no message")
-}
-
-/// One line per message, with the fields that trace it and nothing of its content.
-fn log(message: &Message, fate: &Fate) {
-    macro_rules! line {
-        ($level:ident, $phase:literal, $error:expr) => {
-            tracing::$level!(
-                operation = "OUTBOX_DELIVER",
-                phase = $phase,
-                id = %message.id,
-                event_id = message.event_id,
-                integration = message.integration,
-                correlation_id = message.correlation_id,
-                tenant_id = message.tenant_id,
-                user_id = message.user_id,
-                source = message.source,
-                attempts = message.attempts,
-                error = $error,
-            )
-        };
-    }
-    match fate {
-        Fate::Sent => line!(debug, "SENT", None::<&str>),
-        Fate::Released => line!(debug, "RELEASED", None::<&str>),
-        Fate::Failed { error, .. } => line!(debug, "FAILED", Some(error.as_str())),
-        Fate::Dead { error, .. } => line!(warn, "DEAD", Some(error.as_str())),
-    }
 }

@@ -7,20 +7,22 @@ use std::time::Duration;
 
 /// Where a relay draws its jitter from. Nothing is drawn while all goes well.
 #[derive(Debug)]
-pub(crate) struct Chance(Mutex<StdRng>);
+pub struct Chance(Mutex<StdRng>);
 
 impl Chance {
     /// Repeats itself for the same seed; differs each time without one.
-    pub(crate) fn new(seed: Option<u64>) -> Self {
+    #[must_use]
+    pub fn new(seed: Option<u64>) -> Self {
         Self(Mutex::new(StdRng::seed_from_u64(seed.unwrap_or_else(rand::random))))
     }
 
-    pub(crate) fn draw<T>(&self, draw: impl FnOnce(&mut StdRng) -> T) -> T {
+    /// Draws from it.
+    pub fn draw<T>(&self, draw: impl FnOnce(&mut StdRng) -> T) -> T {
         draw(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Between `least` and all of `whole`.
-    pub(crate) fn share(&self, whole: Duration, least: f64) -> Duration {
+    pub fn share(&self, whole: Duration, least: f64) -> Duration {
         whole.mul_f64(self.draw(|rng| rng.random_range(least..=1.0)))
     }
 }

@@ -5,7 +5,9 @@ use crate::pace::{Backoff, Heat};
 use crate::relay::Shared;
 use crate::room::{Reservation, is_suspect};
 use crate::stop::Stop;
-use postroom_core::{Batch, Fate, Quota, Settlement, StoreError, Take, Taken, Verdict, Wake};
+use postroom_core::{
+    Batch, Fate, Fence, Quota, Settlement, StoreError, Take, Taken, Verdict, Wake,
+};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -102,7 +104,7 @@ impl Claimer {
             let found = self.take(wanted, left).await?;
             left = left.saturating_sub(found.messages);
             let more_rescued = self.shared.rescued.load(Ordering::Acquire)
-                && self.shared.lanes.iter().any(|room| !room.is_paused());
+                && self.shared.lanes.iter().any(|room| !room.pauses.is_paused());
             if found.no_room || (found.messages == 0 && more_rescued) {
                 self.wait_for_room().await;
             } else if found.messages == 0 {
@@ -185,6 +187,7 @@ impl Claimer {
             bytes: TAKE_BYTES,
             payload_limit: settings.payload_limit,
             claim_time: settings.claim_time,
+            dispatch: false,
         }
     }
 
@@ -242,7 +245,7 @@ impl Claimer {
         let settlements: Vec<Settlement> = batches
             .iter()
             .map(|batch| Settlement {
-                token: batch.token,
+                fence: Fence::Claim(batch.token),
                 verdicts: batch.messages.iter().map(released).collect(),
                 finished: true,
             })

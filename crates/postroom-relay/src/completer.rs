@@ -8,7 +8,7 @@ use crate::pace::Backoff;
 use crate::relay::Shared;
 use crate::room::Place;
 use crate::stop::Stop;
-use postroom_core::{Fate, Settled, Settlement, StoreError, StoreErrorKind, Token, Verdict};
+use postroom_core::{Fate, Fence, Settled, Settlement, StoreError, StoreErrorKind, Token, Verdict};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -105,12 +105,10 @@ impl Group {
         let mut tallies = Vec::with_capacity(completions.len());
         let now = Instant::now();
         for completion in completions {
-            let (phase, due) = match &completion.fate {
-                None => (None, None),
-                Some(Fate::Sent) => (Some(Phase::SENT), None),
-                Some(Fate::Failed { delay, .. }) => (Some(Phase::FAILED), now.checked_add(*delay)),
-                Some(Fate::Dead { .. }) => (Some(Phase::DEAD), None),
-                Some(Fate::Released) => (Some(Phase::RELEASED), None),
+            let phase = completion.fate.as_ref().map(Phase::of);
+            let due = match &completion.fate {
+                Some(Fate::Failed { delay, .. }) => now.checked_add(*delay),
+                Some(Fate::Sent | Fate::Dead { .. } | Fate::Released) | None => None,
             };
             tallies.push(Tally { place: completion.place, seq: completion.seq, phase, due });
             let (_, messages, verdicts) = by_token
@@ -124,7 +122,11 @@ impl Group {
         let mut shares = Vec::with_capacity(by_token.len());
         let mut settlements = Vec::with_capacity(by_token.len());
         for (token, (claim, messages, verdicts)) in by_token {
-            settlements.push(Settlement { token, verdicts, finished: claim.ends_with(messages) });
+            settlements.push(Settlement {
+                fence: Fence::Claim(token),
+                verdicts,
+                finished: claim.ends_with(messages),
+            });
             shares.push((claim, messages));
         }
         Self { shares, settlements, tallies }
@@ -165,17 +167,17 @@ impl Recorded {
 async fn one_by_one(shared: &Shared, settlements: &[Settlement], stop: &Stop) -> Option<Recorded> {
     let mut recorded = Recorded::default();
     let mut backoff = Backoff::new();
-    let mut left: Vec<(Token, &Verdict)> = settlements
+    let mut left: Vec<(Fence, &Verdict)> = settlements
         .iter()
-        .flat_map(|one| one.verdicts.iter().map(|verdict| (one.token, verdict)))
+        .flat_map(|one| one.verdicts.iter().map(|verdict| (one.fence, verdict)))
         .collect();
     while !left.is_empty() {
         let mut locked = Vec::new();
-        for (token, verdict) in left {
-            match insist(shared, &[alone(token, Some(verdict))], stop, Some(0)).await? {
+        for (fence, verdict) in left {
+            match insist(shared, &[alone(fence, Some(verdict))], stop, Some(0)).await? {
                 Ok(settled) => recorded.late.extend(settled.late),
                 Err(error) if error.kind == StoreErrorKind::Conflict => {
-                    locked.push((token, verdict));
+                    locked.push((fence, verdict));
                 }
                 Err(error) => {
                     recorded.refused.insert(verdict.seq);
@@ -200,15 +202,15 @@ async fn one_by_one(shared: &Shared, settlements: &[Settlement], stop: &Stop) ->
         }
     }
     for settlement in settlements.iter().filter(|one| one.finished) {
-        insist(shared, &[alone(settlement.token, None)], stop, None).await?.ok()?;
+        insist(shared, &[alone(settlement.fence, None)], stop, None).await?.ok()?;
     }
     Some(recorded)
 }
 
 /// One verdict, or the end of the claim.
-fn alone(token: Token, verdict: Option<&Verdict>) -> Settlement {
+fn alone(fence: Fence, verdict: Option<&Verdict>) -> Settlement {
     Settlement {
-        token,
+        fence,
         verdicts: verdict.cloned().into_iter().collect(),
         finished: verdict.is_none(),
     }

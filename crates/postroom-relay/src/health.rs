@@ -43,6 +43,15 @@ pub enum LaneState {
     Paused,
 }
 
+/// What is shown of a process at `/readyz` and `/metrics`.
+pub trait Observed: Send + Sync + 'static {
+    /// How it is.
+    fn health(&self) -> Health;
+
+    /// What it has counted, in Prometheus' text format.
+    fn metrics(&self) -> String;
+}
+
 /// What the stages know of the database and the backlog.
 #[derive(Debug)]
 pub(crate) struct Board(Mutex<Seen>);
@@ -121,7 +130,8 @@ impl Board {
 }
 
 /// An error with its causes on one line.
-pub(crate) fn describe(error: &dyn std::error::Error) -> String {
+#[must_use]
+pub fn describe(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -5,11 +5,15 @@
 //!                  extender · rescuer · pruner · monitor
 //! ```
 //!
+//! Another transport delivers beside it, by the same rules: [`judge`] decides, [`Pauses`] holds a
+//! lane back, [`Metrics`] counts, and [`Beside`] shows its lanes.
+//!
 //! The relay sees the [`Store`](postroom_core::Store) and [`Sink`](postroom_core::Sink) traits,
 //! never a driver.
 
 mod attempt;
 mod background;
+mod beside;
 mod chance;
 mod claimer;
 mod completer;
@@ -20,6 +24,7 @@ mod lane;
 mod metrics;
 mod monitor;
 mod pace;
+mod pauses;
 mod pruner;
 mod relay;
 mod rescuer;
@@ -29,6 +34,12 @@ mod settings;
 mod stop;
 mod verdict;
 
-pub use health::{Health, LaneHealth, LaneState};
+pub use beside::Beside;
+pub use chance::Chance;
+pub use health::{Health, LaneHealth, LaneState, Observed, describe};
+pub use metrics::{JobOutcome, Metrics, Phase};
+pub use pace::{Backoff, Heat};
+pub use pauses::Pauses;
 pub use relay::{Pass, Relay, RelayError};
 pub use settings::{Lane, Settings};
+pub use verdict::{dead, judge, log_fate, panicked, unanswered};

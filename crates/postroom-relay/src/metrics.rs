@@ -1,6 +1,6 @@
 //! Counters and gauges, in Prometheus' text format.
 
-use postroom_core::Backlog;
+use postroom_core::{Backlog, Fate};
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -13,12 +13,12 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
-pub(crate) struct LaneLabel {
+struct LaneLabel {
     integration: String,
 }
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
-pub(crate) struct OutcomeLabel {
+struct OutcomeLabel {
     integration: String,
     outcome: Phase,
 }
@@ -26,18 +26,55 @@ pub(crate) struct OutcomeLabel {
 /// What became of a delivery, by the words of the log.
 #[derive(Clone, Copy, Debug, EncodeLabelValue, Eq, Hash, PartialEq)]
 #[allow(clippy::upper_case_acronyms, reason = "the label's value as it is read")]
-pub(crate) enum Phase {
+pub enum Phase {
+    /// Acknowledged.
     SENT,
+    /// To be tried again.
     FAILED,
+    /// Never to be tried again.
     DEAD,
+    /// Given back untouched.
     RELEASED,
+}
+
+impl Phase {
+    /// The phase that a fate leads to.
+    #[must_use]
+    pub fn of(fate: &Fate) -> Self {
+        match fate {
+            Fate::Sent => Self::SENT,
+            Fate::Failed { .. } => Self::FAILED,
+            Fate::Dead { .. } => Self::DEAD,
+            Fate::Released => Self::RELEASED,
+        }
+    }
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct JobLabel {
+    integration: String,
+    outcome: JobOutcome,
+}
+
+/// What became of handing a message over to a queue.
+#[derive(Clone, Copy, Debug, EncodeLabelValue, Eq, Hash, PartialEq)]
+#[allow(clippy::upper_case_acronyms, reason = "the label's value as it is read")]
+pub enum JobOutcome {
+    /// A job was added.
+    ADDED,
+    /// Its job was there already, and goes on.
+    FOUND,
+    /// The queue will never take it.
+    REFUSED,
+    /// Its job went without a word, and another follows.
+    GONE,
 }
 
 type PerLane<M> = Family<LaneLabel, M>;
 
 /// Everything a relay counts.
 #[derive(Debug)]
-pub(crate) struct Metrics {
+pub struct Metrics {
     registry: Mutex<Registry>,
     pending: PerLane<Gauge>,
     claimed: PerLane<Gauge>,
@@ -54,6 +91,9 @@ pub(crate) struct Metrics {
     claims_lost: Counter,
     claim_duration: Histogram,
     delivery_duration: Family<LaneLabel, Histogram, fn() -> Histogram>,
+    taken: PerLane<Counter>,
+    jobs: Family<JobLabel, Counter>,
+    jobs_outstanding: PerLane<Gauge>,
 }
 
 const BUCKETS_MS: [f64; 13] =
@@ -64,7 +104,9 @@ fn duration_histogram() -> Histogram {
 }
 
 impl Metrics {
-    pub(crate) fn new() -> Self {
+    /// Everything at zero.
+    #[must_use]
+    pub fn new() -> Self {
         let metrics = Self {
             registry: Mutex::new(Registry::default()),
             pending: Family::default(),
@@ -82,6 +124,9 @@ impl Metrics {
             claims_lost: Counter::default(),
             claim_duration: duration_histogram(),
             delivery_duration: Family::new_with_constructor(duration_histogram),
+            taken: Family::default(),
+            jobs: Family::default(),
+            jobs_outstanding: Family::default(),
         };
         metrics.register();
         metrics
@@ -131,9 +176,34 @@ impl Metrics {
             "Time of one sink call",
             self.delivery_duration.clone(),
         );
+        r.register("outbox_taken", "Messages taken for a queue", self.taken.clone());
+        r.register("outbox_jobs", "Messages handed over to a queue by outcome", self.jobs.clone());
+        r.register(
+            "outbox_jobs_outstanding",
+            "Jobs of this relay that nobody has settled yet",
+            self.jobs_outstanding.clone(),
+        );
     }
 
-    pub(crate) fn settled(&self, integration: &str, phase: Phase, count: u64) {
+    /// Counts messages that were taken for a queue.
+    pub fn taken(&self, integration: &str, count: u64) {
+        self.taken.get_or_create(&lane(integration)).inc_by(count);
+    }
+
+    /// Counts hand-overs to a queue.
+    pub fn jobs(&self, integration: &str, outcome: JobOutcome, count: u64) {
+        let label = JobLabel { integration: integration.to_owned(), outcome };
+        self.jobs.get_or_create(&label).inc_by(count);
+    }
+
+    /// Shows how many jobs nobody has settled yet.
+    pub fn jobs_outstanding(&self, integration: &str, count: usize) {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        self.jobs_outstanding.get_or_create(&lane(integration)).set(count);
+    }
+
+    /// Counts outcomes that were recorded.
+    pub fn settled(&self, integration: &str, phase: Phase, count: u64) {
         let label = OutcomeLabel { integration: integration.to_owned(), outcome: phase };
         self.deliveries.get_or_create(&label).inc_by(count);
         if phase == Phase::SENT {
@@ -141,7 +211,8 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn late(&self, count: u64) {
+    /// Counts outcomes that came too late.
+    pub fn late(&self, count: u64) {
         self.late.inc_by(count);
     }
 
@@ -157,11 +228,13 @@ impl Metrics {
         self.claims_lost.inc_by(count);
     }
 
-    pub(crate) fn claim_took(&self, time: Duration) {
+    /// Notes how long taking a batch took.
+    pub fn claim_took(&self, time: Duration) {
         self.claim_duration.observe(time.as_secs_f64() * 1_000.0);
     }
 
-    pub(crate) fn delivery_took(&self, integration: &str, time: Duration) {
+    /// Notes how long a sink call took.
+    pub fn delivery_took(&self, integration: &str, time: Duration) {
         let histogram = self.delivery_duration.get_or_create(&lane(integration));
         histogram.observe(time.as_secs_f64() * 1_000.0);
     }
@@ -195,12 +268,20 @@ impl Metrics {
         known.extend(present);
     }
 
-    pub(crate) fn text(&self) -> String {
+    /// Everything, in Prometheus' text format.
+    #[must_use]
+    pub fn text(&self) -> String {
         let mut out = String::new();
         let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
         // Writing to a String cannot fail; an empty page would be the sign if it did.
         let _ = text::encode(&mut out, &registry);
         out
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

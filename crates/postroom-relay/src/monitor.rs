@@ -26,7 +26,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 
 /// Shows the backlog, and says once when the lag passes its threshold in either direction.
 fn note(shared: &Shared, backlog: &Backlog, was_behind: bool) -> bool {
-    let is_routed = |integration: &str| shared.lane(integration).is_some();
+    let is_routed = |integration: &str| shared.is_routed(integration);
     shared.metrics.backlog(backlog, is_routed);
     let unrouted: BTreeMap<String, u64> = backlog
         .lanes

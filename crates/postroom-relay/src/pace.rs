@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 /// Doubling pauses with jitter, for a database that is away.
 #[derive(Debug)]
-pub(crate) struct Backoff {
+pub struct Backoff {
     next: Duration,
 }
 
@@ -14,26 +14,35 @@ impl Backoff {
     const FIRST: Duration = Duration::from_millis(100);
     const CAP: Duration = Duration::from_secs(5);
 
-    pub(crate) fn new() -> Self {
+    /// From the shortest pause on.
+    #[must_use]
+    pub fn new() -> Self {
         Self { next: Self::FIRST }
     }
 
-    pub(crate) fn reset(&mut self) {
+    /// Back to the shortest.
+    pub fn reset(&mut self) {
         self.next = Self::FIRST;
     }
 
     /// The next pause: between half and all of it, so that relays do not return together.
-    pub(crate) fn pause(&mut self, chance: &Chance) -> Duration {
+    pub fn pause(&mut self, chance: &Chance) -> Duration {
         let pause = chance.share(self.next, 0.5);
         self.next = (self.next * 2).min(Self::CAP);
         pause
     }
 }
 
+impl Default for Backoff {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// Whether messages come thick enough that waiting for a signal each time costs more than
 /// looking again: NOTIFY in every commit would serialise the producers.
 #[derive(Debug)]
-pub(crate) struct Heat {
+pub struct Heat {
     hot: bool,
     quick: u32,
     last_found: Option<Instant>,
@@ -47,18 +56,22 @@ impl Heat {
     /// Nothing found for this long makes it cold again.
     const COOLS: Duration = Duration::from_millis(100);
     /// How often a hot relay looks.
-    pub(crate) const LOOK: Duration = Duration::from_millis(5);
+    pub const LOOK: Duration = Duration::from_millis(5);
 
-    pub(crate) fn new() -> Self {
+    /// Cold.
+    #[must_use]
+    pub fn new() -> Self {
         Self { hot: false, quick: 0, last_found: None }
     }
 
-    pub(crate) fn is_hot(&self) -> bool {
+    /// Whether to look again without waiting for a signal.
+    #[must_use]
+    pub fn is_hot(&self) -> bool {
         self.hot
     }
 
     /// Notes a find; whether it became hot by it. `full` says that more is waiting.
-    pub(crate) fn found(&mut self, full: bool, now: Instant) -> bool {
+    pub fn found(&mut self, full: bool, now: Instant) -> bool {
         let quick = self.last_found.is_some_and(|last| now - last < Self::QUICK);
         self.quick = if quick || full { self.quick + 1 } else { 0 };
         self.last_found = Some(now);
@@ -68,13 +81,19 @@ impl Heat {
     }
 
     /// Notes that nothing was due; whether it cooled down by it.
-    pub(crate) fn found_nothing(&mut self, now: Instant) -> bool {
+    pub fn found_nothing(&mut self, now: Instant) -> bool {
         let cools = self.hot && self.last_found.is_none_or(|last| now - last >= Self::COOLS);
         if cools {
             self.hot = false;
             self.quick = 0;
         }
         cools
+    }
+}
+
+impl Default for Heat {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

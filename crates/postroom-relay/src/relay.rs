@@ -1,8 +1,10 @@
 //! The relay: builds the stages, runs them, stops them.
 
+use crate::beside::Beside;
 use crate::chance::Chance;
 use crate::claimer::{Claimer, Doors};
-use crate::health::{Board, Health, describe};
+use crate::completer::Completion;
+use crate::health::{Board, Health, Observed, describe};
 use crate::held::Held;
 use crate::metrics::Metrics;
 use crate::pace::Backoff;
@@ -15,7 +17,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
@@ -67,7 +69,9 @@ pub(crate) struct Shared {
     by_integration: HashMap<String, usize>,
     pub(crate) held: Held,
     pub(crate) chance: Chance,
-    pub(crate) metrics: Metrics,
+    pub(crate) metrics: Arc<Metrics>,
+    /// Lanes of another transport.
+    beside: OnceLock<Arc<dyn Beside>>,
     pub(crate) board: Board,
     /// Some lane has room again.
     pub(crate) room_freed: Notify,
@@ -105,6 +109,12 @@ impl Tally {
 impl Shared {
     pub(crate) fn lane(&self, integration: &str) -> Option<&Arc<LaneRoom>> {
         self.by_integration.get(integration).map(|index| &self.lanes[*index])
+    }
+
+    /// Whether anybody here delivers for this integration.
+    pub(crate) fn is_routed(&self, integration: &str) -> bool {
+        self.lane(integration).is_some()
+            || self.beside.get().is_some_and(|beside| beside.serves(integration))
     }
 
     pub(crate) fn in_hand(&self) -> usize {
@@ -175,7 +185,8 @@ impl Relay {
             lanes: rooms,
             by_integration,
             held: Held::default(),
-            metrics: Metrics::new(),
+            metrics: Arc::new(Metrics::new()),
+            beside: OnceLock::new(),
             board: Board::new(),
             room_freed: Notify::new(),
             more_waits: Notify::new(),
@@ -274,7 +285,20 @@ impl Relay {
     /// How the relay is.
     #[must_use]
     pub fn health(&self) -> Health {
-        self.shared.board.health(self.shared.lanes.iter().map(|room| room.health()).collect())
+        let own = self.shared.lanes.iter().map(|room| room.health());
+        let beside = self.shared.beside.get().map(|beside| beside.health());
+        self.shared.board.health(own.chain(beside.into_iter().flatten()).collect())
+    }
+
+    /// Shows the lanes of another transport with its own. Only the first call counts.
+    pub fn show_beside(&self, beside: Arc<dyn Beside>) {
+        let _ = self.shared.beside.set(beside);
+    }
+
+    /// Where it counts, so that others can count there too.
+    #[must_use]
+    pub fn counters(&self) -> Arc<Metrics> {
+        Arc::clone(&self.shared.metrics)
     }
 
     /// What it has counted, in Prometheus' text format.
@@ -317,10 +341,22 @@ impl Relay {
     }
 }
 
+impl Observed for Relay {
+    fn health(&self) -> Health {
+        Self::health(self)
+    }
+
+    fn metrics(&self) -> String {
+        Self::metrics(self)
+    }
+}
+
 /// Lanes and completer, from start to stop.
 struct Stages {
     doors: Doors,
     lanes: JoinSet<()>,
+    /// Keeps the completers of a relay without lanes.
+    completions: mpsc::UnboundedSender<Vec<Completion>>,
     completers: JoinSet<()>,
     stop: Arc<Stop>,
 }
@@ -349,7 +385,7 @@ impl Stages {
             let stop = Arc::clone(&stop);
             completers.spawn(completer::run(Arc::clone(shared), Arc::clone(&inbox), stop));
         }
-        Self { doors, lanes, completers, stop }
+        Self { doors, lanes, completions, completers, stop }
     }
 
     /// Waits for a stage to end before its time, as none should.
@@ -371,7 +407,8 @@ impl Stages {
         while let Some(ended) = self.lanes.join_next().await {
             ended.map_err(|error| defect("lane", error))?;
         }
-        // The lanes held the last ways to them: they end once everything is recorded.
+        drop(self.completions);
+        // The lanes held the other ways to them: they end once everything is recorded.
         while let Some(ended) = self.completers.join_next().await {
             ended.map_err(|error| defect("completer", error))?;
         }

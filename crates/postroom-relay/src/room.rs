@@ -1,12 +1,11 @@
 //! What a lane holds right now, and whether it may have more.
 
-use crate::health::{LaneHealth, LaneState};
+use crate::health::LaneHealth;
+use crate::pauses::Pauses;
 use crate::settings::Lane;
 use postroom_core::Message;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
-use tokio::time::Instant;
 
 /// Whether a message was lost with others and then again on its own in its lane: whatever lost it
 /// the second time was one of a few.
@@ -16,10 +15,6 @@ pub(crate) fn is_suspect(rescues: u32) -> bool {
 
 /// A lane takes no more while it holds this many bytes.
 const BYTES_MAX: usize = 4 << 20;
-const PAUSE_FIRST: Duration = Duration::from_secs(5);
-const PAUSE_CAP: Duration = Duration::from_secs(60);
-/// Each look at a destination that is gone costs a message, so they are rare.
-const PAUSE_GONE: Duration = Duration::from_secs(60 * 60);
 
 /// Room for messages that are being asked for, until this is dropped: what came of it is counted
 /// message by message.
@@ -64,14 +59,7 @@ pub(crate) struct LaneRoom {
     in_hand_max: usize,
     rescued_in_hand: AtomicBool,
     suspect_in_hand: AtomicBool,
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    paused_until: Option<Instant>,
-    last_pause: Option<Duration>,
-    error: Option<String>,
+    pub(crate) pauses: Pauses,
 }
 
 impl LaneRoom {
@@ -80,6 +68,7 @@ impl LaneRoom {
         // being taken, waits, or is being recorded.
         let in_hand_max = (4 * lane.concurrency.max(1) * lane.call_max()).max(2 * take_max);
         Self {
+            pauses: Pauses::new(&lane.integration),
             lane,
             in_hand: AtomicUsize::new(0),
             reserved: AtomicUsize::new(0),
@@ -87,7 +76,6 @@ impl LaneRoom {
             in_hand_max,
             rescued_in_hand: AtomicBool::new(false),
             suspect_in_hand: AtomicBool::new(false),
-            state: Mutex::default(),
         }
     }
 
@@ -96,7 +84,7 @@ impl LaneRoom {
     pub(crate) fn has_room(&self) -> bool {
         self.free() * 4 >= self.in_hand_max
             && self.bytes.load(Ordering::Acquire) < BYTES_MAX
-            && !self.is_paused()
+            && !self.pauses.is_paused()
     }
 
     /// Reserves room for up to `most` messages, if there is some.
@@ -120,7 +108,7 @@ impl LaneRoom {
 
     /// Whether to ask for a rescued message: they are handled one at a time.
     pub(crate) fn wants_rescued(&self) -> bool {
-        !self.holds_rescued() && !self.is_paused()
+        !self.holds_rescued() && !self.pauses.is_paused()
     }
 
     pub(crate) fn holds_rescued(&self) -> bool {
@@ -147,73 +135,7 @@ impl LaneRoom {
         Place { room: Arc::clone(self), rescues, weight }
     }
 
-    pub(crate) fn is_paused(&self) -> bool {
-        self.state().paused_until.is_some_and(|until| until > Instant::now())
-    }
-
-    /// The destination refuses everything: stop for a while, longer each time in a row.
-    pub(crate) fn refused(&self, error: &str) {
-        let mut state = self.state();
-        if state.paused_until.is_some_and(|until| until > Instant::now()) {
-            return;
-        }
-        let pause = state.last_pause.map_or(PAUSE_FIRST, |last| (last * 2).min(PAUSE_CAP));
-        state.last_pause = Some(pause);
-        state.paused_until = Some(Instant::now() + pause);
-        state.error = Some(error.to_owned());
-        tracing::error!(
-            integration = self.lane.integration,
-            error,
-            retry_in = ?pause,
-            "the destination refuses: lane paused, no attempt used"
-        );
-    }
-
-    /// The destination was given up: stop for long. A new start of the relay looks again at once.
-    pub(crate) fn gone(&self, error: &str) {
-        let mut state = self.state();
-        state.paused_until = Some(Instant::now() + PAUSE_GONE);
-        if state.error.as_deref() != Some(error) {
-            tracing::error!(
-                integration = self.lane.integration,
-                error,
-                retry_in = ?PAUSE_GONE,
-                "the destination is gone: lane paused, this message is dead"
-            );
-        }
-        state.error = Some(error.to_owned());
-    }
-
-    /// Says once that a lane has begun to fail.
-    pub(crate) fn failed(&self, error: &str) {
-        let mut state = self.state();
-        if state.error.is_none() {
-            tracing::warn!(integration = self.lane.integration, error, "deliveries fail");
-        }
-        state.error = Some(error.to_owned());
-    }
-
-    /// Says once that a lane works again.
-    pub(crate) fn delivered(&self) {
-        let mut state = self.state();
-        if state.error.take().is_some() {
-            tracing::info!(integration = self.lane.integration, "deliveries work again");
-        }
-        state.last_pause = None;
-        state.paused_until = None;
-    }
-
     pub(crate) fn health(&self) -> LaneHealth {
-        let paused = self.is_paused();
-        LaneHealth {
-            integration: self.lane.integration.clone(),
-            state: if paused { LaneState::Paused } else { LaneState::Running },
-            error: self.state().error.clone(),
-            in_flight: self.in_hand(),
-        }
-    }
-
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pauses.health(self.in_hand())
     }
 }

@@ -1,8 +1,8 @@
-//! From a sink's outcome to a message's fate.
+//! From a sink's outcome to a message's fate, whatever transport brought the message to the sink.
 
 use crate::chance::Chance;
-use crate::settings::Lane;
-use postroom_core::{AttemptOutcome, Fate, Message, Outcome, Tried, announce_dead};
+use postroom_core::{AttemptOutcome, Fate, Message, Outcome, RetryPolicy, Tried, announce_dead};
+use std::any::Any;
 use std::time::Duration;
 
 /// The longest delay a receiver may ask for.
@@ -10,8 +10,9 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(60 * 60);
 
 /// Decides what becomes of `message` after `outcome`. A refusal concerns the destination, so the
 /// message goes back untouched.
-pub(crate) fn judge(
-    lane: &Lane,
+#[must_use]
+pub fn judge(
+    retry: &RetryPolicy,
     dead_letter: Option<&str>,
     message: &Message,
     outcome: Outcome,
@@ -27,11 +28,11 @@ pub(crate) fn judge(
         }
         Outcome::Retry { error, after } => {
             let failed = message.attempts.saturating_add(1);
-            if lane.retry.is_exhausted(failed, message.max_attempts) {
+            if retry.is_exhausted(failed, message.max_attempts) {
                 let tried = Tried { outcome: AttemptOutcome::Retry, took };
                 return dead(dead_letter, message, error, Some(tried));
             }
-            let own = chance.draw(|rng| lane.retry.delay(failed, rng));
+            let own = chance.draw(|rng| retry.delay(failed, rng));
             let delay = after.map_or(own, |asked| own.max(asked.min(RETRY_AFTER_MAX)));
             Fate::Failed { delay, error, took }
         }
@@ -39,7 +40,8 @@ pub(crate) fn judge(
 }
 
 /// A message that goes DEAD, announced unless it is an announcement itself.
-pub(crate) fn dead(
+#[must_use]
+pub fn dead(
     dead_letter: Option<&str>,
     message: &Message,
     error: String,
@@ -50,4 +52,48 @@ pub(crate) fn dead(
         .filter(|integration| *integration != message.integration)
         .map(|integration| Box::new(announce_dead(message, &error, attempts, integration)));
     Fate::Dead { error, tried, announcement }
+}
+
+/// Why a message whose sink panicked has failed.
+#[must_use]
+pub fn panicked(panic: &(dyn Any + Send)) -> String {
+    let text = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message");
+    format!("the sink panicked: {text}")
+}
+
+/// Why a message whose sink took too long has failed.
+#[must_use]
+pub fn unanswered(limit: Duration) -> String {
+    format!("no answer within {limit:?}")
+}
+
+/// One line per message, with the fields that trace it and nothing of its content.
+pub fn log_fate(message: &Message, fate: &Fate) {
+    macro_rules! line {
+        ($level:ident, $phase:literal, $error:expr) => {
+            tracing::$level!(
+                operation = "OUTBOX_DELIVER",
+                phase = $phase,
+                id = %message.id,
+                event_id = message.event_id,
+                integration = message.integration,
+                correlation_id = message.correlation_id,
+                tenant_id = message.tenant_id,
+                user_id = message.user_id,
+                source = message.source,
+                attempts = message.attempts,
+                error = $error,
+            )
+        };
+    }
+    match fate {
+        Fate::Sent => line!(debug, "SENT", None::<&str>),
+        Fate::Released => line!(debug, "RELEASED", None::<&str>),
+        Fate::Failed { error, .. } => line!(debug, "FAILED", Some(error.as_str())),
+        Fate::Dead { error, .. } => line!(warn, "DEAD", Some(error.as_str())),
+    }
 }

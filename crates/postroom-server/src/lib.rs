@@ -1,13 +1,13 @@
-//! Health, readiness and metrics of a relay over HTTP.
+//! Health, readiness and metrics of a relay or a worker over HTTP.
 //!
-//! `/healthz` answers while the process lives, `/readyz` says whether the relay can do its work
+//! `/healthz` answers while the process lives, `/readyz` says whether it can do its work
 //! and why not, `/metrics` is for Prometheus.
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Router, extract::State};
-use postroom_relay::Relay;
+use postroom_relay::Observed;
 use serde_json::json;
 use std::future::Future;
 use std::io;
@@ -20,33 +20,33 @@ use tokio::net::TcpListener;
 /// When the listener fails.
 pub async fn serve(
     listener: TcpListener,
-    relay: Arc<Relay>,
+    shown: Arc<dyn Observed>,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
-    axum::serve(listener, routes(relay)).with_graceful_shutdown(stop).await
+    axum::serve(listener, routes(shown)).with_graceful_shutdown(stop).await
 }
 
-fn routes(relay: Arc<Relay>) -> Router {
+fn routes(shown: Arc<dyn Observed>) -> Router {
     Router::new()
         .route("/healthz", get(health))
         .route("/readyz", get(readiness))
         .route("/metrics", get(metrics))
-        .with_state(relay)
+        .with_state(shown)
 }
 
 async fn health() -> Response {
     as_json(StatusCode::OK, &json!({ "status": "ok" }))
 }
 
-async fn readiness(State(relay): State<Arc<Relay>>) -> Response {
-    let health = relay.health();
+async fn readiness(State(shown): State<Arc<dyn Observed>>) -> Response {
+    let health = shown.health();
     let status = if health.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     as_json(status, &health)
 }
 
-async fn metrics(State(relay): State<Arc<Relay>>) -> Response {
+async fn metrics(State(shown): State<Arc<dyn Observed>>) -> Response {
     let form = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(header::CONTENT_TYPE, form)], relay.metrics()).into_response()
+    ([(header::CONTENT_TYPE, form)], shown.metrics()).into_response()
 }
 
 fn as_json(status: StatusCode, value: &impl serde::Serialize) -> Response {

@@ -27,7 +27,11 @@ impl Served {
         let relay = Arc::new(Relay::new(store, Settings::default(), lanes));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        tokio::spawn(postroom_server::serve(listener, Arc::clone(&relay), std::future::pending()));
+        tokio::spawn(postroom_server::serve(
+            listener,
+            Arc::clone(&relay) as _,
+            std::future::pending(),
+        ));
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
         Self { address, relay, client }

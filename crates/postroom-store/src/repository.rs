@@ -5,7 +5,7 @@
 
 use chrono::{DateTime, Utc};
 use postroom_core::{
-    AttemptOutcome, Batch, ContentFault, Enqueued, Fate, Limits, Message, NewMessage, Quota,
+    AttemptOutcome, Batch, ContentFault, Enqueued, Fate, Fence, Limits, Message, NewMessage, Quota,
     Settlement, Store, StoreError, StoreErrorKind, StoreResult, Take, Token, Tried, Verdict,
 };
 use std::time::Duration;
@@ -54,6 +54,7 @@ impl<'a> Repository<'a> {
             bytes: usize::MAX,
             payload_limit: Limits::default().payload_bytes,
             claim_time: self.claim_time,
+            dispatch: false,
         };
         let batch = self.store.take(&take).await?;
         let mut batches: Vec<Batch> = batch.into_iter().collect();
@@ -123,7 +124,8 @@ impl<'a> Repository<'a> {
     async fn bury(&self, token: Token, message: &Message, fault: &ContentFault) -> StoreResult<()> {
         let fate = Fate::Dead { error: fault.to_string(), tried: None, announcement: None };
         let verdict = Verdict { seq: message.seq, id: message.id, fate };
-        let settlement = Settlement { token, verdicts: vec![verdict], finished: true };
+        let settlement =
+            Settlement { fence: Fence::Claim(token), verdicts: vec![verdict], finished: true };
         self.store.settle(&[settlement]).await.map(|_| ())
     }
 
@@ -136,8 +138,8 @@ impl<'a> Repository<'a> {
         };
         let (token, seq) = self.store.claim_of(worker, id).await?.ok_or_else(not_held)?;
         // Where the rest of the batch is still held, the claim stays for it.
-        let settlement =
-            Settlement { token, verdicts: vec![Verdict { seq, id, fate }], finished: true };
+        let verdicts = vec![Verdict { seq, id, fate }];
+        let settlement = Settlement { fence: Fence::Claim(token), verdicts, finished: true };
         let settled = self.store.settle(&[settlement]).await?;
         if settled.late.is_empty() { Ok(()) } else { Err(not_held()) }
     }

@@ -7,12 +7,13 @@
 //! * [`Proxy`] stands between two programs and breaks their connections.
 //! * [`Moto`] stands in for Amazon's services, [`PubSub`] is Google's own emulator.
 //! * [`Smtp`] is a mail server that answers as a test asks.
-//! * [`python_with`] and [`node_with`] bring packages of other languages.
+//! * [`python_with`] and [`node_with`] bring packages of other languages; [`Bullmq`] is npm's.
 //! * [`Process`] runs a program that can be signalled and killed.
 //! * [`eventually`] waits for a condition; [`skip`] records a test that cannot run here, and
 //!   [`OrSkip`] ends one for which something is not installed.
 
 mod authority;
+mod bullmq;
 mod cache;
 #[cfg(feature = "chaos")]
 pub mod chaos;
@@ -37,9 +38,11 @@ mod redis;
 pub mod sink_contract;
 mod skip;
 mod smtp;
+pub mod soak;
 mod url;
 
 pub use authority::{Authority, CertificateFiles};
+pub use bullmq::Bullmq;
 pub use cache::cache_folder;
 pub use eventually::eventually;
 pub use guarded::free_port;

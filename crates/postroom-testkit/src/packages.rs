@@ -26,16 +26,38 @@ pub fn python_with(packages: &[&str]) -> anyhow::Result<PathBuf> {
 /// # Errors
 /// When it cannot be made, for a skip.
 pub fn node_with(packages: &[&str]) -> anyhow::Result<PathBuf> {
-    ensure!(
-        Command::new("node").arg("--version").output().is_ok_and(|answer| answer.status.success()),
-        "there is no node"
-    );
+    ensure_node()?;
     installed("node", packages, |folder| {
         let _ = fs::remove_dir_all(folder);
         fs::create_dir_all(folder).context("a folder for packages")?;
         let npm = ["install", "--no-audit", "--no-fund", "--loglevel=error", "--prefix"];
         run(Command::new("npm").args(npm).arg(folder).args(packages))
     })
+}
+
+/// A folder whose `node_modules` has exactly what a lock file says. `name` and the versions in
+/// it tell one set from another.
+///
+/// # Errors
+/// When it cannot be made, for a skip.
+pub(crate) fn node_locked(name: &[&str], manifest: &str, lock: &str) -> anyhow::Result<PathBuf> {
+    ensure_node()?;
+    installed("node", name, |folder| {
+        let _ = fs::remove_dir_all(folder);
+        fs::create_dir_all(folder).context("a folder for packages")?;
+        fs::write(folder.join("package.json"), manifest).context("package.json")?;
+        fs::write(folder.join("package-lock.json"), lock).context("package-lock.json")?;
+        // Not `npm ci`: it wants the optional packages of every other platform in the lock file.
+        // What is there, this takes from it just the same.
+        let npm = ["install", "--no-audit", "--no-fund", "--loglevel=error", "--prefix"];
+        run(Command::new("npm").args(npm).arg(folder))
+    })
+}
+
+fn ensure_node() -> anyhow::Result<()> {
+    let asked = Command::new("node").arg("--version").output();
+    ensure!(asked.is_ok_and(|answer| answer.status.success()), "there is no node");
+    Ok(())
 }
 
 /// A folder with these artifacts of Maven Central, such as `org.slf4j:slf4j-simple:1.7.36`, and all

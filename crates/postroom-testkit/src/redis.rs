@@ -1,13 +1,14 @@
 //! Redis for tests.
 
+use crate::CertificateFiles;
 use crate::guarded::{Guarded, Kind, NotStarted, on_free_port, shared};
 use crate::programs::find_program;
 use anyhow::{Context as _, ensure};
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 const KIND: Kind = Kind { name: "Redis", prefix: "postroom-redis-", user: "nobody", crash: "KILL" };
@@ -24,7 +25,9 @@ pub fn find_redis() -> anyhow::Result<PathBuf> {
 /// A private Redis that ends with the process that started it, or with the value.
 #[derive(Debug)]
 pub struct Redis {
-    _guarded: Guarded,
+    guarded: Arc<Guarded>,
+    program: PathBuf,
+    arguments: Vec<String>,
     port: u16,
 }
 
@@ -49,21 +52,65 @@ impl Redis {
             .context("starting Redis panicked")?
     }
 
+    /// A server of its own that speaks TLS as well, on the port that is returned with it.
+    ///
+    /// # Errors
+    /// When it is not installed, or does not start.
+    pub async fn with_tls(files: &CertificateFiles) -> anyhow::Result<(Self, u16)> {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).context("looking for a free port")?;
+        let port = listener.local_addr().context("looking for a free port")?.port();
+        drop(listener);
+        let certificate = files.certificate().display().to_string();
+        let key = files.key().display().to_string();
+        let server = Self::private(&[
+            "--tls-port",
+            &port.to_string(),
+            "--tls-cert-file",
+            &certificate,
+            "--tls-key-file",
+            &key,
+            // It wants one, and asks no client for a certificate.
+            "--tls-ca-cert-file",
+            &certificate,
+            "--tls-auth-clients",
+            "no",
+        ])
+        .await?;
+        Ok((server, port))
+    }
+
     fn start(arguments: &[String]) -> anyhow::Result<Self> {
         let program = find_redis()?;
         let guarded = Guarded::new(KIND)?;
-        let folder = guarded.folder().to_owned();
         let port = on_free_port(
             |port| {
-                let mut command = Command::new(&program);
-                command.args(["--port", &port.to_string(), "--bind", "127.0.0.1"]);
-                command.args(["--save", "", "--appendonly", "no", "--dir"]).arg(&folder);
-                command.args(arguments);
+                let command = command(&program, port, guarded.folder(), arguments);
                 guarded.start(&command, START_LIMIT, || answers(port))
             },
             || guarded.log_end().contains("Address already in use"),
         )?;
-        Ok(Self { _guarded: guarded, port })
+        let (guarded, arguments) = (Arc::new(guarded), arguments.to_vec());
+        Ok(Self { guarded, program, arguments, port })
+    }
+
+    /// Kills the server, and returns once it is gone. It keeps nothing on disk.
+    ///
+    /// # Errors
+    /// When it cannot be killed.
+    pub async fn crash(&self) -> anyhow::Result<()> {
+        let guarded = Arc::clone(&self.guarded);
+        tokio::task::spawn_blocking(move || guarded.stop()).await.context("stopping Redis")?
+    }
+
+    /// Starts it again after a crash, on the same port and empty.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub async fn start_again(&self) -> anyhow::Result<()> {
+        let (guarded, port) = (Arc::clone(&self.guarded), self.port);
+        let command = command(&self.program, port, guarded.folder(), &self.arguments);
+        let start = move || guarded.start(&command, START_LIMIT, || answers(port));
+        tokio::task::spawn_blocking(start).await.context("starting Redis panicked")?
     }
 
     /// Where it listens.
@@ -89,6 +136,13 @@ impl Redis {
         // Reports such as INFO are text all the same.
         Ok(serde_json::from_str(&said).unwrap_or_else(|_| said.as_ref().into()))
     }
+}
+
+fn command(program: &Path, port: u16, folder: &Path, arguments: &[String]) -> Command {
+    let mut command = Command::new(program);
+    command.args(["--port", &port.to_string(), "--bind", "127.0.0.1"]);
+    command.args(["--save", "", "--appendonly", "no", "--dir"]).arg(folder).args(arguments);
+    command
 }
 
 /// A server that is ready answers, be it that a password is needed.

@@ -55,6 +55,8 @@ pub(crate) enum Command {
     Demo(Demo),
     /// Run the relay: deliver what is due until stopped
     Run(Run),
+    /// Run a worker: deliver the jobs of integrations that go through BullMQ, until stopped
+    Work,
     /// Make or upgrade the tables of the outbox
     Migrate(Migrate),
     /// Enqueue one message by hand

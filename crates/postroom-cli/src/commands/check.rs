@@ -2,9 +2,10 @@
 
 use super::{outbox, run as relay};
 use crate::args::Show;
-use crate::config::{Config, Database, Origin};
+use crate::config::{Config, Database, Origin, QueuedWorkers};
 use crate::failure::{Failure, with_causes};
 use crate::output::{self, Align, Table};
+use postroom_bullmq::Redis;
 use postroom_core::{Severity, Store};
 use serde::Serialize;
 use std::sync::Arc;
@@ -44,6 +45,7 @@ pub(super) async fn run(args: &Show, origin: &Origin<'_>) -> Result<(), Failure>
         };
         findings.push(finding(&integration.name, limited(probe).await, "can be reached"));
     }
+    findings.extend(queued(&config).await);
     findings.extend(dead_letter(&config));
     if let Some(store) = store {
         unrouted(&config, &*store, &mut findings).await;
@@ -61,9 +63,37 @@ fn configuration(config: &Config) -> Finding {
         Some(file) => file.display().to_string(),
         None => "none, built-in defaults".to_owned(),
     };
-    let count = config.integrations.len();
+    let count = config.names().len();
     let plural = if count == 1 { "" } else { "s" };
     finding("configuration", Ok(()), &format!("{from}: {count} integration{plural}"))
+}
+
+/// What goes through BullMQ: Redis, and the destinations of our own workers.
+async fn queued(config: &Config) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if config.queued.is_empty() {
+        return findings;
+    }
+    let redis = Redis::new(&config.redis);
+    let place = redis.as_ref().map_or("redis", |redis| redis.place()).to_owned();
+    let probe = async {
+        let redis = redis.map_err(|fault| fault.to_string())?;
+        redis.probe().await.map_err(|error| with_causes(&error))
+    };
+    findings.push(finding("redis", limited(probe).await, &place));
+    for queued in &config.queued {
+        let probe = async {
+            let QueuedWorkers::Own { integration, .. } = &queued.workers else { return Ok(()) };
+            let lane = relay::lane(integration).map_err(|failure| failure.to_string())?;
+            lane.sink.probe().await.map_err(|error| error.to_string())
+        };
+        let good = match queued.workers {
+            QueuedWorkers::Own { .. } => "can be reached; through BullMQ",
+            QueuedWorkers::External => "through BullMQ, to workers of others",
+        };
+        findings.push(finding(&queued.name, limited(probe).await, good));
+    }
+    findings
 }
 
 async fn database(database: &Database) -> (Finding, Option<Arc<dyn Store>>) {
@@ -97,7 +127,7 @@ async fn database(database: &Database) -> (Finding, Option<Arc<dyn Store>>) {
 /// Announcements that nobody here would deliver.
 fn dead_letter(config: &Config) -> Option<Finding> {
     let name = config.relay.dead_letter.as_ref()?;
-    let served = config.integrations.iter().any(|integration| integration.name == *name);
+    let served = config.names().contains(&name.as_str());
     (!served).then(|| Finding {
         what: "dead_letter".to_owned(),
         result: Verdict::Warning,
@@ -114,7 +144,7 @@ async fn unrouted(config: &Config, store: &dyn Store, findings: &mut Vec<Finding
     for lane in waiting {
         let open = lane.pending + lane.claimed + lane.failed;
         let name = lane.integration;
-        if open > 0 && !config.integrations.iter().any(|integration| integration.name == name) {
+        if open > 0 && !config.names().contains(&name.as_str()) {
             findings.push(Finding {
                 detail: format!(
                     "unrouted: {open} open; no integration here serves it: add \

@@ -12,6 +12,7 @@ mod reconcile;
 mod run;
 mod stats;
 mod stop;
+mod work;
 
 use crate::args::{Cli, Command, Common};
 use crate::config::Origin;
@@ -30,6 +31,7 @@ pub(crate) fn execute(cli: Cli) -> Result<(), Failure> {
     // A relay tells what it does; a tool prints its result, and only troubles are worth a line.
     let log = match &command {
         Command::Run(args) if !args.once => "info",
+        Command::Work => "info",
         // A large table takes its time, and the operator wants to see it go on.
         Command::Migrate(_) => "warn,postroom_store=info",
         // What goes wrong is the demo's plot, not news.
@@ -45,6 +47,7 @@ pub(crate) fn execute(cli: Cli) -> Result<(), Failure> {
         Command::Check(args) => started(&common, log, check::run(&args, &origin)),
         Command::Reconcile(args) => started(&common, log, reconcile::run(&args, &origin)),
         Command::Run(args) => started(&common, log, run::run(&args, &origin)),
+        Command::Work => started(&common, log, work::run(&origin)),
         Command::Demo(args) => started(&common, log, demo::run(&args, &common)),
     }
 }

@@ -3,12 +3,13 @@
 use super::outbox;
 use super::stop::StopSignals;
 use crate::args::Run;
-use crate::config::{Config, Integration, Listen, Origin};
+use crate::config::{Config, Integration, Listen, Origin, Queued, QueuedWorkers};
 use crate::failure::Failure;
 use crate::output;
 use anyhow::Context;
+use postroom_bullmq::{Delivery, Part, QueueLane, Redis, Transport, Workers};
 use postroom_core::Store;
-use postroom_relay::{Lane, Pass, Relay};
+use postroom_relay::{Lane, Metrics, Observed, Pass, Relay};
 use postroom_store::OpenOptions;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,8 +24,11 @@ pub(super) async fn run(args: &Run, origin: &Origin<'_>) -> Result<(), Failure> 
     let mut signals = StopSignals::listen()?;
     let store = open(&config).await?;
     let lanes = config.integrations.iter().map(lane).collect::<Result<Vec<_>, _>>()?;
-    let relay = Arc::new(Relay::new(store, config.relay.clone(), lanes));
+    let relay = Arc::new(Relay::new(Arc::clone(&store), config.relay.clone(), lanes));
     if args.once {
+        if !config.queued.is_empty() {
+            tracing::warn!("integrations that go through BullMQ are left out of a single pass");
+        }
         let limit = usize::try_from(args.limit).unwrap_or(usize::MAX);
         let pass = tokio::select! {
             pass = relay.tick(limit) => pass?,
@@ -37,17 +41,25 @@ pub(super) async fn run(args: &Run, origin: &Origin<'_>) -> Result<(), Failure> 
     }
 
     let (stop, stopped) = watch::channel(false);
-    let server = serve(config.listen, &relay, stopped.clone()).await?;
+    let transport = transport(&config, store, relay.counters())?.map(Arc::new);
+    if let Some(transport) = &transport {
+        relay.show_beside(Arc::clone(transport) as _);
+    }
+    let server = serve(config.listen, Arc::clone(&relay) as _, stopped.clone()).await?;
     announce(&config);
-    tokio::spawn(async move {
-        signals.next().await;
-        tracing::info!("stopping: finishing what is in flight; a second signal ends at once");
+    stop_on(signals, stop.clone());
+    let through_queues = async {
+        if let Some(transport) = &transport {
+            transport.run(Part::Relay, has_stopped(stopped.clone())).await;
+        }
+    };
+    let direct = async {
+        let outcome = relay.run(has_stopped(stopped.clone())).await;
+        // It may have ended by itself, and the rest goes with it.
         stop.send_replace(true);
-        signals.next().await;
-        tracing::warn!("ended at once: what was in flight is delivered again after its claim time");
-        std::process::exit(1);
-    });
-    relay.run(has_stopped(stopped)).await?;
+        outcome
+    };
+    tokio::join!(direct, through_queues).0?;
     if let Some(server) = server {
         // A client that keeps its connection busy must not keep the process.
         server.abort();
@@ -56,7 +68,19 @@ pub(super) async fn run(args: &Run, origin: &Origin<'_>) -> Result<(), Failure> 
     Ok(())
 }
 
-async fn open(config: &Config) -> Result<Arc<dyn Store>, Failure> {
+/// Tells everything to stop at the first signal, and ends the process at the second.
+pub(super) fn stop_on(mut signals: StopSignals, stop: watch::Sender<bool>) {
+    tokio::spawn(async move {
+        signals.next().await;
+        tracing::info!("stopping: finishing what is in flight; a second signal ends at once");
+        stop.send_replace(true);
+        signals.next().await;
+        tracing::warn!("ended at once: what was in flight is delivered again after its claim time");
+        std::process::exit(1);
+    });
+}
+
+pub(super) async fn open(config: &Config) -> Result<Arc<dyn Store>, Failure> {
     outbox::migrate_embedded(&config.database).await?;
     let options =
         OpenOptions { keep_sent: !config.relay.keep_sent.is_zero(), ..config.database.options() };
@@ -80,9 +104,43 @@ pub(super) fn lane(integration: &Integration) -> Result<Lane, Failure> {
     })
 }
 
-async fn serve(
+/// What goes through BullMQ; `None` when nothing does.
+pub(super) fn transport(
+    config: &Config,
+    store: Arc<dyn Store>,
+    metrics: Arc<Metrics>,
+) -> Result<Option<Transport>, Failure> {
+    if config.queued.is_empty() {
+        return Ok(None);
+    }
+    let redis = Redis::new(&config.redis)
+        .map_err(|fault| Failure::Failed(anyhow::anyhow!("[redis]: {fault}")))?;
+    let lanes = config.queued.iter().map(queue_lane).collect::<Result<Vec<_>, _>>()?;
+    let (settings, tenants) = (config.relay.clone(), config.tenants.clone());
+    Ok(Some(Transport::new(store, redis, settings, lanes, tenants, metrics)))
+}
+
+fn queue_lane(queued: &Queued) -> Result<QueueLane, Failure> {
+    let workers = match &queued.workers {
+        QueuedWorkers::External => Workers::External,
+        QueuedWorkers::Own { integration, rate } => {
+            let Lane { sink, concurrency, timeout, .. } = lane(integration)?;
+            Workers::Own(Delivery { sink, concurrency, timeout, rate: *rate })
+        }
+    };
+    Ok(QueueLane {
+        integration: queued.name.clone(),
+        queue: queued.queue.clone(),
+        data: queued.data,
+        outstanding_max: queued.outstanding,
+        retry: queued.retry,
+        workers,
+    })
+}
+
+pub(super) async fn serve(
     listen: Listen,
-    relay: &Arc<Relay>,
+    shown: Arc<dyn Observed>,
     stopped: watch::Receiver<bool>,
 ) -> Result<Option<tokio::task::JoinHandle<std::io::Result<()>>>, Failure> {
     let Listen { address, asked_for } = listen;
@@ -103,18 +161,18 @@ async fn serve(
     };
     let address = listener.local_addr()?;
     tracing::info!(%address, "serving /healthz, /readyz and /metrics");
-    let serving = postroom_server::serve(listener, Arc::clone(relay), has_stopped(stopped));
+    let serving = postroom_server::serve(listener, shown, has_stopped(stopped));
     Ok(Some(tokio::spawn(serving)))
 }
 
-async fn has_stopped(mut stopped: watch::Receiver<bool>) {
+pub(super) async fn has_stopped(mut stopped: watch::Receiver<bool>) {
     // The sender lives in a task that ends with the process.
     let _ = stopped.wait_for(|stopped| *stopped).await;
 }
 
 fn announce(config: &Config) {
     let database = outbox::shown(&config.database.url);
-    let names: Vec<&str> = config.integrations.iter().map(|one| one.name.as_str()).collect();
+    let names = config.names();
     let integrations = names.join(", ");
     match &config.file {
         Some(file) => {

@@ -17,6 +17,10 @@ pub(crate) struct Overrides {
     pub(crate) dead_letter: Option<String>,
     /// `WEBHOOK_TIMEOUT_MS`: `timeout` of every webhook.
     pub(crate) webhook_timeout: Option<Duration>,
+    /// `REDIS_HOST`: the host in `redis.url`.
+    pub(crate) redis_host: Option<String>,
+    /// `REDIS_PORT`: the port in `redis.url`.
+    pub(crate) redis_port: Option<u16>,
     /// `KAFKA_BROKERS`: `brokers` of every Kafka integration that names none.
     pub(crate) kafka_brokers: Option<String>,
 }
@@ -45,12 +49,17 @@ impl Overrides {
         let max_attempts = number("OUTBOX_MAX_ATTEMPTS", super::ATTEMPTS_MAX);
         let poll_interval = number("OUTBOX_TICK_INTERVAL_MS", 3_600_000);
         let webhook_timeout = number("WEBHOOK_TIMEOUT_MS", 3_600_000);
+        let redis_port = number("REDIS_PORT", u64::from(u16::MAX));
         Self {
             batch_size: batch_size.and_then(|n| usize::try_from(n).ok()),
             max_attempts: max_attempts.and_then(|n| u32::try_from(n).ok()),
             poll_interval: poll_interval.map(Duration::from_millis),
             dead_letter: dead_letter(environment, faults),
             webhook_timeout: webhook_timeout.map(Duration::from_millis),
+            redis_host: environment("REDIS_HOST")
+                .map(|host| host.trim().to_owned())
+                .filter(|host| !host.is_empty()),
+            redis_port: redis_port.and_then(|n| u16::try_from(n).ok()),
             kafka_brokers: environment("KAFKA_BROKERS").filter(|text| !text.trim().is_empty()),
         }
     }
@@ -93,6 +102,8 @@ mod tests {
             ("OUTBOX_TICK_INTERVAL_MS", "1000"),
             ("OUTBOX_DEADLETTER_TOPIC", "outbox.dead"),
             ("WEBHOOK_TIMEOUT_MS", "5000"),
+            ("REDIS_HOST", "redis.example"),
+            ("REDIS_PORT", "6380"),
             ("KAFKA_BROKERS", "a:9092,b:9092"),
         ]);
         assert!(faults.is_empty());
@@ -104,6 +115,8 @@ mod tests {
                 poll_interval: Some(Duration::from_secs(1)),
                 dead_letter: Some("kafka:outbox.dead".to_owned()),
                 webhook_timeout: Some(Duration::from_secs(5)),
+                redis_host: Some("redis.example".to_owned()),
+                redis_port: Some(6380),
                 kafka_brokers: Some("a:9092,b:9092".to_owned()),
             }
         );

@@ -2,7 +2,8 @@
 
 use super::BATCH_SIZE_MAX;
 use super::environment::Overrides;
-use super::model::Integration;
+use super::model::{Integration, Queued};
+use super::queued::{QUEUE_KEYS, Transport, queued, transport};
 use super::reader::Section;
 use super::sections::{NO_INTEGRATION, Relay, is_integration, retry_keys};
 use postroom_core::{AttemptLimit, RetryPolicy};
@@ -11,18 +12,44 @@ use serde_json::{Map, Value};
 use std::time::Duration;
 
 /// The keys that every integration takes.
-const LANE_KEYS: [&str; 4] = ["concurrency", "batch_size", "timeout", "retry"];
+const LANE_KEYS: [&str; 5] = ["concurrency", "batch_size", "timeout", "retry", "transport"];
+/// The keys of one whose messages go through BullMQ to workers of somebody else's.
+const EXTERNAL_KEYS: [&str; 2] = ["retry", "transport"];
 
 /// The longest attempt.
 const TIMEOUT_MAX: Duration = Duration::from_secs(3_600);
 
-pub(super) fn read(root: &Section<'_>, relay: &Relay, overrides: &Overrides) -> Vec<Integration> {
-    let Some(section) = root.section("integrations") else { return Vec::new() };
-    let integrations = section.sections();
-    integrations
-        .iter()
-        .filter_map(|(name, section)| integration(name, section, relay, overrides))
-        .collect()
+/// The integrations that are delivered directly, and those that go through BullMQ.
+pub(super) fn read(
+    root: &Section<'_>,
+    relay: &Relay,
+    overrides: &Overrides,
+) -> (Vec<Integration>, Vec<Queued>) {
+    let (mut direct, mut through_queues) = (Vec::new(), Vec::new());
+    let Some(section) = root.section("integrations") else { return (direct, through_queues) };
+    for (name, section) in section.sections() {
+        if !is_integration(&name) {
+            section.fault(format!("the name in [integrations] {NO_INTEGRATION}"), None);
+        }
+        match transport(&section) {
+            Transport::Direct => {
+                direct.extend(integration(&name, &section, relay, overrides));
+            }
+            Transport::BullMq { is_external: true } => {
+                // What it takes to deliver is the others' business.
+                let known: Vec<&str> = EXTERNAL_KEYS.into_iter().chain(QUEUE_KEYS).collect();
+                section.expect_only(&known);
+                let retry = overridden(retry_keys(&section).over(relay.retry), overrides);
+                through_queues.push(queued(&name, &section, retry, None));
+            }
+            Transport::BullMq { is_external: false } => {
+                if let Some(own) = integration(&name, &section, relay, overrides) {
+                    through_queues.push(queued(&name, &section, own.retry, Some(own)));
+                }
+            }
+        }
+    }
+    (direct, through_queues)
 }
 
 /// What a relay without any configuration serves.
@@ -58,9 +85,6 @@ fn integration(
     relay: &Relay,
     overrides: &Overrides,
 ) -> Option<Integration> {
-    if !is_integration(name) {
-        section.fault(format!("the name in [integrations] {NO_INTEGRATION}"), None);
-    }
     let kind = match SinkKind::of(name) {
         Ok(kind) => kind,
         Err(error) => {
@@ -69,7 +93,7 @@ fn integration(
             return None;
         }
     };
-    let known: Vec<&str> = LANE_KEYS.iter().chain(kind.keys).copied().collect();
+    let known: Vec<&str> = LANE_KEYS.iter().chain(&QUEUE_KEYS).chain(kind.keys).copied().collect();
     section.expect_only(&known);
 
     let concurrency = section.integer("concurrency", 1..=1_024);

@@ -7,6 +7,7 @@ mod fault;
 mod integrations;
 mod interpolate;
 mod model;
+mod queued;
 mod reader;
 mod sections;
 #[cfg(test)]
@@ -14,7 +15,7 @@ mod tests;
 pub(crate) mod units;
 
 pub(crate) use fault::Faults;
-pub(crate) use model::{Config, Database, Integration, Listen};
+pub(crate) use model::{Config, Database, Integration, Listen, Queued, QueuedWorkers};
 
 use environment::Overrides;
 use fault::{Fault, Place};
@@ -58,11 +59,19 @@ impl Origin<'_> {
         let table = document.parse();
         let config = {
             let root = Section::root(&document, &table);
-            root.expect_only(&["database", "relay", "integrations", "retention", "server"]);
+            root.expect_only(&[
+                "database",
+                "relay",
+                "integrations",
+                "retention",
+                "server",
+                "redis",
+                "tenants",
+            ]);
             let mut database = sections::database(&root);
             self.override_database(&mut database, &mut outside);
             let relay = sections::relay(&root, &overrides);
-            let mut integrations = integrations::read(&root, &relay, &overrides);
+            let (mut integrations, queued) = integrations::read(&root, &relay, &overrides);
             if file.is_none() {
                 integrations = integrations::built_in(&relay, &overrides);
             }
@@ -70,6 +79,9 @@ impl Origin<'_> {
                 database,
                 relay: relay.settings,
                 integrations,
+                queued,
+                redis: queued::redis(&root, &overrides),
+                tenants: queued::tenants(&root),
                 listen: sections::listen(&root),
                 file,
             }

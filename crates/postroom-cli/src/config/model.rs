@@ -1,5 +1,6 @@
 //! A configuration that has been checked.
 
+use postroom_bullmq::{JobData, QueuePattern, Rate, RedisConfig, TenantRates};
 use postroom_core::{AttemptLimit, RetryPolicy};
 use postroom_relay::Settings;
 use postroom_sinks::SinkConfig;
@@ -17,8 +18,14 @@ pub(crate) struct Config {
     pub(crate) database: Database,
     /// The relay as a whole.
     pub(crate) relay: Settings,
-    /// Where it delivers.
+    /// Where it delivers by itself.
     pub(crate) integrations: Vec<Integration>,
+    /// What goes through BullMQ.
+    pub(crate) queued: Vec<Queued>,
+    /// Where the queues are.
+    pub(crate) redis: RedisConfig,
+    /// How fast tenants are served there.
+    pub(crate) tenants: TenantRates,
     /// Where health and metrics are served.
     pub(crate) listen: Listen,
 }
@@ -68,6 +75,45 @@ pub(crate) struct Integration {
     pub(crate) timeout: Duration,
     /// When to try again.
     pub(crate) retry: RetryPolicy,
+}
+
+/// An integration whose messages go through BullMQ.
+#[derive(Clone, Debug)]
+pub(crate) struct Queued {
+    /// `adapter:channel`.
+    pub(crate) name: String,
+    /// How its queues are called.
+    pub(crate) queue: QueuePattern,
+    /// What its jobs carry.
+    pub(crate) data: JobData,
+    /// The most jobs that a relay has there.
+    pub(crate) outstanding: usize,
+    /// When to try again.
+    pub(crate) retry: RetryPolicy,
+    /// Who runs the jobs.
+    pub(crate) workers: QueuedWorkers,
+}
+
+/// Who runs the jobs.
+#[derive(Clone, Debug)]
+pub(crate) enum QueuedWorkers {
+    /// Ours.
+    Own {
+        /// How they deliver.
+        integration: Box<Integration>,
+        /// How fast.
+        rate: Option<Rate>,
+    },
+    /// Somebody's BullMQ code.
+    External,
+}
+
+impl Config {
+    /// The names of everything that is delivered, directly or through BullMQ.
+    pub(crate) fn names(&self) -> Vec<&str> {
+        let direct = self.integrations.iter().map(|one| one.name.as_str());
+        direct.chain(self.queued.iter().map(|one| one.name.as_str())).collect()
+    }
 }
 
 /// Where health and metrics are served.

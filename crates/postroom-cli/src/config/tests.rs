@@ -1,6 +1,7 @@
 //! Configurations as users write them, right and wrong.
 
-use super::{Config, Origin};
+use super::{Config, Origin, QueuedWorkers};
+use postroom_bullmq::{JobData, Rate, TenantRate};
 use postroom_core::{AttemptLimit, RetryPolicy};
 use std::time::Duration;
 
@@ -177,8 +178,8 @@ headers = { "bad name" = "x", ok = "${UNSET}" }
 
 [integrations."pigeon:z"]
 
-[redis]
-url = "redis://x"
+[eventlog]
+url = "esdb://x"
 
 [server]
 listen = "7878"
@@ -206,8 +207,8 @@ listen = "7878"
   FILE:16:36: integrations."webhook:y".headers.ok needs the environment variable UNSET, which is not set
   FILE:18:15: there is no sink `pigeon`
       hint: the part before `:` names the sink, one of: SINKS
-  FILE:20:2: redis is unknown
-      hint: known here: database, relay, integrations, retention, server
+  FILE:20:2: eventlog is unknown
+      hint: known here: database, relay, integrations, retention, server, redis, tenants
   FILE:24:1: server.listen must be an address and a port such as "127.0.0.1:7878"
       hint: "0.0.0.0:7878" listens on every interface
   the environment variable WEBHOOK_TIMEOUT_MS must be a whole number from 1 to 3600000
@@ -320,4 +321,114 @@ fn after_broken_syntax_only_the_syntax_is_reported() {
     assert!(faults.contains("FILE:5:"), "{faults}");
     assert!(!faults.contains("integratoins"), "what follows may not be what was meant: {faults}");
     assert_eq!(faults.matches("FILE:5:").count(), 1, "{faults}");
+}
+
+#[test]
+fn integrations_go_through_bullmq() {
+    let config = read(
+        r#"
+        [redis]
+        url = "rediss://app:${PASSWORD}@redis.example:6380/2"
+        prefix = "{shop}"
+        cluster = false
+
+        [tenants]
+        default = { rate = { per_second = 20 } }
+        "acme" = { rate = { per_second = 0.5, burst = 3 } }
+
+        [integrations."noop:own"]
+        transport = "bullmq"
+        queue = "out-{integration}-{tenant}"
+        job_data = "reference"
+        outstanding = 7
+        rate = { per_second = 50, burst = 100 }
+        concurrency = 3
+
+        [integrations."kafka:payments"]
+        transport = "bullmq"
+        workers = "external"
+        retry = { max_attempts = 8 }
+
+        [integrations.noop]
+        transport = "direct"
+        "#,
+        &[("PASSWORD", "hunter2")],
+    )
+    .unwrap();
+    assert_eq!(config.names(), ["noop", "kafka:payments", "noop:own"]);
+    let [external, own] = &config.queued[..] else { panic!("{:?}", config.queued) };
+    assert!(matches!(external.workers, QueuedWorkers::External));
+    assert_eq!(external.queue.name(&external.name, None), "outbox-kafka-payments");
+    assert_eq!((external.outstanding, external.data), (10_000, JobData::Full));
+    assert_eq!(external.retry.max_attempts, AttemptLimit::AtMost(8));
+    assert_eq!(own.queue.name(&own.name, Some("acme")), "out-noop-own-acme");
+    assert_eq!((own.outstanding, own.data), (7, JobData::Reference));
+    let QueuedWorkers::Own { integration, rate } = &own.workers else { panic!("{own:?}") };
+    assert_eq!((integration.concurrency, *rate), (3, Some(Rate { jobs: 100, per: S(2) })));
+    let acme = TenantRate { per_second: 0.5, burst: 3 };
+    assert_eq!(config.tenants.named["acme"], acme);
+    assert_eq!(config.tenants.default, Some(TenantRate { per_second: 20.0, burst: 20 }));
+    assert_eq!(config.redis.url, "rediss://app:hunter2@redis.example:6380/2");
+    assert_eq!(config.redis.prefix.as_deref(), Some("{shop}"));
+}
+
+#[test]
+fn the_environment_moves_redis() {
+    let of = |file: &str, variables: &[(&str, &str)]| read(file, variables).unwrap().redis.url;
+    assert_eq!(of("", &[]), "redis://127.0.0.1:6379");
+    assert_eq!(of("", &[("REDIS_HOST", "r")]), "redis://r:6379");
+    let both = [("REDIS_HOST", "::1"), ("REDIS_PORT", "7000")];
+    assert_eq!(of("", &both), "redis://[::1]:7000");
+    let file = "[redis]\nurl = \"rediss://app:secret@h/3\"";
+    assert_eq!(of(file, &[("REDIS_PORT", "7000")]), "rediss://app:secret@h:7000/3");
+}
+
+#[test]
+fn faults_of_bullmq_are_told() {
+    let faults = read(
+        r#"
+        [redis]
+        url = "http://secret"
+
+        [tenants]
+        "acme" = { weight = 5, rate = { burst = 3 } }
+
+        [integrations.noop]
+        queue = "q"
+
+        [integrations."noop:a"]
+        transport = "rabbit"
+
+        [integrations."noop:b"]
+        transport = "bullmq"
+        workers = "others"
+        queue = "a:b"
+        job_data = "none"
+        outstanding = 0
+
+        [integrations."kafka:c"]
+        transport = "bullmq"
+        workers = "external"
+        brokers = "x"
+        rate = { per_second = 1 }
+        "#,
+        &[],
+    )
+    .unwrap_err();
+    for said in [
+        "redis.url must begin with redis:// or rediss://",
+        "tenants.acme.weight is unknown",
+        "rate needs per_second",
+        "integrations.noop.queue is for integrations that go through BullMQ",
+        "\"direct\" or \"bullmq\"",
+        "\"own\" or \"external\"",
+        "holds a colon",
+        "\"full\" or \"reference\"",
+        "outstanding must be",
+        "brokers is unknown",
+        "rate is for our own workers",
+    ] {
+        assert!(faults.contains(said), "{said}\n{faults}");
+    }
+    assert!(!faults.contains("secret"), "{faults}");
 }

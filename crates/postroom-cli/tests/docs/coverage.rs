@@ -2,7 +2,7 @@
 
 use super::pages::Page;
 use crate::command::Folder;
-use postroom_testkit::{Postgres, eventually};
+use postroom_testkit::{Postgres, Redis, eventually};
 use std::io::{Read as _, Write as _};
 use std::time::Duration;
 
@@ -53,10 +53,13 @@ fn every_key_and_sink_is_described() {
     let folder = Folder::new();
     // Unknown keys are answered with those there are.
     let mut faulty = "unheard_of = 1\n".to_owned();
-    for section in ["database", "relay", "relay.retry", "retention", "server"] {
+    for section in ["database", "relay", "relay.retry", "retention", "server", "redis", "tenants.x"]
+    {
         faulty.push_str(&format!("[{section}]\nunheard_of = 1\n"));
     }
     faulty.push_str("[integrations.unheard_of]\n");
+    faulty.push_str("[integrations.queued]\ntransport = \"bullmq\"\nworkers = \"external\"\n");
+    faulty.push_str("unheard_of = 1\n");
     let heavy: &[&str] = &[
         #[cfg(feature = "kafka")]
         "kafka",
@@ -106,9 +109,15 @@ async fn every_metric_and_health_field_is_described() {
     const SOON: Duration = Duration::from_secs(20);
     let page = Page::read("docs/reference/metrics.md").text;
     let folder = Folder::new();
-    folder.write("postroom.toml", "[integrations.noop]\n[server]\nlisten = \"127.0.0.1:0\"\n");
+    let redis = Redis::shared().await.address();
+    let config = format!(
+        "[integrations.noop]\n[server]\nlisten = \"127.0.0.1:0\"\n[redis]\nurl = \"redis://{redis}\"\n\
+         [integrations.\"noop:described\"]\ntransport = \"bullmq\"\n"
+    );
+    folder.write("postroom.toml", &config);
     // A metric is shown once it has a value: something was sent, and something waits.
     folder.enqueue("noop", &[]);
+    folder.enqueue("noop:described", &[]);
     folder.enqueue("nobody", &[]);
     let relay = folder.start(&["run"]);
     let line = relay.wait_for_line("serving /healthz", SOON).await;

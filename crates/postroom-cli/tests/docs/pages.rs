@@ -3,38 +3,38 @@
 use std::path::{Path, PathBuf};
 
 /// A page, by its path from the repository's root.
-pub(super) struct Page {
-    pub(super) path: String,
-    pub(super) text: String,
+pub(crate) struct Page {
+    pub(crate) path: String,
+    pub(crate) text: String,
 }
 
 /// A fenced block.
-pub(super) struct Fence {
+pub(crate) struct Fence {
     /// What stands behind the opening fence: the language, and tags.
     info: String,
-    pub(super) text: String,
+    pub(crate) text: String,
     /// Where its text begins, counted from 1.
-    pub(super) line: usize,
+    pub(crate) line: usize,
 }
 
 impl Fence {
-    pub(super) fn language(&self) -> &str {
+    pub(crate) fn language(&self) -> &str {
         self.info.split([' ', ',']).next().unwrap_or_default()
     }
 
-    pub(super) fn has_tag(&self, tag: &str) -> bool {
+    pub(crate) fn has_tag(&self, tag: &str) -> bool {
         self.info.split([' ', ',']).skip(1).any(|word| word == tag)
     }
 }
 
 impl Page {
-    pub(super) fn read(path: &str) -> Self {
+    pub(crate) fn read(path: &str) -> Self {
         let text = std::fs::read_to_string(root().join(path));
         let text = text.unwrap_or_else(|error| panic!("{path}: {error}"));
         Self { path: path.to_owned(), text }
     }
 
-    pub(super) fn fences(&self) -> Vec<Fence> {
+    pub(crate) fn fences(&self) -> Vec<Fence> {
         let mut fences = Vec::new();
         let mut open: Option<Fence> = None;
         for (index, line) in self.text.lines().enumerate() {
@@ -56,12 +56,12 @@ impl Page {
     }
 
     /// Where a fence is, for messages.
-    pub(super) fn place(&self, fence: &Fence) -> String {
+    pub(crate) fn place(&self, fence: &Fence) -> String {
         format!("{}:{}", self.path, fence.line)
     }
 
     /// The lines outside of fences, with their numbers.
-    pub(super) fn prose(&self) -> Vec<(usize, &str)> {
+    pub(crate) fn prose(&self) -> Vec<(usize, &str)> {
         let mut fenced = false;
         let lines = self.text.lines().enumerate().filter(|(_, line)| {
             let fence = line.starts_with("```");
@@ -73,12 +73,12 @@ impl Page {
 }
 
 /// The repository.
-pub(super) fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 /// Every page there is.
-pub(super) fn pages() -> Vec<Page> {
+pub(crate) fn pages() -> Vec<Page> {
     let mut paths = Vec::new();
     for (folder, deep) in [("", false), ("docs", true), ("examples", true)] {
         collect(folder, deep, &mut paths);

@@ -42,6 +42,9 @@ pub struct Take<'a> {
     pub payload_limit: usize,
     /// How long the claim lasts unless extended.
     pub claim_time: Duration,
+    /// Whether what is taken is handed over to a queue. Such a message cannot kill the relay that
+    /// holds it: when the claim is lost, that counts as no rescue.
+    pub dispatch: bool,
 }
 
 /// Messages taken under one token.
@@ -60,6 +63,8 @@ pub struct Taken {
     pub message: Message,
     /// How often it was rescued since its last known attempt.
     pub rescues: u32,
+    /// The number of the dispatch that counts now: one more than those that are over.
+    pub dispatch: u32,
     /// Why its content cannot be delivered, if so.
     pub fault: Option<ContentFault>,
 }
@@ -103,7 +108,7 @@ pub enum Fate {
         /// The message that tells of it.
         announcement: Option<Box<NewMessage>>,
     },
-    /// Back to its queue, untouched.
+    /// Back to its lane, untouched. Under [`Fence::Dispatch`]: its job is gone without a word.
     Released,
 }
 
@@ -114,6 +119,32 @@ pub struct Tried {
     pub outcome: AttemptOutcome,
     /// How long it took.
     pub took: Duration,
+}
+
+/// Whose word a settlement is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Fence {
+    /// The word of a claim's holder: applied to deliveries that carry the claim's token.
+    Claim(Token),
+    /// The word on one dispatch, of whoever delivered it: applied to deliveries for which this
+    /// dispatch counts now, whoever holds their claim, even nobody. Any verdict ends the dispatch:
+    /// unless the message is SENT, its next one has the next number.
+    Dispatch {
+        /// The dispatch's number, from 1.
+        number: u32,
+        /// A fresh token, which marks what this settlement writes.
+        token: Token,
+    },
+}
+
+impl Fence {
+    /// The token that marks what the settlement writes.
+    #[must_use]
+    pub fn token(self) -> Token {
+        match self {
+            Self::Claim(token) | Self::Dispatch { token, .. } => token,
+        }
+    }
 }
 
 /// A fate for one message of a batch.
@@ -127,22 +158,23 @@ pub struct Verdict {
     pub fate: Fate,
 }
 
-/// Verdicts on messages of one batch.
+/// Verdicts on messages of one batch, or on dispatches of one number.
 #[derive(Clone, Debug)]
 pub struct Settlement {
-    /// The batch's token.
-    pub token: Token,
+    /// What has to be true of a delivery for its verdict to count.
+    pub fence: Fence,
     /// At most one per message.
     pub verdicts: Vec<Verdict>,
     /// Whether nothing of the batch is thought to be left after this, so that the claim can go
-    /// too. One that still holds something stays.
+    /// too. One that still holds something stays. Means nothing under [`Fence::Dispatch`].
     pub finished: bool,
 }
 
 /// What a settlement changed.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Settled {
-    /// The `seq` of verdicts that came too late: the claim was lost, and nothing was changed.
+    /// The `seq` of verdicts that came too late: the claim was lost, or the dispatch is over, and
+    /// nothing was changed.
     pub late: Vec<i64>,
 }
 
@@ -159,7 +191,7 @@ pub trait Claims: Send + Sync {
     async fn take_rescued(&self, take: &Take<'_>) -> StoreResult<Vec<Batch>>;
 
     /// Settles verdicts. Each settlement is applied whole or not at all, and only to deliveries
-    /// that still carry its token. Safe to repeat when the outcome of a call is unknown.
+    /// that its fence lets through. Safe to repeat when the outcome of a call is unknown.
     async fn settle(&self, settlements: &[Settlement]) -> StoreResult<Settled>;
 
     /// Extends claims by `claim_time` from now. Returns the tokens that are lost.

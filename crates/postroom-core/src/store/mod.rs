@@ -4,20 +4,22 @@
 
 mod admin;
 mod claims;
+mod dispatch;
 mod error;
 mod operate;
 mod upkeep;
 
 pub use admin::{ATTEMPTS_KEPT, Admin, Attempt, AttemptOutcome, Enqueued, Filter, StatusCounts};
 pub use claims::{
-    Batch, Claims, ContentFault, Fate, Quota, Settled, Settlement, Take, Taken, Token, Tried,
-    Verdict, Wake,
+    Batch, Claims, ContentFault, Fate, Fence, Quota, Settled, Settlement, Take, Taken, Token,
+    Tried, Verdict, Wake,
 };
+pub use dispatch::{Dispatched, Dispatches};
 pub use error::{StoreError, StoreErrorKind, StoreResult};
 pub use operate::{Action, ActionId, CANCELLED, Key, NewAction, Operate, Operation, REPLAY_HEADER};
 pub use upkeep::{Backlog, Finding, LaneBacklog, Reconciled, Severity, Upkeep};
 
 /// The whole outbox on one database.
-pub trait Store: Claims + Upkeep + Admin + Operate {}
+pub trait Store: Claims + Dispatches + Upkeep + Admin + Operate {}
 
-impl<T: Claims + Upkeep + Admin + Operate> Store for T {}
+impl<T: Claims + Dispatches + Upkeep + Admin + Operate> Store for T {}

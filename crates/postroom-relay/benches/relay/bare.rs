@@ -56,6 +56,7 @@ async fn take(client: Client, hand_over: mpsc::Sender<(Uuid, Vec<i64>)>) -> anyh
                     &vec![mark.1],
                     &i64::from(quota),
                     &(4i64 << 20),
+                    &false,
                 ],
             ),
             client.batch_execute("COMMIT"),

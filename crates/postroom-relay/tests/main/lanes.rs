@@ -2,10 +2,12 @@
 
 use crate::outbox::{Outbox, SOON, lane, message, on_stores, patient_lane};
 use crate::script::{Act, Script};
-use postroom_core::Outcome;
+use postroom_core::{Outcome, SystemClock};
 use postroom_relay::{LaneHealth, LaneState, Relay, Settings};
 use postroom_sinks::MemorySink;
+use postroom_store::memory::MemoryStore;
 use postroom_testkit::eventually;
+use std::sync::Arc;
 use std::time::Duration;
 
 on_stores! { [mariadb memory postgres]:
@@ -188,4 +190,22 @@ async fn an_idle_lane_has_nothing_in_flight(outbox: Outbox) {
         tokio::time::sleep(Duration::from_micros(500)).await;
     }
     relay.stop().await.unwrap();
+}
+
+/// Every lane may go through another transport: the relay rescues and prunes for them.
+#[tokio::test]
+async fn a_relay_without_lanes_goes_on_until_it_is_stopped() {
+    let store = Arc::new(MemoryStore::new(Arc::new(SystemClock)));
+    let relay = Relay::new(store, Settings::default(), Vec::new());
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let run = relay.run(async {
+        let _ = stopped.await;
+    });
+    let ready = async {
+        let is_ready = async || relay.health().ready.then_some(());
+        eventually("readiness", Duration::from_secs(10), is_ready).await;
+        drop(stop);
+    };
+    let (ended, ()) = tokio::join!(run, ready);
+    ended.expect("it was stopped");
 }

@@ -11,6 +11,8 @@ use ::redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _,
     Pipeline, RedisConnectionInfo, RedisError, RedisResult, TlsCertificates, Value, cmd,
 };
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use postroom_core::Outcome;
 
 /// A connection.
@@ -45,6 +47,7 @@ impl Link {
 pub(super) async fn connect(config: RedisConfig) -> Result<Link, Outcome> {
     let place = config.endpoint.place();
     let root_cert = match &config.ca_file {
+        None if config.endpoint.url.scheme() == "rediss" => Some(system_authorities()),
         None => None,
         Some(file) => Some(tls::read_ca_file(file).await?),
     };
@@ -57,6 +60,19 @@ pub(super) async fn connect(config: RedisConfig) -> Result<Link, Outcome> {
         one(&config, info, certificates).await
     };
     linked.map_err(|error| classify_connect(&place, &error))
+}
+
+/// The system's authorities as PEM. Left to itself, redis-rs trusts a list that is compiled into
+/// it, as soon as any part of the program asks for that list.
+fn system_authorities() -> Vec<u8> {
+    let mut pem = String::new();
+    // One that cannot be read is one that is not trusted.
+    for certificate in rustls_native_certs::load_native_certs().certs {
+        pem.push_str("-----BEGIN CERTIFICATE-----\n");
+        pem.push_str(&STANDARD.encode(certificate.as_ref()));
+        pem.push_str("\n-----END CERTIFICATE-----\n");
+    }
+    pem.into_bytes()
 }
 
 async fn one(

@@ -2,7 +2,7 @@
 
 use super::MemoryStore;
 use super::settle;
-use super::tables::{Claim, Row, Tables, is_open};
+use super::tables::{Claim, Delivery, Row, Tables, is_open};
 use async_trait::async_trait;
 use chrono::{DateTime, TimeDelta, Utc};
 use postroom_core::{
@@ -28,7 +28,8 @@ impl Claims for MemoryStore {
         let mut bytes = 0;
         for (_, seq) in due {
             let Some(row) = tables.messages.get(&seq) else { continue };
-            let taken = read(row, 0, take.payload_limit);
+            let Some(delivery) = tables.deliveries.get(seq) else { continue };
+            let taken = read(row, delivery, take.payload_limit);
             bytes += taken.message.weight();
             if bytes > take.bytes && !messages.is_empty() {
                 break;
@@ -48,9 +49,9 @@ impl Claims for MemoryStore {
         for quota in take.quotas.iter().filter(|quota| quota.rows > 0).take(take.rows) {
             let first = tables.due(&quota.integration, now, true, 1);
             let Some(&(_, seq)) = first.first() else { continue };
-            let rescues = tables.deliveries.get(seq).map_or(0, |delivery| delivery.rescues);
+            let Some(delivery) = tables.deliveries.get(seq) else { continue };
             let Some(row) = tables.messages.get(&seq) else { continue };
-            let taken = read(row, rescues, take.payload_limit);
+            let taken = read(row, delivery, take.payload_limit);
             batches.push(tables.hold(vec![taken], take, now, true));
         }
         Ok(batches)
@@ -130,14 +131,16 @@ impl Tables {
             worker: take.worker.to_owned(),
             since: now,
             until: after(now, take.claim_time),
-            alone,
+            // What is handed over to a queue is no suspect.
+            alone: alone && !take.dispatch,
+            dispatched: take.dispatch,
         };
         self.claims.insert(token, claim);
         Batch { token, messages }
     }
 }
 
-fn read(row: &Row, rescues: u32, payload_limit: usize) -> Taken {
+fn read(row: &Row, delivery: &Delivery, payload_limit: usize) -> Taken {
     let mut message = row.message.clone();
     let mut fault = None;
     if message.headers.as_ref().is_some_and(|headers| !headers.is_object()) {
@@ -147,7 +150,8 @@ fn read(row: &Row, rescues: u32, payload_limit: usize) -> Taken {
         message.payload = RawJson::trusted("null");
         fault = Some(ContentFault::TooLarge { limit: payload_limit });
     }
-    Taken { message, rescues, fault }
+    let (rescues, dispatch) = (delivery.rescues, delivery.dispatch.saturating_add(1));
+    Taken { message, rescues, dispatch, fault }
 }
 
 /// A moment later; the end of time when that is beyond it.

@@ -8,6 +8,7 @@ mod admin;
 mod by_hand;
 mod claims;
 mod deliveries;
+mod dispatch;
 mod operate;
 mod settle;
 mod tables;

@@ -1,12 +1,11 @@
-//! Settling: fenced by the token, whole or not at all.
+//! Settling: fenced by a claim's token or a dispatch's number, whole or not at all.
 
 use super::MemoryStore;
 use super::claims::after;
-use super::tables::ATTEMPTS_MAX;
-use super::tables::Tables;
+use super::tables::{ATTEMPTS_MAX, Delivery, Tables};
 use chrono::{DateTime, Utc};
 use postroom_core::{
-    AttemptOutcome, Fate, Limits, Settled, Settlement, StoreResult, Token, Tried, Verdict,
+    AttemptOutcome, Fate, Fence, Limits, Settled, Settlement, StoreResult, Tried, Verdict,
     clip_error,
 };
 
@@ -22,11 +21,12 @@ pub(super) fn settle(store: &MemoryStore, settlements: &[Settlement]) -> StoreRe
             }
         }
         for verdict in &settlement.verdicts {
-            tables.apply(verdict, settlement.token, now, store.keep_sent, &mut settled)?;
+            tables.apply(verdict, settlement.fence, now, store.keep_sent, &mut settled)?;
         }
-        let token = settlement.token;
-        let is_empty = tables.deliveries.held_under(token).next().is_none();
-        if settlement.finished && is_empty {
+        if let Fence::Claim(token) = settlement.fence
+            && settlement.finished
+            && tables.deliveries.held_under(token).next().is_none()
+        {
             tables.claims.remove(&token);
         }
     }
@@ -34,19 +34,31 @@ pub(super) fn settle(store: &MemoryStore, settlements: &[Settlement]) -> StoreRe
     Ok(settled)
 }
 
+impl Delivery {
+    fn is_let_through(&self, fence: Fence) -> bool {
+        match fence {
+            Fence::Claim(token) => self.claim == Some(token),
+            Fence::Dispatch { number, .. } => {
+                self.dispatch.checked_add(1) == Some(number) && !self.dead
+            }
+        }
+    }
+}
+
 impl Tables {
     fn apply(
         &mut self,
         verdict: &Verdict,
-        token: Token,
+        fence: Fence,
         now: DateTime<Utc>,
         keep_sent: bool,
         settled: &mut Settled,
     ) -> StoreResult<()> {
         let seq = verdict.seq;
+        let token = fence.token();
         let row = self.messages.get_mut(&seq);
         let Some(mut delivery) =
-            self.deliveries.get_mut(seq).filter(|delivery| delivery.claim == Some(token))
+            self.deliveries.get_mut(seq).filter(|delivery| delivery.is_let_through(fence))
         else {
             // A settlement whose outcome was unknown is repeated: its word stands already.
             if row.is_none_or(|row| row.settled != Some(token)) {
@@ -55,6 +67,7 @@ impl Tables {
             return Ok(());
         };
         delivery.claim = None;
+        delivery.dispatch += u32::from(matches!(fence, Fence::Dispatch { .. }));
         match &verdict.fate {
             Fate::Sent => {
                 drop(delivery);

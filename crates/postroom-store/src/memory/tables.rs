@@ -33,6 +33,8 @@ pub(super) struct Delivery {
     pub(super) due_at: DateTime<Utc>,
     pub(super) claim: Option<Token>,
     pub(super) rescues: u32,
+    /// How many dispatches are over.
+    pub(super) dispatch: u32,
     pub(super) failed: bool,
     pub(super) dead: bool,
 }
@@ -69,6 +71,8 @@ pub(super) struct Claim {
     pub(super) until: DateTime<Utc>,
     /// A rescued message is held alone; losing it again then counts as an attempt.
     pub(super) alone: bool,
+    /// What was handed over to a queue cannot kill its relay: losing it is no rescue.
+    pub(super) dispatched: bool,
 }
 
 type Fence = (String, String, String, i32);
@@ -193,6 +197,7 @@ impl Tables {
             due_at: row.message.due_at,
             claim: None,
             rescues: 0,
+            dispatch: 0,
             failed: row.status == "FAILED",
             dead: row.status == "DEAD",
         };
@@ -205,9 +210,13 @@ impl Tables {
         let seq = row.message.seq;
         match self.deliveries.get(seq) {
             Some(delivery) if delivery.claim.is_some() => {}
-            _ => {
+            before => {
+                let dispatch = before.map_or(0, |delivery| delivery.dispatch);
                 self.deliveries.remove(seq);
                 self.feed(row);
+                if let Some(mut delivery) = self.deliveries.get_mut(seq) {
+                    delivery.dispatch = dispatch;
+                }
             }
         }
     }

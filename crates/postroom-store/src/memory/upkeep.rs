@@ -131,7 +131,7 @@ impl Tables {
         }
         if let Some(mut delivery) = self.deliveries.get_mut(seq) {
             delivery.claim = None;
-            delivery.rescues += 1;
+            delivery.rescues += u32::from(!claim.dispatched);
             if let Some(row) = self.messages.get(&seq) {
                 delivery.follow(row);
             }

@@ -32,6 +32,7 @@ struct Candidate {
     due_at: NaiveDateTime,
     rescues: u32,
     bytes: usize,
+    dispatch: u32,
 }
 
 #[async_trait]
@@ -183,6 +184,7 @@ fn candidate(row: &MySqlRow) -> Result<Candidate, Error> {
         due_at: row.try_get(1)?,
         rescues: row.try_get::<i32, _>(2)?.unsigned_abs(),
         bytes: usize::try_from(row.try_get::<i64, _>(3)?).unwrap_or(0),
+        dispatch: row::number(row, 4)?,
     })
 }
 
@@ -258,7 +260,12 @@ async fn hold(
     let mut closed = Vec::new();
     for candidate in due {
         match rows.get(&candidate.seq) {
-            Some(row) => messages.push(row::taken(row, candidate.rescues, take.payload_limit)?),
+            Some(row) => messages.push(row::taken(
+                row,
+                candidate.rescues,
+                candidate.dispatch,
+                take.payload_limit,
+            )?),
             None => closed.push(candidate.seq),
         }
     }
@@ -270,7 +277,9 @@ async fn hold(
         .bind(token.0)
         .bind(take.worker)
         .bind(micros(take.claim_time))
-        .bind(matches!(queue, Queue::Rescued))
+        // What is handed over to a queue is no suspect.
+        .bind(matches!(queue, Queue::Rescued) && !take.dispatch)
+        .bind(take.dispatch)
         .execute(&mut *tx)
         .await?;
     Ok(Some(Batch { token, messages }))

@@ -8,11 +8,18 @@ use sqlx::mysql::MySqlPool;
 use sqlx::{Error, MySqlConnection};
 
 /// Every migration, in order.
-pub const MIGRATIONS: &[Migration] = &[Migration {
-    number: 1,
-    name: "outbox",
-    sql: include_str!("../../migrations/mysql/0001_outbox.sql"),
-}];
+pub const MIGRATIONS: &[Migration] = &[
+    Migration {
+        number: 1,
+        name: "outbox",
+        sql: include_str!("../../migrations/mysql/0001_outbox.sql"),
+    },
+    Migration {
+        number: 2,
+        name: "dispatch",
+        sql: include_str!("../../migrations/mysql/0002_dispatch.sql"),
+    },
+];
 
 /// Two processes that migrate one database at once take turns by this lock. A session's locks go
 /// with its connection.

@@ -9,6 +9,7 @@ mod admin;
 mod attempts;
 mod claims;
 mod connect;
+mod dispatch;
 mod error;
 mod follow;
 mod migrate;

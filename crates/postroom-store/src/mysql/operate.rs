@@ -143,7 +143,13 @@ impl MySqlStore {
                 literal(Token::random())
             );
             execute(&mut tx, sql).await?;
-            delete(&mut tx, "outbox_delivery", &seqs).await?;
+            // In place: its number of dispatches stays.
+            let sql = format!(
+                "UPDATE outbox_delivery FORCE INDEX (PRIMARY) SET rescues = 0 \
+                 WHERE seq IN ({chosen})"
+            );
+            execute(&mut tx, sql).await?;
+            follow(&mut tx, &seqs).await?;
             execute(&mut tx, format!("{FEED} IN ({chosen})")).await?;
             count += seqs.len();
         }

@@ -10,7 +10,8 @@ const LANE_ROWS: &str = "
     SELECT 's', CONCAT('e', seq), CONCAT('lane-', seq % 2), 't', '{}' FROM seq_1_to_4000";
 const CLAIM_SOME: &str = "
     INSERT INTO outbox_claim VALUES
-        (x'00112233445566778899aabbccddeeff', 'w', UTC_TIMESTAMP(6), UTC_TIMESTAMP(6), FALSE);
+        (x'00112233445566778899aabbccddeeff', 'w', UTC_TIMESTAMP(6), UTC_TIMESTAMP(6), FALSE,
+         FALSE);
     UPDATE outbox_delivery SET claim = x'00112233445566778899aabbccddeeff'
     WHERE integration = 'lane-1' LIMIT 500";
 const TAKE_STATISTICS: &str =

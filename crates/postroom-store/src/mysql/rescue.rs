@@ -15,6 +15,7 @@ struct Expired {
     token: Token,
     worker: String,
     alone: bool,
+    dispatched: bool,
     held: Duration,
 }
 
@@ -46,7 +47,7 @@ async fn rescue_some(store: &MySqlStore, limit: usize) -> Result<(u64, u64), Err
     let (mut freed, mut ended) = (0, 0);
     for part in tokens.chunks(LIST) {
         let sql = format!(
-            "SELECT token, worker, alone, TIMESTAMPDIFF(MICROSECOND, since, until) \
+            "SELECT token, worker, alone, TIMESTAMPDIFF(MICROSECOND, since, until), dispatched \
              FROM outbox_claim FORCE INDEX (PRIMARY) \
              WHERE token IN ({}) AND until < UTC_TIMESTAMP(6) {}",
             literals(part),
@@ -55,7 +56,13 @@ async fn rescue_some(store: &MySqlStore, limit: usize) -> Result<(u64, u64), Err
         for row in fetch(&mut tx, sql).await? {
             let token = Token(row.try_get::<Uuid, _>(0)?);
             let held = Duration::from_micros(row::count(&row, 3)?);
-            let claim = Expired { token, worker: row.try_get(1)?, alone: row.try_get(2)?, held };
+            let claim = Expired {
+                token,
+                worker: row.try_get(1)?,
+                alone: row.try_get(2)?,
+                dispatched: row.try_get(4)?,
+                held,
+            };
             freed += free(&mut tx, &claim, locking).await?;
             let forgotten = sqlx::query(statements::FORGET_CLAIM)
                 .bind(claim.token.0)
@@ -87,7 +94,8 @@ async fn free(tx: &mut MySqlConnection, claim: &Expired, locking: Locking) -> Re
     for part in seqs.chunks(LIST) {
         let sql = format!(
             "UPDATE outbox_delivery FORCE INDEX (PRIMARY) \
-             SET claim = NULL, rescues = rescues + 1 WHERE seq IN ({})",
+             SET claim = NULL, rescues = rescues + {} WHERE seq IN ({})",
+            i32::from(!claim.dispatched),
             list(part)
         );
         execute(tx, sql).await?;

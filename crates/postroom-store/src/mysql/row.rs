@@ -1,7 +1,7 @@
 //! From a row to a message.
 
 use chrono::{DateTime, NaiveDateTime, Utc};
-use postroom_core::{ContentFault, Message, RawJson, Record, Taken};
+use postroom_core::{ContentFault, Dispatched, Message, RawJson, Record, Taken};
 use sqlx::mysql::MySqlRow;
 use sqlx::{Error, Row as _};
 use uuid::fmt::Hyphenated;
@@ -35,7 +35,12 @@ fn message(row: &MySqlRow) -> Result<Message, Error> {
 }
 
 /// Reads what a take has selected. A payload that was left out was over the limit.
-pub(super) fn taken(row: &MySqlRow, rescues: u32, payload_limit: usize) -> Result<Taken, Error> {
+pub(super) fn taken(
+    row: &MySqlRow,
+    rescues: u32,
+    dispatch: u32,
+    payload_limit: usize,
+) -> Result<Taken, Error> {
     let message = message(row)?;
     let fault = if row.try_get::<Option<&str>, _>(6)?.is_none() {
         Some(ContentFault::TooLarge { limit: payload_limit })
@@ -44,7 +49,17 @@ pub(super) fn taken(row: &MySqlRow, rescues: u32, payload_limit: usize) -> Resul
     } else {
         None
     };
-    Ok(Taken { message, rescues, fault })
+    Ok(Taken { message, rescues, dispatch, fault })
+}
+
+/// Reads the columns of `DISPATCHED`.
+pub(super) fn dispatched(row: &MySqlRow) -> Result<Dispatched, Error> {
+    Ok(Dispatched { message: message(row)?, number: number(row, 21)? })
+}
+
+/// Reads the number of a delivery's dispatch, from how many are over.
+pub(super) fn number(row: &MySqlRow, index: usize) -> Result<u32, Error> {
+    Ok(row.try_get::<i32, _>(index)?.unsigned_abs().saturating_add(1))
 }
 
 /// Reads the columns of `RECORD`.

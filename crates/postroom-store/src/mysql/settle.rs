@@ -1,4 +1,4 @@
-//! Settling: fenced by the token, all of a call in one transaction.
+//! Settling: fenced by a claim's token or a dispatch's number, all of a call in one transaction.
 
 use super::attempts::{self, Failure};
 use super::claims::{literal, literals, micros};
@@ -7,7 +7,7 @@ use super::follow::follow;
 use super::{LIST, MySqlStore, delete, execute, fetch, list, now, numbers, statements};
 use chrono::{NaiveDateTime, TimeDelta};
 use postroom_core::{
-    AttemptOutcome, Fate, Settled, Settlement, StoreResult, Token, Verdict, clip_error,
+    AttemptOutcome, Fate, Fence, Settled, Settlement, StoreResult, Token, Verdict, clip_error,
 };
 use sqlx::{Error, MySql, MySqlConnection, QueryBuilder};
 use std::collections::HashSet;
@@ -43,8 +43,7 @@ pub(super) async fn settle(store: &MySqlStore, settlements: &[Settlement]) -> St
 /// Claims come before deliveries in the order of locks, so those that are about to go are locked
 /// first.
 async fn lock_finished(tx: &mut MySqlConnection, settlements: &[Settlement]) -> Result<(), Error> {
-    let finished = settlements.iter().filter(|settlement| settlement.finished);
-    let tokens: Vec<Token> = finished.map(|settlement| settlement.token).collect();
+    let tokens: Vec<Token> = settlements.iter().filter_map(finished).collect();
     for part in tokens.chunks(LIST) {
         let sql = format!(
             "SELECT token FROM outbox_claim WHERE token IN ({}) ORDER BY token FOR UPDATE",
@@ -55,6 +54,14 @@ async fn lock_finished(tx: &mut MySqlConnection, settlements: &[Settlement]) -> 
     Ok(())
 }
 
+/// The claim that ends with a settlement.
+fn finished(settlement: &Settlement) -> Option<Token> {
+    match settlement.fence {
+        Fence::Claim(token) => settlement.finished.then_some(token),
+        Fence::Dispatch { .. } => None,
+    }
+}
+
 /// Applies one settlement; what it changed, by number.
 async fn apply(
     tx: &mut MySqlConnection,
@@ -62,7 +69,7 @@ async fn apply(
     at: NaiveDateTime,
     keep_sent: bool,
 ) -> Result<HashSet<i64>, Error> {
-    let token = settlement.token;
+    let token = settlement.fence.token();
     let held = held(tx, settlement).await?;
     let chosen = |wanted: fn(&Fate) -> bool| -> Vec<i64> {
         settlement
@@ -78,7 +85,8 @@ async fn apply(
     }
     for part in chosen(|fate| matches!(fate, Fate::Released)).chunks(LIST) {
         let sql = format!(
-            "UPDATE outbox_delivery FORCE INDEX (PRIMARY) SET claim = NULL WHERE seq IN ({})",
+            "UPDATE outbox_delivery FORCE INDEX (PRIMARY) SET claim = NULL{} WHERE seq IN ({})",
+            ends_dispatch(settlement.fence),
             list(part)
         );
         execute(tx, sql).await?;
@@ -91,26 +99,39 @@ async fn apply(
         .filter_map(|verdict| Failed::of(verdict, at))
         .collect();
     for part in failed.chunks(LIST) {
-        mark_failed(tx, token, part, at).await?;
+        mark_failed(tx, settlement.fence, part, at).await?;
     }
-    if settlement.finished {
+    if let Some(token) = finished(settlement) {
         sqlx::query(statements::FORGET_CLAIM).bind(token.0).bind(token.0).execute(&mut *tx).await?;
     }
     Ok(held)
 }
 
-/// The deliveries of a settlement that still carry its token, locked. What is not among them was
-/// lost to another relay.
+/// What else a verdict that does not end the delivery sets.
+fn ends_dispatch(fence: Fence) -> &'static str {
+    match fence {
+        Fence::Claim(_) => "",
+        Fence::Dispatch { .. } => ", dispatch = dispatch + 1",
+    }
+}
+
+/// The deliveries of a settlement that its fence lets through, locked. What is not among them was
+/// lost to another relay, or is another dispatch's.
 async fn held(tx: &mut MySqlConnection, settlement: &Settlement) -> Result<HashSet<i64>, Error> {
     let mut seqs: Vec<i64> = settlement.verdicts.iter().map(|verdict| verdict.seq).collect();
     seqs.sort_unstable();
     let mut held = HashSet::with_capacity(seqs.len());
+    let fence = match settlement.fence {
+        Fence::Claim(token) => format!("claim = {}", literal(token)),
+        Fence::Dispatch { number, .. } => {
+            format!("dispatch = {} AND NOT dead", i64::from(number) - 1)
+        }
+    };
     for part in seqs.chunks(LIST) {
         let sql = format!(
             "SELECT seq FROM outbox_delivery FORCE INDEX (PRIMARY) \
-             WHERE seq IN ({}) AND claim = {} FOR UPDATE",
-            list(part),
-            literal(settlement.token)
+             WHERE seq IN ({}) AND {fence} FOR UPDATE",
+            list(part)
         );
         held.extend(numbers(tx, sql).await?);
     }
@@ -170,7 +191,7 @@ impl<'a> Failed<'a> {
 /// however many there are.
 async fn mark_failed(
     tx: &mut MySqlConnection,
-    token: Token,
+    fence: Fence,
     failed: &[Failed<'_>],
     at: NaiveDateTime,
 ) -> Result<(), Error> {
@@ -181,8 +202,9 @@ async fn mark_failed(
     let again = by_seq(failed, "FALSE", |one| one.due_at.map(|_| "TRUE".to_owned()));
     let sql = format!(
         "UPDATE outbox_delivery FORCE INDEX (PRIMARY) \
-         SET claim = NULL, rescues = 0, due_at = {due_at}, dead = {dead}, failed = {again} \
-         WHERE seq IN ({seqs})"
+         SET claim = NULL, rescues = 0, due_at = {due_at}, dead = {dead}, failed = {again}{} \
+         WHERE seq IN ({seqs})",
+        ends_dispatch(fence)
     );
     execute(tx, sql).await?;
 
@@ -194,7 +216,7 @@ async fn mark_failed(
          SET status = {status}, due_at = {due_at}, updated_at = '{at}', settled = {}, \
              attempts = LEAST(CAST(attempts AS SIGNED) + {attempts}, 2147483647), \
              last_error = CASE seq ",
-        literal(token)
+        literal(fence.token())
     ));
     for one in failed {
         update.push(format!("WHEN {} THEN ", one.seq)).push_bind(clip_error(one.error)).push(" ");
@@ -251,7 +273,7 @@ async fn late(
             "SELECT seq FROM integration_outbox FORCE INDEX (PRIMARY) \
              WHERE seq IN ({}) AND settled = {}",
             list(part),
-            literal(settlement.token)
+            literal(settlement.fence.token())
         );
         known.extend(numbers(tx, sql).await?);
     }

@@ -21,6 +21,16 @@ macro_rules! message_columns {
 pub(super) const TAKEN: &str =
     message_columns!("IF(OCTET_LENGTH(m.payload) <= {limit}, m.payload, NULL)");
 
+/// What `row::dispatched` reads: the messages that jobs refer to and that are still to be delivered.
+/// Ids follow. A message that was closed by hand while it was claimed counts as gone.
+pub(super) const DISPATCHED: &str = concat!(
+    "SELECT ",
+    message_columns!("m.payload"),
+    ", d.dispatch FROM integration_outbox AS m FORCE INDEX (outbox_id) \
+     JOIN outbox_delivery AS d FORCE INDEX (PRIMARY) ON d.seq = m.seq \
+     WHERE m.status IN ('PENDING', 'FAILED') AND NOT d.dead AND m.id IN "
+);
+
 /// What `row::record` reads of `outbox_messages AS m`.
 pub(super) const RECORD: &str = concat!(
     message_columns!("m.payload"),
@@ -36,15 +46,15 @@ pub(super) const IS_DUE: &str = "
 
 /// What is due in one lane; a clause that locks may follow. Queue, lane, rows.
 pub(super) const DUE: &str = "
-    SELECT seq, due_at, rescues, CAST(bytes AS SIGNED)
+    SELECT seq, due_at, rescues, CAST(bytes AS SIGNED), dispatch
     FROM outbox_delivery FORCE INDEX (outbox_delivery_queue)
     WHERE queue = ? AND integration = ? AND due_at <= UTC_TIMESTAMP(6)
     ORDER BY due_at, seq LIMIT ? ";
 
-/// Token, worker, claim time in microseconds, alone.
+/// Token, worker, claim time in microseconds, alone, dispatched.
 pub(super) const INSERT_CLAIM: &str = "
-    INSERT INTO outbox_claim (token, worker, since, until, alone)
-    VALUES (?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, ?)";
+    INSERT INTO outbox_claim (token, worker, since, until, alone, dispatched)
+    VALUES (?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, ?, ?)";
 
 /// A claim goes once nothing carries it. Token, twice.
 pub(super) const FORGET_CLAIM: &str = "

@@ -46,7 +46,7 @@ impl Claims for PgStore {
             &client,
             BEGIN,
             &statement,
-            &[&payload_limit, &integrations, &take.worker, &claim_seconds],
+            &[&payload_limit, &integrations, &take.worker, &claim_seconds, &take.dispatch],
         )
         .await
         .map_err(|e| store_error(doing, e))?;
@@ -126,6 +126,7 @@ impl PgStore {
                 &seq_marks,
                 &clamp_i64(take.rows),
                 &clamp_i64(take.bytes),
+                &take.dispatch,
             ],
         )
         .await

@@ -6,6 +6,7 @@ mod claims;
 mod connect;
 mod connection;
 mod diagnose;
+mod dispatch;
 mod error;
 mod list;
 mod marks;

@@ -2,7 +2,7 @@
 //! and whatever waits in front. Rows read are counted in the plan; nothing here looks at time.
 
 use super::statements::{BEGIN, SETTLE_SENT, TAKE};
-use super::{list, orphans, settle, transaction, upkeep};
+use super::{dispatch, list, orphans, settle, transaction, upkeep};
 use postroom_core::{Filter, Status};
 use postroom_testkit::{Postgres, TestDatabase};
 use serde_json::Value;
@@ -22,7 +22,7 @@ async fn outbox() -> (TestDatabase, Client) {
     client
         .batch_execute(&format!(
             "PREPARE take (int, uuid, text, float8, text[], int[], timestamptz[], bigint[], bigint,
-                           bigint)
+                           bigint, boolean)
              AS {TAKE}"
         ))
         .await
@@ -57,7 +57,7 @@ async fn explain_take(client: &Client) -> Value {
     let (due, seq): (String, i64) = (mark.get(0), mark.get(1));
     let execute = format!(
         "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE take (262144, gen_random_uuid(), 'w', 30, \
-         ARRAY['noop'], ARRAY[{LIMIT}], ARRAY['{due}'::timestamptz], ARRAY[{seq}], {LIMIT}, 4194304)"
+         ARRAY['noop'], ARRAY[{LIMIT}], ARRAY['{due}'::timestamptz], ARRAY[{seq}], {LIMIT}, 4194304, false)"
     );
     explain(client, &execute).await
 }
@@ -294,6 +294,61 @@ async fn a_failure_reads_the_attempts_of_its_own_messages() {
     assert!(deliveries <= LIMIT as f64, "{deliveries} deliveries read: {plan:#}");
     let kept = client.query_one("SELECT count(*) FROM core_outbox.attempt", &[]).await.unwrap();
     assert_eq!(kept.get::<_, i64>(0), 40_000);
+}
+
+/// What a worker elsewhere does: it reads by id, and settles by the number of the dispatch.
+#[tokio::test]
+async fn a_dispatch_is_read_and_settled_by_key() {
+    let (_database, client) = outbox().await;
+    enqueue(&client, "noop", 20_000).await;
+    client
+        .batch_execute(&format!(
+            "PREPARE dispatched (uuid[]) AS {};
+             PREPARE sent (uuid, bigint[], int) AS {};
+             PREPARE failed (int, uuid, bigint[], float8[], text[], boolean[], text[], bigint[],
+                             int) AS {}",
+            dispatch::DISPATCHED,
+            settle::DISPATCH_SENT,
+            settle::DISPATCH_FAILED
+        ))
+        .await
+        .unwrap();
+    let by_hash = format!("{BEGIN}; {}", transaction::JOIN_BY_HASH);
+    for prepare in [
+        "SELECT 1",
+        "ANALYZE core_outbox.delivery; ANALYZE core_outbox.integration_outbox",
+        "UPDATE pg_class SET reltuples = 0, relpages = 0 WHERE relnamespace = 'core_outbox'::regnamespace",
+    ] {
+        client.batch_execute(prepare).await.unwrap();
+        let row = client
+            .query_one(
+                "SELECT string_agg(seq::text, ','), string_agg(quote_literal(message_id), ',')
+                 FROM (SELECT * FROM core_outbox.delivery ORDER BY seq LIMIT $1) AS first",
+                &[&LIMIT],
+            )
+            .await
+            .unwrap();
+        let (seqs, ids): (String, String) = (row.get(0), row.get(1));
+        let failures = format!(
+            "array_fill(1::float8, ARRAY[{LIMIT}]), array_fill('503'::text, ARRAY[{LIMIT}]),
+             array_fill(false, ARRAY[{LIMIT}]), array_fill('retry'::text, ARRAY[{LIMIT}]),
+             array_fill(1::bigint, ARRAY[{LIMIT}])"
+        );
+        let fresh = "gen_random_uuid()";
+        for (begin, execute) in [
+            (BEGIN, format!("dispatched (ARRAY[{ids}]::uuid[])")),
+            (&*by_hash, format!("failed (20, {fresh}, ARRAY[{seqs}], {failures}, 0)")),
+            (BEGIN, format!("sent ({fresh}, ARRAY[{seqs}], 1)")),
+        ] {
+            let explain = format!("EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE {execute}");
+            let plan = explain_under(&client, begin, &explain).await;
+            assert_eq!(plan["Actual Rows"], LIMIT, "{plan:#}");
+            let (deliveries, messages) =
+                (rows_read(&plan, "delivery"), rows_read(&plan, "integration_outbox"));
+            assert!(deliveries <= LIMIT as f64, "{deliveries} deliveries read: {plan:#}");
+            assert!(messages <= LIMIT as f64, "{messages} messages read: {plan:#}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Rows as messages.
 
 use chrono::{DateTime, Utc};
-use postroom_core::{ContentFault, Message, RawJson, Record, Taken};
+use postroom_core::{ContentFault, Dispatched, Message, RawJson, Record, Taken};
 use tokio_postgres::{Error, Row};
 
 /// The message columns in the order every statement selects them, beginning at `first`.
@@ -59,8 +59,19 @@ pub(super) fn taken(row: &Row, payload_limit: usize) -> Result<TakenRow, Error> 
     } else {
         None
     };
-    let rescues = counter(row, 1)?;
-    Ok(TakenRow::Message(Box::new(Taken { message, rescues, fault }), row.try_get(2)?))
+    let (rescues, dispatch) = (counter(row, 1)?, number(row, FIRST + 21)?);
+    let taken = Taken { message, rescues, dispatch, fault };
+    Ok(TakenRow::Message(Box::new(taken), row.try_get(2)?))
+}
+
+/// One row of `dispatched.sql`.
+pub(super) fn dispatched(row: &Row) -> Result<Dispatched, Error> {
+    Ok(Dispatched { message: message(row, row.try_get(0)?, 2)?, number: number(row, 1)? })
+}
+
+/// The number of a delivery's dispatch, from how many are over.
+fn number(row: &Row, index: usize) -> Result<u32, Error> {
+    Ok(counter(row, index)?.saturating_add(1))
 }
 
 /// What [`record`] reads, in order.

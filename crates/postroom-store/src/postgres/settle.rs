@@ -7,7 +7,7 @@ use super::transaction::{BEGIN, COMMIT, JOIN_BY_HASH, in_order};
 use deadpool_postgres::Transaction;
 use futures_util::FutureExt;
 use postroom_core::{
-    ATTEMPTS_KEPT, AttemptOutcome, Fate, Settled, Settlement, StoreError, StoreErrorKind,
+    ATTEMPTS_KEPT, AttemptOutcome, Fate, Fence, Settled, Settlement, StoreError, StoreErrorKind,
     StoreResult, Tried, clip_error,
 };
 use std::collections::HashSet;
@@ -19,18 +19,37 @@ use uuid::Uuid;
 const SENT_DELETE: &str = include_str!("sql/settle_sent_delete.sql");
 pub(super) const FAILED: &str = concat!(
     include_str!("sql/settle_failed.sql"),
+    include_str!("sql/mark_failed.sql"),
     include_str!("sql/note_attempts.sql"),
     "SELECT seq FROM freed"
 );
-const RELEASED: &str = include_str!("sql/settle_released.sql");
+const RELEASED: &str =
+    concat!(include_str!("sql/settle_released.sql"), include_str!("sql/follow_released.sql"));
+
+pub(super) const DISPATCH_SENT: &str = include_str!("sql/settle_dispatch_sent.sql");
+const DISPATCH_SENT_DELETE: &str = include_str!("sql/settle_dispatch_sent_delete.sql");
+pub(super) const DISPATCH_FAILED: &str = concat!(
+    include_str!("sql/settle_dispatch_failed.sql"),
+    include_str!("sql/mark_failed.sql"),
+    include_str!("sql/note_attempts.sql"),
+    "SELECT seq FROM freed"
+);
+const DISPATCH_RELEASED: &str = concat!(
+    include_str!("sql/settle_dispatch_released.sql"),
+    include_str!("sql/follow_released.sql")
+);
 const ALREADY: &str = include_str!("sql/already_settled.sql");
 
 const DOING: &str = "recording outcomes";
+
+type Params<'a> = Vec<&'a (dyn ToSql + Sync)>;
 
 /// One settlement as arrays, the shape the statements take.
 #[derive(Default)]
 struct Columns {
     token: Uuid,
+    /// How many dispatches were over when the one began that this is about; `None` for a claim.
+    dispatches_over: Option<i32>,
     finished: bool,
     sent: Vec<i64>,
     released: Vec<i64>,
@@ -44,8 +63,15 @@ struct Columns {
 
 impl Columns {
     fn of(settlement: &Settlement) -> Self {
-        let mut columns =
-            Self { token: settlement.token.0, finished: settlement.finished, ..Self::default() };
+        let mut columns = match settlement.fence {
+            Fence::Claim(token) => {
+                Self { token: token.0, finished: settlement.finished, ..Self::default() }
+            }
+            Fence::Dispatch { number, token } => {
+                let over = i32::try_from(number).unwrap_or(i32::MAX).saturating_sub(1);
+                Self { token: token.0, dispatches_over: Some(over), ..Self::default() }
+            }
+        };
         for verdict in &settlement.verdicts {
             match &verdict.fate {
                 Fate::Sent => columns.sent.push(verdict.seq),
@@ -62,9 +88,19 @@ impl Columns {
         columns
     }
 
-    /// What `settle_failed.sql` takes.
-    fn failure<'a>(&'a self, kept: &'a i32) -> [&'a (dyn ToSql + Sync); 8] {
-        [
+    /// What `settle_sent.sql` takes, and its like.
+    fn sent(&self) -> Params<'_> {
+        self.fenced(vec![&self.token, &self.sent])
+    }
+
+    /// What `settle_released.sql` takes, and its like.
+    fn released(&self) -> Params<'_> {
+        self.fenced(vec![&self.token, &self.released])
+    }
+
+    /// What `settle_failed.sql` takes, and its like.
+    fn failure<'a>(&'a self, kept: &'a i32) -> Params<'a> {
+        self.fenced(vec![
             kept,
             &self.token,
             &self.failed,
@@ -73,7 +109,13 @@ impl Columns {
             &self.dead,
             &self.outcomes,
             &self.took_ms,
-        ]
+        ])
+    }
+
+    /// Statements that are fenced by a dispatch take its number after everything else.
+    fn fenced<'a>(&'a self, mut params: Params<'a>) -> Params<'a> {
+        params.extend(self.dispatches_over.iter().map(|over| over as &(dyn ToSql + Sync)));
+        params
     }
 
     /// Due again after `delay`, or dead without one.
@@ -93,21 +135,59 @@ pub(super) fn attempts_kept() -> i32 {
     i32::try_from(ATTEMPTS_KEPT).unwrap_or(i32::MAX)
 }
 
-struct Statements {
+/// The statements of one kind of fence.
+struct Fenced {
     sent: Prepared,
     failed: Prepared,
     released: Prepared,
+}
+
+struct Statements {
+    claim: Fenced,
+    /// Only where a settlement needs them.
+    dispatch: Option<Fenced>,
     forget_claim: Prepared,
 }
 
 impl Statements {
-    async fn prepare(client: &Connection, keep_sent: bool) -> Result<Self, Error> {
+    async fn prepare(
+        client: &Connection,
+        keep_sent: bool,
+        columns: &[Columns],
+    ) -> Result<Self, Error> {
         let sent = if keep_sent { statements::SETTLE_SENT } else { SENT_DELETE };
+        let mut dispatch = None;
+        if columns.iter().any(|c| c.dispatches_over.is_some()) {
+            let sent = if keep_sent { DISPATCH_SENT } else { DISPATCH_SENT_DELETE };
+            dispatch =
+                Some(Fenced::prepare(client, sent, DISPATCH_FAILED, DISPATCH_RELEASED).await?);
+        }
+        Ok(Self {
+            claim: Fenced::prepare(client, sent, FAILED, RELEASED).await?,
+            dispatch,
+            forget_claim: client.prepare_cached(statements::FORGET_CLAIM).await?,
+        })
+    }
+
+    fn of(&self, columns: &Columns) -> &Fenced {
+        match &self.dispatch {
+            Some(dispatch) if columns.dispatches_over.is_some() => dispatch,
+            _ => &self.claim,
+        }
+    }
+}
+
+impl Fenced {
+    async fn prepare(
+        client: &Connection,
+        sent: &str,
+        failed: &str,
+        released: &str,
+    ) -> Result<Self, Error> {
         Ok(Self {
             sent: client.prepare_cached(sent).await?,
-            failed: client.prepare_cached(FAILED).await?,
-            released: client.prepare_cached(RELEASED).await?,
-            forget_claim: client.prepare_cached(statements::FORGET_CLAIM).await?,
+            failed: client.prepare_cached(failed).await?,
+            released: client.prepare_cached(released).await?,
         })
     }
 }
@@ -117,9 +197,10 @@ pub(super) async fn settle(
     settlements: &[Settlement],
     keep_sent: bool,
 ) -> StoreResult<Settled> {
-    let statements =
-        Statements::prepare(client, keep_sent).await.map_err(|e| store_error(DOING, e))?;
     let columns: Vec<Columns> = settlements.iter().map(Columns::of).collect();
+    let statements = Statements::prepare(client, keep_sent, &columns)
+        .await
+        .map_err(|e| store_error(DOING, e))?;
     let changed = if announces(settlements) {
         announcing(client, &statements, settlements, &columns).await?
     } else {
@@ -146,18 +227,20 @@ async fn pipelined(
     let mut steps = vec![async { client.batch_execute(BEGIN).await.map(nothing) }.boxed()];
     for c in columns {
         if !c.sent.is_empty() {
-            steps.push(async { client.run(&statements.sent, &[&c.token, &c.sent]).await }.boxed());
+            let sent = &statements.of(c).sent;
+            steps.push(async { client.run(sent, &c.sent()).await }.boxed());
         }
     }
     if columns.iter().any(|c| !c.failed.is_empty() || !c.released.is_empty()) {
         steps.push(async { client.batch_execute(JOIN_BY_HASH).await.map(nothing) }.boxed());
     }
     for c in columns.iter().filter(|c| !c.released.is_empty()) {
-        let release = async { client.run(&statements.released, &[&c.token, &c.released]).await };
-        steps.push(release.boxed());
+        let released = &statements.of(c).released;
+        steps.push(async { client.run(released, &c.released()).await }.boxed());
     }
     for c in columns.iter().filter(|c| !c.failed.is_empty()) {
-        steps.push(async { client.run(&statements.failed, &c.failure(&kept)).await }.boxed());
+        let failed = &statements.of(c).failed;
+        steps.push(async { client.run(failed, &c.failure(&kept)).await }.boxed());
     }
     for c in columns.iter().filter(|c| c.finished) {
         steps.push(async { client.run(&statements.forget_claim, &[&c.token]).await }.boxed());
@@ -200,9 +283,10 @@ async fn apply(
     let mut rows = Vec::new();
     tx.batch_execute(JOIN_BY_HASH).await?;
     for c in columns {
-        rows.extend(statements.sent.run_in(tx, &[&c.token, &c.sent]).await?);
-        rows.extend(statements.failed.run_in(tx, &c.failure(&attempts_kept())).await?);
-        rows.extend(statements.released.run_in(tx, &[&c.token, &c.released]).await?);
+        let fenced = statements.of(c);
+        rows.extend(fenced.sent.run_in(tx, &c.sent()).await?);
+        rows.extend(fenced.failed.run_in(tx, &c.failure(&attempts_kept())).await?);
+        rows.extend(fenced.released.run_in(tx, &c.released()).await?);
         if c.finished {
             statements.forget_claim.run_in(tx, &[&c.token]).await?;
         }
@@ -226,7 +310,7 @@ async fn late(
         }
         let ids: Vec<Uuid> = missing.iter().map(|verdict| verdict.id).collect();
         let rows = client
-            .query(ALREADY, &[&settlement.token.0, &ids])
+            .query(ALREADY, &[&settlement.fence.token().0, &ids])
             .await
             .map_err(|e| store_error(DOING, e))?;
         let already: HashSet<i64> = rows.iter().filter_map(|row| row.try_get(0).ok()).collect();

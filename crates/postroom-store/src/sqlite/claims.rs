@@ -1,7 +1,7 @@
 //! Taking and extending.
 
 use super::error::store_error;
-use super::row::{taken, token};
+use super::row::{number, taken, token};
 use super::time::{later, now_ms};
 use super::{SqliteStore, settle, statements, wake};
 use async_trait::async_trait;
@@ -16,6 +16,7 @@ struct Candidate {
     due_at: i64,
     seq: i64,
     rescues: u32,
+    dispatch: u32,
     weight: usize,
 }
 
@@ -174,6 +175,7 @@ async fn candidates(
                 due_at: row.try_get(1)?,
                 seq,
                 rescues: row.try_get(2)?,
+                dispatch: number(row, 6)?,
                 weight: headers + if payload > payload_limit { 0 } else { payload },
             });
         }
@@ -205,7 +207,9 @@ async fn hold(
         .bind(take.worker)
         .bind(now)
         .bind(later(now, take.claim_time))
-        .bind(alone)
+        // What is handed over to a queue is no suspect.
+        .bind(alone && !take.dispatch)
+        .bind(take.dispatch)
         .execute(&mut *tx)
         .await?;
     sqlx::query(statements::CLAIM).bind(token.0.to_string()).bind(&seqs).execute(&mut *tx).await?;
@@ -217,7 +221,9 @@ async fn hold(
     let messages: Result<Vec<Taken>, Error> = rows
         .iter()
         .zip(due)
-        .map(|(row, candidate)| taken(row, candidate.rescues, take.payload_limit))
+        .map(|(row, candidate)| {
+            taken(row, candidate.rescues, candidate.dispatch, take.payload_limit)
+        })
         .collect();
     Ok(Batch { token, messages: messages? })
 }

@@ -20,6 +20,11 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "administration",
         sql: include_str!("../../migrations/sqlite/0002_administration.sql"),
     },
+    Migration {
+        number: 3,
+        name: "dispatch",
+        sql: include_str!("../../migrations/sqlite/0003_dispatch.sql"),
+    },
 ];
 
 const BOOKS: &str = "

@@ -12,6 +12,7 @@ mod admin;
 mod attempts;
 mod claims;
 mod connect;
+mod dispatch;
 mod error;
 mod list;
 mod migrate;

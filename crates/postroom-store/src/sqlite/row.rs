@@ -2,7 +2,7 @@
 
 use super::time::moment;
 use chrono::{DateTime, Utc};
-use postroom_core::{ContentFault, Message, RawJson, Record, Taken, Token};
+use postroom_core::{ContentFault, Dispatched, Message, RawJson, Record, Taken, Token};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Error, Row as _};
 use uuid::Uuid;
@@ -35,7 +35,12 @@ fn message(row: &SqliteRow) -> Result<Message, Error> {
 }
 
 /// Reads what a take has selected. A payload that was left out was over the limit.
-pub(super) fn taken(row: &SqliteRow, rescues: u32, payload_limit: usize) -> Result<Taken, Error> {
+pub(super) fn taken(
+    row: &SqliteRow,
+    rescues: u32,
+    dispatch: u32,
+    payload_limit: usize,
+) -> Result<Taken, Error> {
     let message = message(row)?;
     let fault = if optional_text(row, 6)?.is_none() {
         Some(ContentFault::TooLarge { limit: payload_limit })
@@ -44,7 +49,17 @@ pub(super) fn taken(row: &SqliteRow, rescues: u32, payload_limit: usize) -> Resu
     } else {
         None
     };
-    Ok(Taken { message, rescues, fault })
+    Ok(Taken { message, rescues, dispatch, fault })
+}
+
+/// Reads the columns of `DISPATCHED`.
+pub(super) fn dispatched(row: &SqliteRow) -> Result<Dispatched, Error> {
+    Ok(Dispatched { message: message(row)?, number: number(row, 21)? })
+}
+
+/// Reads the number of a delivery's dispatch, from how many are over.
+pub(super) fn number(row: &SqliteRow, index: usize) -> Result<u32, Error> {
+    Ok(row.try_get::<u32, _>(index)?.saturating_add(1))
 }
 
 /// Reads the columns of `record_columns!`.

@@ -1,13 +1,15 @@
-//! Settling: fenced by the token, all of a call in one transaction.
+//! Settling: fenced by a claim's token or a dispatch's number, all of a call in one transaction.
 
 use super::claims::json;
 use super::error::{enqueue_error, store_error};
 use super::time::{later, now_ms, text};
 use super::{SqliteStore, attempts, statements};
 use postroom_core::{
-    AttemptOutcome, Fate, Settled, Settlement, StoreResult, Token, Tried, Verdict, clip_error,
+    AttemptOutcome, Fate, Fence, Settled, Settlement, StoreResult, Tried, Verdict, clip_error,
 };
-use sqlx::{Error, SqliteConnection};
+use sqlx::query::Query;
+use sqlx::sqlite::SqliteArguments;
+use sqlx::{Error, Row as _, Sqlite, SqliteConnection};
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -46,26 +48,26 @@ async fn apply(
     settlement: &Settlement,
     keep_sent: bool,
 ) -> Result<HashSet<i64>, Error> {
-    let token = settlement.token;
+    let fence = settlement.fence;
     let now = now_ms();
     let mut changed = HashSet::new();
     let sent = numbers(&settlement.verdicts, |fate| matches!(fate, Fate::Sent));
     if !sent.is_empty() {
-        changed.extend(mark_sent(tx, token, &sent, now, keep_sent).await?);
+        changed.extend(mark_sent(tx, fence, &sent, now, keep_sent).await?);
     }
     let released = numbers(&settlement.verdicts, |fate| matches!(fate, Fate::Released));
     if !released.is_empty() {
-        let freed = carrying(tx, statements::RELEASE, token, &released).await?;
+        let freed = let_through(tx, statements(fence).release, fence, &released).await?;
         sqlx::query(statements::FOLLOW).bind(json(&freed)).execute(&mut *tx).await?;
         changed.extend(freed);
     }
     for verdict in &settlement.verdicts {
         let is_changed = match &verdict.fate {
             Fate::Failed { delay, error, took } => {
-                mark_failed(tx, token, verdict.seq, *delay, error, *took, now).await?
+                mark_failed(tx, fence, verdict.seq, *delay, error, *took, now).await?
             }
             Fate::Dead { error, tried, .. } => {
-                mark_dead(tx, token, verdict.seq, *tried, error, now).await?
+                mark_dead(tx, fence, verdict.seq, *tried, error, now).await?
             }
             Fate::Sent | Fate::Released => continue,
         };
@@ -73,7 +75,9 @@ async fn apply(
             changed.insert(verdict.seq);
         }
     }
-    if settlement.finished {
+    if let Fence::Claim(token) = fence
+        && settlement.finished
+    {
         sqlx::query(statements::FORGET_CLAIM).bind(token.0.to_string()).execute(&mut *tx).await?;
     }
     Ok(changed)
@@ -83,31 +87,43 @@ fn numbers(verdicts: &[Verdict], wanted: impl Fn(&Fate) -> bool) -> Vec<i64> {
     verdicts.iter().filter(|verdict| wanted(&verdict.fate)).map(|verdict| verdict.seq).collect()
 }
 
-/// Runs a statement on the deliveries that still carry the token; their numbers.
-async fn carrying(
+fn statements(fence: Fence) -> statements::Fenced {
+    match fence {
+        Fence::Claim(_) => statements::BY_CLAIM,
+        Fence::Dispatch { .. } => statements::BY_DISPATCH,
+    }
+}
+
+/// A fenced statement, with its fence.
+fn fenced(statement: &'static str, fence: Fence) -> Query<'static, Sqlite, SqliteArguments> {
+    match fence {
+        Fence::Claim(token) => sqlx::query(statement).bind(token.0.to_string()),
+        Fence::Dispatch { number, .. } => sqlx::query(statement).bind(i64::from(number) - 1),
+    }
+}
+
+/// Runs a statement on the deliveries that the fence lets through; their numbers.
+async fn let_through(
     tx: &mut SqliteConnection,
     statement: &'static str,
-    token: Token,
+    fence: Fence,
     seqs: &[i64],
 ) -> Result<Vec<i64>, Error> {
-    sqlx::query_scalar(statement)
-        .bind(token.0.to_string())
-        .bind(json(seqs))
-        .fetch_all(&mut *tx)
-        .await
+    let rows = fenced(statement, fence).bind(json(seqs)).fetch_all(&mut *tx).await?;
+    rows.iter().map(|row| row.try_get(0)).collect()
 }
 
 async fn mark_sent(
     tx: &mut SqliteConnection,
-    token: Token,
+    fence: Fence,
     seqs: &[i64],
     now: i64,
     keep_sent: bool,
 ) -> Result<Vec<i64>, Error> {
-    let ended = carrying(tx, statements::END_SENT, token, seqs).await?;
+    let ended = let_through(tx, statements(fence).end_sent, fence, seqs).await?;
     if keep_sent {
         sqlx::query(statements::MARK_SENT)
-            .bind(token.0.to_string())
+            .bind(fence.token().0.to_string())
             .bind(json(&ended))
             .bind(text(now))
             .execute(&mut *tx)
@@ -121,7 +137,7 @@ async fn mark_sent(
 
 async fn mark_failed(
     tx: &mut SqliteConnection,
-    token: Token,
+    fence: Fence,
     seq: i64,
     delay: Duration,
     error: &str,
@@ -129,8 +145,7 @@ async fn mark_failed(
     now: i64,
 ) -> Result<bool, Error> {
     let due_at = later(now, delay);
-    let freed = sqlx::query(statements::FREE_FAILED)
-        .bind(token.0.to_string())
+    let freed = fenced(statements(fence).free_failed, fence)
         .bind(seq)
         .bind(due_at)
         .execute(&mut *tx)
@@ -139,7 +154,7 @@ async fn mark_failed(
         return Ok(false);
     }
     let marked = sqlx::query(statements::MARK_FAILED)
-        .bind(token.0.to_string())
+        .bind(fence.token().0.to_string())
         .bind(seq)
         .bind(text(due_at))
         .bind(clip_error(error))
@@ -156,22 +171,18 @@ async fn mark_failed(
 
 async fn mark_dead(
     tx: &mut SqliteConnection,
-    token: Token,
+    fence: Fence,
     seq: i64,
     tried: Option<Tried>,
     error: &str,
     now: i64,
 ) -> Result<bool, Error> {
-    let freed = sqlx::query(statements::FREE_DEAD)
-        .bind(token.0.to_string())
-        .bind(seq)
-        .execute(&mut *tx)
-        .await?;
+    let freed = fenced(statements(fence).free_dead, fence).bind(seq).execute(&mut *tx).await?;
     if freed.rows_affected() == 0 {
         return Ok(false);
     }
     let marked = sqlx::query(statements::MARK_DEAD)
-        .bind(token.0.to_string())
+        .bind(fence.token().0.to_string())
         .bind(seq)
         .bind(i64::from(tried.is_some()))
         .bind(clip_error(error))
@@ -196,7 +207,11 @@ async fn late(
     if unchanged.is_empty() {
         return Ok(unchanged);
     }
-    let known = carrying(tx, statements::ALREADY_SETTLED, settlement.token, &unchanged).await?;
+    let known: Vec<i64> = sqlx::query_scalar(statements::ALREADY_SETTLED)
+        .bind(settlement.fence.token().0.to_string())
+        .bind(json(&unchanged))
+        .fetch_all(&mut *tx)
+        .await?;
     unchanged.retain(|seq| !known.contains(seq));
     Ok(unchanged)
 }

@@ -66,7 +66,7 @@ pub(super) const IS_RESCUED_DUE: &str = "
 /// What is due in one lane, with what its content weighs. `?1` lane, `?2` now, `?3` rows.
 pub(super) const DUE: &str = "
     SELECT d.seq, d.due_at, d.rescues, m.status,
-           coalesce(octet_length(m.payload), 0), coalesce(octet_length(m.headers), 0)
+           coalesce(octet_length(m.payload), 0), coalesce(octet_length(m.headers), 0), d.dispatch
     FROM outbox_delivery AS d INDEXED BY outbox_delivery_ready
     LEFT JOIN integration_outbox AS m ON m.seq = d.seq
     WHERE d.integration = ?1
@@ -76,7 +76,7 @@ pub(super) const DUE: &str = "
 /// The same for what was rescued.
 pub(super) const RESCUED_DUE: &str = "
     SELECT d.seq, d.due_at, d.rescues, m.status,
-           coalesce(octet_length(m.payload), 0), coalesce(octet_length(m.headers), 0)
+           coalesce(octet_length(m.payload), 0), coalesce(octet_length(m.headers), 0), d.dispatch
     FROM outbox_delivery AS d INDEXED BY outbox_delivery_rescued
     LEFT JOIN integration_outbox AS m ON m.seq = d.seq
     WHERE d.integration = ?1
@@ -104,9 +104,10 @@ pub(super) const FOLLOW: &str = concat!(
        AND outbox_delivery.claim IS NULL AND m.seq = outbox_delivery.seq"
 );
 
-/// `?1` token, `?2` worker, `?3` since, `?4` until, `?5` alone.
-pub(super) const INSERT_CLAIM: &str =
-    "INSERT INTO outbox_claim (token, worker, since, until, alone) VALUES (?1, ?2, ?3, ?4, ?5)";
+/// `?1` token, `?2` worker, `?3` since, `?4` until, `?5` alone, `?6` dispatched.
+pub(super) const INSERT_CLAIM: &str = "
+    INSERT INTO outbox_claim (token, worker, since, until, alone, dispatched)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 
 /// `?1` token, `?2` numbers.
 pub(super) const CLAIM: &str =
@@ -119,15 +120,73 @@ pub(super) const READ: &str = concat!(
     " FROM json_each(?1) AS taken CROSS JOIN integration_outbox AS m ON m.seq = taken.value"
 );
 
+/// What jobs refer to: the messages that are still to be delivered. A message that was closed by
+/// hand while it was claimed counts as gone. `?1` ids.
+pub(super) const DISPATCHED: &str = concat!(
+    "SELECT ",
+    message_columns!("m.payload"),
+    ", d.dispatch FROM json_each(?1) AS job
+     CROSS JOIN integration_outbox AS m ON m.id = job.value COLLATE NOCASE
+     CROSS JOIN outbox_delivery AS d ON d.seq = m.seq
+     WHERE m.status IN ('PENDING', 'FAILED') AND NOT d.dead"
+);
+
 /// `?1` tokens, `?2` until.
 pub(super) const EXTEND: &str = "
     UPDATE outbox_claim SET until = ?2 WHERE token IN (SELECT value FROM json_each(?1))
     RETURNING token";
 
-/// What this does not return was lost to another relay. `?1` token, `?2` numbers.
-pub(super) const END_SENT: &str = "
-    DELETE FROM outbox_delivery WHERE seq IN (SELECT value FROM json_each(?2)) AND claim = ?1
-    RETURNING seq";
+/// The statements that change deliveries by a fence, which is `?1`: what they do not return was lost
+/// to another relay, or is another dispatch's.
+pub(super) struct Fenced {
+    /// `?2` numbers.
+    pub(super) end_sent: &'static str,
+    /// `?2` numbers.
+    pub(super) release: &'static str,
+    /// `?2` number, `?3` due.
+    pub(super) free_failed: &'static str,
+    /// `?2` number.
+    pub(super) free_dead: &'static str,
+}
+
+macro_rules! fenced {
+    ($fence:literal, $ends:literal) => {
+        Fenced {
+            end_sent: concat!(
+                "DELETE FROM outbox_delivery
+                 WHERE seq IN (SELECT value FROM json_each(?2)) AND ",
+                $fence,
+                " RETURNING seq"
+            ),
+            release: concat!(
+                "UPDATE outbox_delivery SET claim = NULL",
+                $ends,
+                " WHERE seq IN (SELECT value FROM json_each(?2)) AND ",
+                $fence,
+                " RETURNING seq"
+            ),
+            free_failed: concat!(
+                "UPDATE outbox_delivery SET claim = NULL, rescues = 0, failed = 1, due_at = ?3",
+                $ends,
+                " WHERE seq = ?2 AND ",
+                $fence
+            ),
+            free_dead: concat!(
+                "UPDATE outbox_delivery SET claim = NULL, rescues = 0, failed = 0, dead = 1",
+                $ends,
+                " WHERE seq = ?2 AND ",
+                $fence
+            ),
+        }
+    };
+}
+
+/// `?1` the claim's token.
+pub(super) const BY_CLAIM: Fenced = fenced!("claim = ?1", "");
+
+/// `?1` how many dispatches were over when this one began; it is over now.
+pub(super) const BY_DISPATCH: Fenced =
+    fenced!("dispatch = ?1 AND NOT dead", ", dispatch = dispatch + 1");
 
 /// `?1` token, `?2` numbers, `?3` now.
 pub(super) const MARK_SENT: &str = "
@@ -138,11 +197,6 @@ pub(super) const MARK_SENT: &str = "
 pub(super) const DELETE_MESSAGES: &str =
     "DELETE FROM integration_outbox WHERE seq IN (SELECT value FROM json_each(?1))";
 
-/// `?1` token, `?2` number, `?3` due.
-pub(super) const FREE_FAILED: &str = "
-    UPDATE outbox_delivery SET claim = NULL, rescues = 0, failed = 1, due_at = ?3
-    WHERE seq = ?2 AND claim = ?1";
-
 /// `?1` token, `?2` number, `?3` due, `?4` error, `?5` now.
 pub(super) const MARK_FAILED: &str = "
     UPDATE integration_outbox
@@ -150,23 +204,12 @@ pub(super) const MARK_FAILED: &str = "
         last_error = ?4, updated_at = ?5, settled = ?1
     WHERE seq = ?2";
 
-/// `?1` token, `?2` number.
-pub(super) const FREE_DEAD: &str = "
-    UPDATE outbox_delivery SET claim = NULL, rescues = 0, failed = 0, dead = 1
-    WHERE seq = ?2 AND claim = ?1";
-
 /// `?1` token, `?2` number, `?3` attempts to add, `?4` error, `?5` now.
 pub(super) const MARK_DEAD: &str = "
     UPDATE integration_outbox
     SET status = 'DEAD', attempts = min(attempts + ?3, 2147483647),
         last_error = ?4, updated_at = ?5, settled = ?1
     WHERE seq = ?2";
-
-/// `?1` token, `?2` numbers.
-pub(super) const RELEASE: &str = "
-    UPDATE outbox_delivery SET claim = NULL
-    WHERE seq IN (SELECT value FROM json_each(?2)) AND claim = ?1
-    RETURNING seq";
 
 /// A claim goes once nothing carries it. `?1` token.
 pub(super) const FORGET_CLAIM: &str = "
@@ -179,13 +222,13 @@ pub(super) const ALREADY_SETTLED: &str = "
     WHERE seq IN (SELECT value FROM json_each(?2)) AND settled = ?1";
 
 /// `?1` now, `?2` claims.
-pub(super) const EXPIRED: &str =
-    "SELECT token, worker, alone, until - since FROM outbox_claim WHERE until < ?1 LIMIT ?2";
+pub(super) const EXPIRED: &str = "SELECT token, worker, alone, until - since, dispatched FROM outbox_claim \
+     WHERE until < ?1 LIMIT ?2";
 
-/// `?1` token.
+/// `?1` token, `?2` rescues to add.
 pub(super) const FREE_RESCUED: &str = "
     UPDATE outbox_delivery INDEXED BY outbox_delivery_claimed
-    SET claim = NULL, rescues = rescues + 1
+    SET claim = NULL, rescues = rescues + ?2
     WHERE claim = ?1
     RETURNING seq";
 

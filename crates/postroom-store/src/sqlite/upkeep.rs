@@ -139,8 +139,12 @@ async fn rescue(tx: &mut SqliteConnection, limit: i64) -> Result<u64, Error> {
     for claim in &expired {
         let token = text_column(claim, 0)?;
         let alone: bool = claim.try_get(2)?;
-        let freed: Vec<i64> =
-            sqlx::query_scalar(statements::FREE_RESCUED).bind(&token).fetch_all(&mut *tx).await?;
+        let dispatched: bool = claim.try_get(4)?;
+        let freed: Vec<i64> = sqlx::query_scalar(statements::FREE_RESCUED)
+            .bind(&token)
+            .bind(i64::from(!dispatched))
+            .fetch_all(&mut *tx)
+            .await?;
         if alone {
             let took = Duration::from_millis(count(claim, 3)?);
             count_lost(tx, &text_column(claim, 1)?, &freed, took, now).await?;

@@ -1,8 +1,8 @@
 //! Operations over many messages, as a program uses them.
 
 use postroom_core::{
-    Admin as _, Fate, Filter, Limits, NewMessage, Operate as _, Quota, Settlement, Status, Store,
-    SystemClock, Take, Tried, Verdict,
+    Admin as _, Fate, Fence, Filter, Limits, NewMessage, Operate as _, Quota, Settlement, Status,
+    Store, SystemClock, Take, Tried, Verdict,
 };
 use postroom_store::bulk::{Bulk, Change, Prune, change_one};
 use postroom_store::memory::MemoryStore;
@@ -28,6 +28,7 @@ async fn bury(store: &dyn Store, messages: usize) {
         bytes: usize::MAX >> 1,
         payload_limit: Limits::default().payload_bytes,
         claim_time: Duration::from_secs(60),
+        dispatch: false,
     };
     let batch = store.take(&take).await.expect("take").expect("due");
     let tried =
@@ -39,7 +40,7 @@ async fn bury(store: &dyn Store, messages: usize) {
         fate: fate.clone(),
     });
     let verdicts = verdicts.collect();
-    let settlement = Settlement { token: batch.token, verdicts, finished: true };
+    let settlement = Settlement { fence: Fence::Claim(batch.token), verdicts, finished: true };
     store.settle(&[settlement]).await.expect("settle");
 }
 

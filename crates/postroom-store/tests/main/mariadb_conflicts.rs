@@ -2,7 +2,7 @@
 
 use crate::mariadb::{Maria, start};
 use postroom_core::{
-    Enqueued, Fate, NewMessage, Quota, Settlement, Store, StoreErrorKind, Take, Verdict,
+    Enqueued, Fate, Fence, NewMessage, Quota, Settlement, Store, StoreErrorKind, Take, Verdict,
 };
 use postroom_testkit::contract::Harness as _;
 use postroom_testkit::eventually;
@@ -25,6 +25,7 @@ fn take_of(quotas: &[Quota; 1]) -> Take<'_> {
         bytes: 1 << 20,
         payload_limit: 1 << 20,
         claim_time: Duration::from_secs(600),
+        dispatch: false,
     }
 }
 
@@ -42,7 +43,7 @@ fn all_sent(batch: &postroom_core::Batch) -> Settlement {
         id: taken.message.id,
         fate: Fate::Sent,
     });
-    Settlement { token: batch.token, verdicts: verdicts.collect(), finished: true }
+    Settlement { fence: Fence::Claim(batch.token), verdicts: verdicts.collect(), finished: true }
 }
 
 /// Someone holds a message and wants its delivery, a relay the reverse: one of them gives way.

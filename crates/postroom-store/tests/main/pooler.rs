@@ -1,6 +1,8 @@
 //! A real PgBouncer in transaction mode between the store and the server.
 
-use postroom_core::{Fate, NewMessage, Quota, Settlement, Store, StoreErrorKind, Take, Verdict};
+use postroom_core::{
+    Fate, Fence, NewMessage, Quota, Settlement, Store, StoreErrorKind, Take, Verdict,
+};
 use postroom_store::OpenOptions;
 use postroom_testkit::{PgBouncer, Postgres, TestDatabase};
 use std::sync::Arc;
@@ -111,6 +113,7 @@ async fn drain(store: &dyn Store) -> usize {
         bytes: 1 << 20,
         payload_limit: 1 << 18,
         claim_time: Duration::from_secs(30),
+        dispatch: false,
     };
     let Some(batch) = store.take(&take).await.expect("take") else { return 0 };
     let mut sent = 0;
@@ -127,7 +130,7 @@ async fn drain(store: &dyn Store) -> usize {
     });
     let verdicts: Vec<_> = verdicts.collect();
     store.extend(&[batch.token], Duration::from_secs(30)).await.expect("extended");
-    let settlement = Settlement { token: batch.token, verdicts, finished: true };
+    let settlement = Settlement { fence: Fence::Claim(batch.token), verdicts, finished: true };
     let late = store.settle(&[settlement]).await.expect("settled").late;
     assert!(late.is_empty(), "late: {late:?}");
     sent

@@ -8,6 +8,7 @@ pub mod admin;
 pub mod attempts;
 pub mod by_hand;
 pub mod claimers;
+pub mod dispatch;
 pub mod enqueue;
 pub mod extend;
 pub mod fencing;
@@ -117,6 +118,25 @@ macro_rules! contract_tests {
                 a_rescue_stops_at_its_limit
                 only_what_is_unsettled_is_rescued
                 empty_claims_in_front_are_passed
+            }
+            dispatch {
+                the_first_dispatch_costs_no_write
+                a_word_by_number_needs_no_claim
+                a_failed_dispatch_is_over
+                a_dispatch_whose_job_is_gone_is_over
+                a_dead_dispatch_is_over
+                a_stale_word_changes_nothing
+                a_repeated_word_happens_once
+                several_numbers_are_settled_at_once
+                a_death_by_number_is_announced
+                without_history_a_dispatched_message_leaves
+                a_release_by_its_claim_keeps_the_number
+                a_dispatched_claim_that_is_lost_is_no_rescue
+                a_rescued_message_that_is_dispatched_is_no_suspect
+                a_claim_ends_when_its_messages_were_settled_elsewhere
+                what_is_closed_is_not_dispatched
+                a_word_on_a_cancelled_message_changes_nothing
+                set_back_to_pending_it_keeps_its_number
             }
             by_hand {
                 set_back_to_pending_it_is_delivered_again
@@ -235,6 +255,7 @@ mod tests {
             include_str!("fencing.rs"),
             include_str!("extend.rs"),
             include_str!("rescue.rs"),
+            include_str!("dispatch.rs"),
             include_str!("by_hand.rs"),
             include_str!("upkeep.rs"),
             include_str!("admin.rs"),

@@ -5,7 +5,7 @@ use super::steps::{
     assert_nothing_due, assert_same, enqueue, enqueue_many, failed, find, ids, message, settle,
     settle_one, take, take_one, take_rescued, verdict,
 };
-use postroom_core::{Batch, Fate, Settlement, Store};
+use postroom_core::{Batch, Fate, Fence, Settlement, Store};
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -155,7 +155,7 @@ pub async fn empty_claims_in_front_are_passed(outbox: &impl Harness) {
         enqueue(&*store, &message("noop")).await;
         let (token, taken) = take_one(&*store, "dying", "noop").await;
         let verdicts = vec![verdict(&taken, Fate::Sent)];
-        let settlement = Settlement { token, verdicts, finished: false };
+        let settlement = Settlement { fence: Fence::Claim(token), verdicts, finished: false };
         store.settle(&[settlement]).await.expect("settled");
     }
     enqueue(&*store, &message("noop")).await;

@@ -7,7 +7,7 @@ use super::steps::{
 };
 use chrono::TimeDelta;
 use postroom_core::{
-    DEAD_EVENT_TYPE, ERROR_TEXT_CHARS, Fate, Filter, Settled, Settlement, StoreErrorKind,
+    DEAD_EVENT_TYPE, ERROR_TEXT_CHARS, Fate, Fence, Filter, Settled, Settlement, StoreErrorKind,
     announce_dead,
 };
 use std::time::Duration;
@@ -161,10 +161,14 @@ pub async fn several_batches_are_settled_at_once(outbox: &impl Harness) {
     let (second, two) = take_one(&*store, "worker", "noop").await;
     let (_, three) = take_one(&*store, "worker", "noop").await;
     let settlements = [
-        Settlement { token: first, verdicts: vec![verdict(&one, Fate::Sent)], finished: true },
+        Settlement {
+            fence: Fence::Claim(first),
+            verdicts: vec![verdict(&one, Fate::Sent)],
+            finished: true,
+        },
         // The third message is held under another token.
         Settlement {
-            token: second,
+            fence: Fence::Claim(second),
             verdicts: vec![verdict(&two, dead()), verdict(&three, dead())],
             finished: true,
         },
@@ -207,7 +211,7 @@ pub async fn a_refused_announcement_undoes_its_settlement(outbox: &impl Harness)
         announcement: Some(Box::new(message(&"x".repeat(121)))),
     };
     let verdicts = vec![verdict(&batch.messages[0], Fate::Sent), verdict(&batch.messages[1], fate)];
-    let settlement = Settlement { token: batch.token, verdicts, finished: true };
+    let settlement = Settlement { fence: Fence::Claim(batch.token), verdicts, finished: true };
     let error = store.settle(&[settlement]).await.expect_err("must be refused");
     assert_eq!(error.kind, StoreErrorKind::Refused, "{error}");
     for taken in &batch.messages {

@@ -2,8 +2,9 @@
 
 use chrono::{DateTime, SubsecRound as _, Utc};
 use postroom_core::{
-    ActionId, AttemptOutcome, Batch, Enqueued, Fate, NewAction, NewMessage, Operation, Quota,
-    RawJson, Record, Settled, Settlement, Store, Take, Taken, Token, Tried, Verdict,
+    ActionId, AttemptOutcome, Batch, Enqueued, Fate, Fence, Message, NewAction, NewMessage,
+    Operation, Quota, RawJson, Record, Settled, Settlement, Store, Take, Taken, Token, Tried,
+    Verdict,
 };
 use serde_json::json;
 use std::time::Duration;
@@ -64,6 +65,12 @@ pub(super) async fn take_rescued(store: &dyn Store, worker: &str, lanes: &[&str]
     store.take_rescued(&wish(worker, &quotas)).await.expect("take rescued")
 }
 
+/// Takes up to `rows` messages of a lane for a queue.
+pub(super) async fn take_for_queue(store: &dyn Store, lane: &str, rows: usize) -> Batch {
+    let batch = take_within(store, "dispatcher", &[lane], rows, |take| take.dispatch = true).await;
+    batch.expect("due messages")
+}
+
 /// Takes one message of a lane, which must be due.
 pub(super) async fn take_one(store: &dyn Store, worker: &str, lane: &str) -> (Token, Taken) {
     let batch = take(store, worker, &[lane], 1).await.expect("a due message");
@@ -92,6 +99,7 @@ fn wish<'a>(worker: &'a str, quotas: &'a [Quota]) -> Take<'a> {
         bytes: 64 << 20,
         payload_limit: 1 << 20,
         claim_time: CLAIM_TIME,
+        dispatch: false,
     }
 }
 
@@ -145,7 +153,29 @@ pub(super) async fn settle(
     verdicts: Vec<Verdict>,
     finished: bool,
 ) -> Settled {
-    store.settle(&[Settlement { token, verdicts, finished }]).await.expect("settle")
+    store
+        .settle(&[Settlement { fence: Fence::Claim(token), verdicts, finished }])
+        .await
+        .expect("settle")
+}
+
+/// Settles one message by the number of its dispatch.
+pub(super) async fn settle_dispatch(
+    store: &dyn Store,
+    number: u32,
+    message: &Message,
+    fate: Fate,
+) -> Settled {
+    let fence = Fence::Dispatch { number, token: Token::random() };
+    let verdicts = vec![Verdict { seq: message.seq, id: message.id, fate }];
+    store.settle(&[Settlement { fence, verdicts, finished: false }]).await.expect("settle")
+}
+
+/// The number of the dispatch that counts for a message; `None` when nothing is to be delivered.
+pub(super) async fn number(store: &dyn Store, id: Uuid) -> Option<u32> {
+    let dispatched = store.dispatched(&[id]).await.expect("dispatched").pop()?;
+    assert_eq!(dispatched.message.id, id);
+    Some(dispatched.number)
 }
 
 /// Takes a message of a lane and gives it this fate; its record afterwards.

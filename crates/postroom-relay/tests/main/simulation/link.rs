@@ -6,9 +6,9 @@ use super::world::World;
 use async_trait::async_trait;
 use chrono::{DateTime, TimeDelta, Utc};
 use postroom_core::{
-    Action, ActionId, Admin, Attempt, Backlog, Batch, Claims, Enqueued, Filter, Finding, Key,
-    NewAction, NewMessage, Operate, Reconciled, Record, Settled, Settlement, Status, StatusCounts,
-    StoreError, StoreResult, Take, Token, Upkeep, Wake,
+    Action, ActionId, Admin, Attempt, Backlog, Batch, Claims, Dispatched, Dispatches, Enqueued,
+    Filter, Finding, Key, NewAction, NewMessage, Operate, Reconciled, Record, Settled, Settlement,
+    Status, StatusCounts, StoreError, StoreResult, Take, Token, Upkeep, Wake,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -137,6 +137,14 @@ impl Upkeep for Link {
 
     async fn diagnose(&self) -> StoreResult<Vec<Finding>> {
         self.world.store.diagnose().await
+    }
+}
+
+/// A relay that delivers by itself has no use for these.
+#[async_trait]
+impl Dispatches for Link {
+    async fn dispatched(&self, ids: &[Uuid]) -> StoreResult<Vec<Dispatched>> {
+        self.world.store.dispatched(ids).await
     }
 }
 

@@ -46,6 +46,11 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "lean_producers",
         sql: include_str!("../../../migrations/postgres/0005_lean_producers.sql"),
     },
+    Migration {
+        number: 6,
+        name: "dispatch",
+        sql: include_str!("../../../migrations/postgres/0006_dispatch.sql"),
+    },
 ];
 
 /// Applies what is missing. Safe to run twice, from several processes at once, and again after

@@ -6,7 +6,7 @@ SELECT t.seq, t.rescues, t.due_at AS delivery_due_at,
        m.headers::text AS headers,
        m.tenant_id, m.user_id, m.correlation_id, m.causation_id, m.source, m.ordering_key,
        m.schema_version, m.copy, m.occurred_at, m.due_at, m.attempts, m.max_attempts, m.created_at,
-       t.claim AS token
+       t.claim AS token, t.dispatch
 FROM taken t
 -- Lateral and not flattened: one look-up by key per message. As a plain join, statistics of an
 -- emptied table made it a full scan per message.

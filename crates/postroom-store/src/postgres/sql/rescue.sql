@@ -4,7 +4,7 @@
 -- `note_attempts.sql`, which follows), $2 claims at most, $3 a fresh token for the attempts counted
 -- here. Runs under JOIN_BY_HASH of `transaction.rs`; the arrays beside the joins bound what is read.
 WITH expired AS (
-    SELECT token, worker, alone, greatest(extract(epoch FROM until - since), 0) AS held_for,
+    SELECT token, worker, alone, dispatched, greatest(extract(epoch FROM until - since), 0) AS held_for,
            -- A relay older than the column names nothing: then everything is looked through.
            CASE WHEN seqs <> '{}' THEN seqs
                 ELSE ARRAY(SELECT d.seq FROM core_outbox.delivery d WHERE d.claim = token) END
@@ -32,7 +32,7 @@ said AS (
 ),
 freed AS (
     UPDATE core_outbox.delivery d
-    SET claim = NULL, rescues = d.rescues + 1,
+    SET claim = NULL, rescues = d.rescues + (NOT e.dispatched)::int,
         -- What was changed by hand while it was claimed. A message that was deleted changes
         -- nothing.
         due_at = coalesce(said.due_at, d.due_at),

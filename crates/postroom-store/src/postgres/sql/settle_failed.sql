@@ -1,6 +1,6 @@
--- Failed attempts: due again, or dead. $1 attempts kept (for `note_attempts.sql`, which follows),
--- $2 token, $3 seqs, $4 delays in seconds, $5 errors, $6 dead or not, $7 the attempts' outcomes,
--- null where nothing was tried, $8 milliseconds they took. Runs under JOIN_BY_HASH of
+-- Failed attempts: due again, or dead. `mark_failed.sql` and `note_attempts.sql` follow. $1 attempts
+-- kept, $2 token, $3 seqs, $4 delays in seconds, $5 errors, $6 dead or not, $7 the attempts'
+-- outcomes, null where nothing was tried, $8 milliseconds they took. Runs under JOIN_BY_HASH of
 -- `transaction.rs`; the arrays beside the joins bound what is read.
 WITH verdict AS (
     SELECT * FROM unnest($3::bigint[], $4::float8[], $5::text[], $6::boolean[], $7::text[],
@@ -14,17 +14,4 @@ freed AS (
     FROM verdict v
     WHERE d.seq = v.seq AND d.seq = ANY ($3) AND d.claim = $2
     RETURNING d.seq, d.message_id, d.due_at, v.error, v.dead, v.outcome, v.took_ms
-),
-tried AS (
-    UPDATE core_outbox.integration_outbox m
-    SET status = CASE WHEN freed.dead THEN 'DEAD' ELSE 'FAILED' END,
-        -- A count set by hand to the end of its type must not stop everyone else's outcome.
-        attempts = least(m.attempts::bigint + (freed.outcome IS NOT NULL)::int, 2147483647)::int,
-        due_at = freed.due_at,
-        last_error = freed.error,
-        updated_at = now(),
-        settled = $2
-    FROM freed
-    WHERE m.id = freed.message_id AND m.id = ANY (ARRAY(SELECT message_id FROM freed))
-    RETURNING freed.message_id, freed.took_ms, freed.outcome, freed.error
 ),

@@ -1,7 +1,7 @@
 -- Takes due deliveries of several lanes under one token and reads their messages.
 -- $1 payload limit (for `content.sql`, which follows), $2 token, $3 worker, $4 claim time in
 -- seconds, $5 integrations, $6 rows per integration, $7 and $8 low-water marks (due time and seq),
--- $9 rows over all, $10 bytes over all.
+-- $9 rows over all, $10 bytes over all, $11 whether it is taken for a queue.
 --
 -- The ctid array keeps its LIMIT under every plan; a CTE joined back, or `id IN (SELECT …)`,
 -- does not. The planner settings that go with it are in `transaction.rs`. The number of a lane's
@@ -35,11 +35,11 @@ WITH taken AS (
         ) AS picked
         WHERE picked.bytes_before < $10
     ))
-    RETURNING seq, message_id, rescues, due_at, bytes, claim
+    RETURNING seq, message_id, rescues, due_at, bytes, claim, dispatch
 ),
 held AS (
-    INSERT INTO core_outbox.claim (token, worker, since, until, alone, seqs)
-    SELECT $2, $3, now(), now() + make_interval(secs => $4), false, array_agg(seq)
+    INSERT INTO core_outbox.claim (token, worker, since, until, alone, seqs, dispatched)
+    SELECT $2, $3, now(), now() + make_interval(secs => $4), false, array_agg(seq), $11
     FROM taken
     HAVING count(*) > 0
 )

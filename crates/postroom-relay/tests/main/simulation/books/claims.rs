@@ -114,16 +114,16 @@ impl Books {
         let state = &mut *self.state();
         let verdicts = || settlements.iter().flat_map(|settlement| &settlement.verdicts);
         for settlement in settlements {
+            let token = settlement.fence.token();
             for verdict in &settlement.verdicts {
                 // The answer names messages, not claims: where a relay lost a message and took it
                 // again, and settles both at once, it does not say which word was late.
                 let is_clear = verdicts().filter(|other| other.seq == verdict.seq).count() == 1;
                 let is_late = is_clear.then(|| settled.late.contains(&verdict.seq));
-                state.apply(relay, settlement.token, verdict, is_late);
+                state.apply(relay, token, verdict, is_late);
             }
-            let is_held =
-                state.messages.values().any(|known| known.holder == Some(settlement.token));
-            if let Some(claim) = state.claims.get_mut(&settlement.token)
+            let is_held = state.messages.values().any(|known| known.holder == Some(token));
+            if let Some(claim) = state.claims.get_mut(&token)
                 && settlement.finished
                 && !is_held
             {

@@ -1,0 +1,290 @@
+//! Which Redis, and how its keys begin.
+
+use crate::error::QueueError;
+use crate::link::Link;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bullmq::options::{RedisConnectionOptions, TlsCerts};
+use percent_encoding::percent_decode_str;
+use redis::{
+    ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, RedisConnectionInfo, RedisResult,
+    TlsCertificates,
+};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use url::Url;
+
+/// What is configured about Redis.
+#[derive(Clone, Default)]
+pub struct RedisConfig {
+    /// `redis://user:password@host:port/database`, or `rediss://` for TLS. The user of an ACL,
+    /// the password and the database may be left out.
+    pub url: String,
+    /// How all keys begin; `bull` when left out, as in BullMQ, and `{bull}` on a cluster.
+    pub prefix: Option<String>,
+    /// Whether the server is a node of a cluster.
+    pub cluster: bool,
+    /// The authority that vouches for the server's certificate; the system's when left out.
+    pub ca_file: Option<PathBuf>,
+}
+
+impl RedisConfig {
+    /// The URL of a host and a port, as `REDIS_HOST` and `REDIS_PORT` give them.
+    #[must_use]
+    pub fn url_of(host: &str, port: u16) -> String {
+        if host.contains(':') && !host.starts_with('[') {
+            format!("redis://[{host}]:{port}")
+        } else {
+            format!("redis://{host}:{port}")
+        }
+    }
+}
+
+impl fmt::Debug for RedisConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { url: _, prefix, cluster, ca_file } = self;
+        f.debug_struct("RedisConfig")
+            .field("prefix", prefix)
+            .field("cluster", cluster)
+            .field("ca_file", ca_file)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What is wrong with a [`RedisConfig`]: which of its keys, and why. It shows no secret.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("`{key}` {problem}")]
+pub struct RedisFault {
+    /// The key of the configuration.
+    pub key: &'static str,
+    /// What is wrong with it, and what to write instead.
+    pub problem: String,
+}
+
+/// A Redis server or cluster. Its queues share one connection, which is made when it is needed
+/// and made again after it is lost. Cheap to clone.
+#[derive(Clone)]
+pub struct Redis {
+    pub(crate) server: Arc<Server>,
+    pub(crate) link: Arc<Link>,
+}
+
+impl Redis {
+    /// Reads the configuration. Nothing is connected yet.
+    ///
+    /// # Errors
+    /// The first fault of the configuration.
+    pub fn new(config: &RedisConfig) -> Result<Self, RedisFault> {
+        let server = Arc::new(Server::read(config)?);
+        Ok(Self { link: Arc::new(Link::new(Arc::clone(&server))), server })
+    }
+
+    /// Host and port, for logs.
+    #[must_use]
+    pub fn place(&self) -> &str {
+        &self.server.place
+    }
+
+    /// Asks whether the server is there and lets us in.
+    ///
+    /// # Errors
+    /// Why it cannot be used.
+    pub async fn probe(&self) -> Result<(), QueueError> {
+        self.link.ask::<()>(&redis::cmd("PING")).await
+    }
+}
+
+impl fmt::Debug for Redis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Redis").field(&self.server.place).finish()
+    }
+}
+
+/// The configuration once it is read.
+pub(crate) struct Server {
+    /// Host and port, which is all of the URL that may be shown.
+    pub(crate) place: String,
+    pub(crate) prefix: String,
+    pub(crate) is_cluster: bool,
+    url: Url,
+    host: String,
+    port: u16,
+    user: String,
+    password: Option<String>,
+    database: i64,
+    ca_file: Option<PathBuf>,
+}
+
+impl Server {
+    fn read(config: &RedisConfig) -> Result<Self, RedisFault> {
+        let fault = |problem: &str| RedisFault { key: "url", problem: problem.to_owned() };
+        let url = Url::parse(&config.url)
+            .map_err(|error| fault(&format!("is no URL: {error}; write redis://host:6379")))?;
+        if !matches!(url.scheme(), "redis" | "rediss") {
+            return Err(fault("must begin with redis:// or rediss://"));
+        }
+        let shown = url.host_str().unwrap_or_default();
+        if shown.is_empty() {
+            return Err(fault("names no host"));
+        }
+        let host = shown.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let port = url.port().unwrap_or(6379);
+        let place = format!("{shown}:{port}");
+        let decode = |text: &str| {
+            percent_decode_str(text)
+                .decode_utf8()
+                .map(|text| text.into_owned())
+                .map_err(|_| fault("has a user or password that is not UTF-8"))
+        };
+        let user = decode(url.username())?;
+        let password = url.password().map(decode).transpose()?;
+        let database = match url.path().trim_start_matches('/') {
+            "" => 0,
+            number => {
+                number.parse().map_err(|_| fault("has a path that is no number of a database"))?
+            }
+        };
+        if config.cluster && database != 0 {
+            return Err(fault("names a database, and a cluster has only one"));
+        }
+        if config.ca_file.is_some() && url.scheme() != "rediss" {
+            return Err(RedisFault {
+                key: "ca_file",
+                problem: "needs a URL that begins with rediss://".to_owned(),
+            });
+        }
+        let prefix = config
+            .prefix
+            .clone()
+            .unwrap_or_else(|| if config.cluster { "{bull}" } else { "bull" }.to_owned());
+        if prefix.is_empty() || prefix.contains(':') {
+            return Err(RedisFault {
+                key: "prefix",
+                problem: "must not be empty, and must not contain a colon".to_owned(),
+            });
+        }
+        let (is_cluster, ca_file) = (config.cluster, config.ca_file.clone());
+        Ok(Self { place, prefix, is_cluster, url, host, port, user, password, database, ca_file })
+    }
+
+    fn is_tls(&self) -> bool {
+        self.url.scheme() == "rediss"
+    }
+
+    /// What redis-rs connects to.
+    pub(crate) fn info(&self) -> RedisResult<ConnectionInfo> {
+        let (host, port) = (self.host.clone(), self.port);
+        let address = if self.is_tls() {
+            ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
+        } else {
+            ConnectionAddr::Tcp(host, port)
+        };
+        let mut settings = RedisConnectionInfo::default().set_db(self.database);
+        if !self.user.is_empty() {
+            settings = settings.set_username(&self.user);
+        }
+        if let Some(password) = &self.password {
+            settings = settings.set_password(password);
+        }
+        Ok(address.into_connection_info()?.set_redis_settings(settings))
+    }
+
+    /// Whom the server's certificate must come from; `None` without TLS.
+    pub(crate) async fn certificates(&self) -> Result<Option<TlsCertificates>, QueueError> {
+        Ok(self
+            .roots()
+            .await?
+            .map(|roots| TlsCertificates { client_tls: None, root_cert: Some(roots) }))
+    }
+
+    /// What BullMQ's client connects to.
+    pub(crate) async fn options(&self) -> Result<RedisConnectionOptions, QueueError> {
+        let mut options = RedisConnectionOptions::new();
+        options = if self.is_cluster {
+            options.cluster_nodes([self.url.as_str()])
+        } else {
+            options.url(self.url.as_str())
+        };
+        if let Some(roots) = self.roots().await? {
+            options = options.tls_certs(TlsCerts { root_cert: Some(roots), ..TlsCerts::default() });
+        }
+        Ok(options)
+    }
+
+    /// The authorities as PEM. BullMQ's client would trust a list that is compiled into it, and
+    /// with it every other user of redis-rs in the program: so they are always named.
+    async fn roots(&self) -> Result<Option<Vec<u8>>, QueueError> {
+        if !self.is_tls() {
+            return Ok(None);
+        }
+        // Where somebody else has chosen one before, that is used.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        if let Some(file) = &self.ca_file {
+            let read = tokio::fs::read(file).await;
+            return read.map(Some).map_err(|error| {
+                let problem = format!("cannot read {}: {error}: correct `ca_file`", file.display());
+                QueueError::misconfigured(&self.place, problem)
+            });
+        }
+        let mut pem = String::new();
+        // One that cannot be read is one that is not trusted.
+        for certificate in rustls_native_certs::load_native_certs().certs {
+            pem.push_str("-----BEGIN CERTIFICATE-----\n");
+            pem.push_str(&STANDARD.encode(certificate.as_ref()));
+            pem.push_str("\n-----END CERTIFICATE-----\n");
+        }
+        Ok(Some(pem.into_bytes()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(url: &str) -> Result<Server, RedisFault> {
+        Server::read(&RedisConfig { url: url.to_owned(), ..RedisConfig::default() })
+    }
+
+    #[test]
+    fn a_url_is_taken_apart_and_its_secrets_are_not_shown() {
+        let server = read("rediss://ann:p%40ss@redis.example:6380/3").unwrap();
+        assert_eq!(server.place, "redis.example:6380");
+        assert_eq!((server.user.as_str(), server.password.as_deref()), ("ann", Some("p@ss")));
+        assert_eq!((server.database, server.prefix.as_str()), (3, "bull"));
+        let config = RedisConfig { url: "redis://:secret@h".to_owned(), ..RedisConfig::default() };
+        let redis = Redis::new(&config).unwrap();
+        assert_eq!(format!("{redis:?}"), "Redis(\"h:6379\")");
+        assert!(!format!("{config:?}").contains("secret"));
+    }
+
+    #[test]
+    fn host_and_port_make_a_url() {
+        for (host, place) in
+            [("127.0.0.1", "127.0.0.1:7000"), ("::1", "[::1]:7000"), ("[::1]", "[::1]:7000")]
+        {
+            assert_eq!(read(&RedisConfig::url_of(host, 7000)).unwrap().place, place);
+        }
+    }
+
+    #[test]
+    fn faults_name_their_key_and_show_no_secret() {
+        for bad in ["http://secret@h", "redis://", "secret", "", "redis://:secret@h/secret"] {
+            let Err(fault) = read(bad) else { panic!("{bad} must be refused") };
+            assert_eq!(fault.key, "url");
+            assert!(!fault.to_string().contains("secret"), "{fault}");
+        }
+        let with = |prefix: &str, cluster, url: &str, ca_file: Option<&str>| {
+            let prefix = Some(prefix.to_owned());
+            let ca_file = ca_file.map(PathBuf::from);
+            Server::read(&RedisConfig { url: url.to_owned(), prefix, cluster, ca_file })
+                .err()
+                .map(|fault| fault.key)
+        };
+        assert_eq!(with("a:b", false, "redis://h", None), Some("prefix"));
+        assert_eq!(with("", false, "redis://h", None), Some("prefix"));
+        assert_eq!(with("{a}", true, "redis://h/1", None), Some("url"));
+        assert_eq!(with("a", false, "redis://h", Some("ca.pem")), Some("ca_file"));
+        assert_eq!(with("a", false, "rediss://h", Some("ca.pem")), None);
+    }
+}

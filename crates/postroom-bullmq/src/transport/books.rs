@@ -1,0 +1,175 @@
+//! The jobs that this relay has in queues, and the claims it keeps for them.
+//!
+//! They can be lost: whatever is not in the books is free once its claim expires, and its job is
+//! found again by its id.
+
+use super::names::JobName;
+use postroom_core::Token;
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+use uuid::Uuid;
+
+/// One job that nobody has settled yet, as far as is known here.
+#[derive(Clone, Debug)]
+struct Outstanding {
+    dispatch: u32,
+    lane: usize,
+    queue: String,
+    token: Token,
+    /// Whether Redis has said that it has the job: one that is on its way there is not gone.
+    is_added: bool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    jobs: HashMap<Uuid, Outstanding>,
+    /// How many jobs each claim holds.
+    claims: HashMap<Token, usize>,
+    /// Claims that hold nothing any more.
+    ended: Vec<Token>,
+    by_lane: HashMap<usize, usize>,
+}
+
+/// What is outstanding.
+#[derive(Debug, Default)]
+pub(crate) struct Books {
+    state: Mutex<State>,
+    /// A job was settled: there is room.
+    pub(crate) freed: Notify,
+}
+
+impl Books {
+    /// Notes a job that is about to be added.
+    pub(crate) fn add(&self, name: JobName, lane: usize, queue: &str, token: Token) {
+        let mut state = self.state();
+        let (dispatch, queue) = (name.dispatch, queue.to_owned());
+        let job = Outstanding { dispatch, lane, queue, token, is_added: false };
+        *state.claims.entry(token).or_default() += 1;
+        *state.by_lane.entry(lane).or_default() += 1;
+        if let Some(before) = state.jobs.insert(name.message, job) {
+            state.let_go(&before);
+        }
+    }
+
+    /// Notes that Redis has the job.
+    pub(crate) fn added(&self, name: JobName) {
+        let mut state = self.state();
+        let job = state.jobs.get_mut(&name.message);
+        if let Some(job) = job.filter(|job| job.dispatch == name.dispatch) {
+            job.is_added = true;
+        }
+    }
+
+    /// Forgets a job that was settled, whoever did it, or whose message was given back.
+    pub(crate) fn settled(&self, name: JobName) {
+        let mut state = self.state();
+        let is_this = |job: &Outstanding| job.dispatch <= name.dispatch;
+        if state.jobs.get(&name.message).is_some_and(is_this)
+            && let Some(job) = state.jobs.remove(&name.message)
+        {
+            state.let_go(&job);
+            drop(state);
+            self.freed.notify_one();
+        }
+    }
+
+    /// Forgets what claims held that are another relay's by now.
+    pub(crate) fn lost(&self, tokens: &[Token]) {
+        let mut state = self.state();
+        let lost: Vec<Uuid> = state
+            .jobs
+            .iter()
+            .filter(|(_, job)| tokens.contains(&job.token))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in lost {
+            if let Some(job) = state.jobs.remove(&id) {
+                state.let_go(&job);
+            }
+        }
+        state.ended.retain(|token| !tokens.contains(token));
+        drop(state);
+        self.freed.notify_one();
+    }
+
+    /// How many jobs a lane has.
+    pub(crate) fn of_lane(&self, lane: usize) -> usize {
+        self.state().by_lane.get(&lane).copied().unwrap_or(0)
+    }
+
+    /// The jobs that one queue has been given.
+    pub(crate) fn of_queue(&self, queue: &str) -> Vec<JobName> {
+        let state = self.state();
+        let here = state.jobs.iter().filter(|(_, job)| job.is_added && job.queue == queue);
+        here.map(|(id, job)| JobName { message: *id, dispatch: job.dispatch }).collect()
+    }
+
+    /// Every claim that holds something.
+    pub(crate) fn claims(&self) -> Vec<Token> {
+        self.state().claims.keys().copied().collect()
+    }
+
+    /// The claims that have ended since the last time.
+    pub(crate) fn take_ended(&self) -> Vec<Token> {
+        std::mem::take(&mut self.state().ended)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn let_go(&mut self, job: &Outstanding) {
+        if let Some(count) = self.by_lane.get_mut(&job.lane) {
+            *count = count.saturating_sub(1);
+        }
+        if let Some(held) = self.claims.get_mut(&job.token) {
+            *held = held.saturating_sub(1);
+            if *held == 0 {
+                self.claims.remove(&job.token);
+                self.ended.push(job.token);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_ends_with_its_last_job_and_a_stale_word_ends_nothing() {
+        let books = Books::default();
+        let token = Token::random();
+        let jobs: Vec<JobName> =
+            (0..2).map(|_| JobName { message: Uuid::new_v4(), dispatch: 2 }).collect();
+        for job in &jobs {
+            books.add(*job, 0, "q", token);
+            assert!(!books.of_queue("q").contains(job));
+            books.added(*job);
+        }
+        books.settled(JobName { dispatch: 1, ..jobs[0] });
+        assert_eq!((books.of_lane(0), books.of_queue("q").len()), (2, 2));
+        books.settled(jobs[0]);
+        books.settled(jobs[0]);
+        assert_eq!((books.of_lane(0), books.claims().len()), (1, 1));
+        books.settled(jobs[1]);
+        assert_eq!((books.of_lane(0), books.claims().len()), (0, 0));
+        assert_eq!(books.take_ended(), [token]);
+        assert!(books.take_ended().is_empty());
+    }
+
+    #[test]
+    fn a_message_that_comes_again_is_counted_once() {
+        let books = Books::default();
+        let job = JobName { message: Uuid::new_v4(), dispatch: 1 };
+        let (first, second) = (Token::random(), Token::random());
+        books.add(job, 0, "q", first);
+        books.add(JobName { dispatch: 2, ..job }, 0, "q", second);
+        assert_eq!((books.of_lane(0), books.claims()), (1, vec![second]));
+        books.lost(&[second]);
+        assert_eq!((books.of_lane(0), books.of_queue("q").len()), (0, 0));
+    }
+}

@@ -1,0 +1,94 @@
+//! Keeps the claims of what is in queues, and notices jobs that are gone.
+
+use super::conclude::conclude;
+use super::names::JobName;
+use super::queues::Queues;
+use super::settler::Settler;
+use super::shared::Shared;
+use crate::error::QueueError;
+use crate::queue::{JobState, Queue};
+use postroom_core::{Fence, Settlement};
+use postroom_relay::describe;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How many jobs are looked at in one go.
+const LOOK_MAX: usize = 5_000;
+/// How often claims that hold nothing any more are given up.
+const END_EVERY: Duration = Duration::from_secs(1);
+
+/// Extends every claim, three times within its time: one statement for all of them.
+pub(crate) async fn extend(shared: Arc<Shared>) {
+    loop {
+        tokio::time::sleep(shared.chance.share(shared.interval(), 0.8)).await;
+        let tokens = shared.books.claims();
+        if tokens.is_empty() {
+            continue;
+        }
+        match shared.store.extend(&tokens, shared.settings.claim_time).await {
+            Ok(gone) => {
+                // A claim that ended while the call ran is gone too, but not lost.
+                let still = shared.books.claims();
+                let lost: Vec<_> = gone.into_iter().filter(|one| still.contains(one)).collect();
+                if !lost.is_empty() {
+                    let claims = lost.len();
+                    tracing::warn!(claims, "claims on jobs expired; they are left to others");
+                    shared.books.lost(&lost);
+                }
+            }
+            Err(error) => tracing::debug!(error = describe(&error), "claims were not extended"),
+        }
+    }
+}
+
+/// Gives up claims whose messages were all settled by others.
+pub(crate) async fn end(shared: Arc<Shared>) {
+    loop {
+        tokio::time::sleep(END_EVERY).await;
+        let ended = shared.books.take_ended();
+        if ended.is_empty() {
+            continue;
+        }
+        let settlements: Vec<Settlement> = ended
+            .into_iter()
+            .map(|token| Settlement {
+                fence: Fence::Claim(token),
+                verdicts: Vec::new(),
+                finished: true,
+            })
+            .collect();
+        // What is left here expires by itself.
+        if let Err(error) = shared.store.settle(&settlements).await {
+            tracing::debug!(error = describe(&error), "claims without messages stay for now");
+        }
+    }
+}
+
+/// Looks at every outstanding job, three times within a claim's time. One that is gone from Redis
+/// without a word is dispatched again; one that has finished, and whose word was missed, is settled.
+pub(crate) async fn sweep(shared: Arc<Shared>, settler: Settler, queues: Arc<Queues>) {
+    loop {
+        tokio::time::sleep(shared.chance.share(shared.interval(), 0.8)).await;
+        for (lane, queue) in queues.all() {
+            if let Err(error) = look_through(&shared, &settler, lane, &queue).await {
+                shared.redis_away(&error);
+            }
+        }
+    }
+}
+
+async fn look_through(
+    shared: &Shared,
+    settler: &Settler,
+    lane: usize,
+    queue: &Queue,
+) -> Result<(), QueueError> {
+    let outstanding = shared.books.of_queue(queue.name());
+    for part in outstanding.chunks(LOOK_MAX) {
+        let ids: Vec<String> = part.iter().map(|name| name.id()).collect();
+        let states = queue.states(&ids).await?;
+        let found: Vec<(JobName, JobState)> = part.iter().copied().zip(states).collect();
+        queue.remove(&conclude(shared, settler, lane, &found).await).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,273 @@
+//! Lanes of an outbox that run through BullMQ queues.
+//!
+//! ```text
+//! store → dispatcher → queue → worker (ours: deliverer → sink → settler → store)
+//!             keeper · watcher       (external: watcher → settler → store)
+//! ```
+//!
+//! The outbox stays the truth. A job is one numbered dispatch of a message; its id follows from
+//! both, so that a crash anywhere leads to the same job again, and every word on it is fenced by
+//! its number. Redis may lose everything: what is outstanding is looked at, and dispatched again
+//! when it is gone.
+
+mod books;
+mod conclude;
+mod data;
+mod deliverer;
+mod dispatcher;
+mod gather;
+mod keeper;
+mod lanes;
+mod names;
+mod outage;
+mod queues;
+mod reader;
+mod settler;
+mod shared;
+mod tenants;
+mod watcher;
+
+pub use data::JobData;
+pub use lanes::{Delivery, QueueLane, Workers};
+pub use names::{JobName, QueuePattern};
+pub use tenants::{TenantRate, TenantRates};
+
+use crate::queue::Queue;
+use crate::server::Redis;
+use crate::worker::{Health as WorkerHealth, Worker, WorkerOptions};
+use books::Books;
+use deliverer::Deliverer;
+use dispatcher::Dispatcher;
+use outage::Outage;
+use postroom_core::Store;
+use postroom_relay::{
+    Beside, Chance, Health, LaneHealth, LaneState as Running, Metrics, Observed, Pauses, Settings,
+};
+use queues::Queues;
+use reader::Reader;
+use settler::Settler;
+use shared::{LaneState, Shared};
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tenants::Turns;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::interval;
+use watcher::Watcher;
+
+/// How often the queues of tenants are looked for.
+const DISCOVER_EVERY: Duration = Duration::from_secs(1);
+/// How long a worker may take to stop beyond its jobs' grace time.
+const STOP_GRACE: Duration = Duration::from_secs(3);
+
+/// What a process does for its lanes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Part {
+    /// Everything: dispatch, watch, and run the jobs of lanes with workers of ours.
+    Relay,
+    /// Only run jobs.
+    Worker,
+}
+
+/// The lanes of one outbox that run through BullMQ.
+pub struct Transport {
+    shared: Arc<Shared>,
+    workers: Mutex<Vec<(usize, watch::Receiver<WorkerHealth>)>>,
+}
+
+impl Transport {
+    /// A transport for `lanes` from `store`. Nothing is connected to yet.
+    #[must_use]
+    pub fn new(
+        store: Arc<dyn Store>,
+        redis: Redis,
+        settings: Settings,
+        lanes: Vec<QueueLane>,
+        tenants: TenantRates,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        let lanes = lanes
+            .into_iter()
+            .map(|lane| LaneState { pauses: Pauses::new(&lane.integration), lane });
+        let shared = Shared {
+            store,
+            redis,
+            chance: Chance::new(settings.seed),
+            settings,
+            lanes: lanes.collect(),
+            metrics,
+            books: Books::default(),
+            turns: Turns::new(tenants),
+            redis_outage: Outage::new("Redis"),
+            database_outage: Outage::new("the database"),
+        };
+        Self { shared: Arc::new(shared), workers: Mutex::default() }
+    }
+
+    /// Does its part until `stop` resolves; then takes no more, and waits for jobs that run within
+    /// the stop's limit. Redis and the database are waited for while they are away.
+    ///
+    /// When this future is dropped instead, what it holds is free once its claims have expired, and
+    /// its jobs are run by others once their locks have.
+    pub async fn run(&self, part: Part, stop: impl Future<Output = ()> + Send) {
+        let (settler, words) = settler::settler();
+        let (reader, questions) = reader::reader();
+        let (queues, mut opened) = Queues::new(Arc::clone(&self.shared));
+        let queues = Arc::new(queues);
+        let stopping = watch::Sender::new(false);
+        // In sets, which end what they hold when this future is dropped.
+        let (mut services, mut dispatching, mut working) =
+            (JoinSet::new(), JoinSet::new(), JoinSet::new());
+        services.spawn(settler::run(Arc::clone(&self.shared), words));
+        services.spawn(reader::run(Arc::clone(&self.shared), questions));
+        if part == Part::Relay {
+            let shared = || Arc::clone(&self.shared);
+            services.spawn(keeper::extend(shared()));
+            services.spawn(keeper::end(shared()));
+            services.spawn(keeper::sweep(shared(), settler.clone(), Arc::clone(&queues)));
+            let queues = Arc::clone(&queues);
+            let dispatcher = Dispatcher { shared: shared(), settler: settler.clone(), queues };
+            dispatching.spawn(dispatcher.run(stopping.subscribe()));
+        }
+        let mut stop = std::pin::pin!(stop);
+        let mut discover = interval(DISCOVER_EVERY);
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut stop => break,
+                Some((lane, queue)) = opened.recv() => {
+                    if part == Part::Relay {
+                        let (shared, settler) = (Arc::clone(&self.shared), settler.clone());
+                        let queue = queue.clone();
+                        services.spawn(Watcher { shared, settler, lane, queue }.run());
+                    }
+                    if let Workers::Own(delivery) = &self.shared.lanes[lane].lane.workers {
+                        let worker = self.worker(lane, &queue, delivery.clone(), &settler, &reader);
+                        let mut stopping = stopping.subscribe();
+                        working.spawn(worker.run(async move {
+                            // The sender outlives every worker.
+                            let _ = stopping.wait_for(|stopping| *stopping).await;
+                        }));
+                    }
+                }
+                _ = discover.tick() => {
+                    let found = tokio::select! {
+                        biased;
+                        () = &mut stop => break,
+                        found = queues.discover() => found,
+                    };
+                    match found {
+                        Err(error) => self.shared.redis_away(&error),
+                        Ok(()) if part == Part::Worker => self.shared.redis_outage.end(),
+                        Ok(()) => {}
+                    }
+                }
+            }
+        }
+        stopping.send_replace(true);
+        let limit = self.shared.settings.stop_limit;
+        let _ =
+            tokio::time::timeout(limit, async { while dispatching.join_next().await.is_some() {} })
+                .await;
+        let _ = tokio::time::timeout(limit + STOP_GRACE, async {
+            while working.join_next().await.is_some() {}
+        })
+        .await;
+    }
+
+    fn worker(
+        &self,
+        lane: usize,
+        queue: &Queue,
+        delivery: Delivery,
+        settler: &Settler,
+        reader: &Reader,
+    ) -> Worker {
+        let settings = &self.shared.settings;
+        let options = WorkerOptions {
+            concurrency: delivery.concurrency,
+            rate: delivery.rate,
+            lock_time: settings.claim_time,
+            stalled_interval: settings.claim_time,
+            grace: settings.stop_limit,
+            ..WorkerOptions::new(settings.worker.clone())
+        };
+        let deliverer = Deliverer {
+            shared: Arc::clone(&self.shared),
+            settler: settler.clone(),
+            reader: reader.clone(),
+            lane,
+            delivery,
+        };
+        let worker = Worker::new(queue, options, Arc::new(deliverer));
+        self.workers().push((lane, worker.health()));
+        worker
+    }
+
+    fn lane_health(&self, lane: usize) -> LaneHealth {
+        let state = &self.shared.lanes[lane];
+        let mut health = state.pauses.health(self.shared.books.of_lane(lane));
+        if let Some(error) = self.redis_error(lane) {
+            health.state = Running::Paused;
+            health.error = Some(error);
+        }
+        health
+    }
+
+    /// Why a lane's queues cannot be used.
+    fn redis_error(&self, lane: usize) -> Option<String> {
+        let workers = self.workers();
+        let away = workers.iter().filter(|(of, _)| *of == lane).find_map(|(_, health)| {
+            match &*health.borrow() {
+                WorkerHealth::Away(problem) => Some(self.with_place(problem)),
+                WorkerHealth::Starting | WorkerHealth::Up => None,
+            }
+        });
+        self.shared.redis_outage.error().or(away)
+    }
+
+    /// A problem that names the server it is with.
+    fn with_place(&self, problem: &str) -> String {
+        let place = self.shared.redis.place();
+        if problem.contains(place) {
+            problem.to_owned()
+        } else {
+            format!("Redis at {place} cannot be used now: {problem}")
+        }
+    }
+
+    fn workers(&self) -> MutexGuard<'_, Vec<(usize, watch::Receiver<WorkerHealth>)>> {
+        self.workers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Beside for Transport {
+    fn serves(&self, integration: &str) -> bool {
+        self.shared.lanes.iter().any(|state| state.lane.integration == integration)
+    }
+
+    fn health(&self) -> Vec<LaneHealth> {
+        (0..self.shared.lanes.len()).map(|lane| self.lane_health(lane)).collect()
+    }
+}
+
+/// A process that only runs jobs shows itself. It is ready once the database and Redis can be used.
+impl Observed for Transport {
+    fn health(&self) -> Health {
+        let database = self.shared.database_outage.error();
+        let has_queues = (0..self.shared.lanes.len()).all(|lane| self.redis_error(lane).is_none());
+        let is_ready = database.is_none() && has_queues;
+        Health {
+            ready: is_ready,
+            database: database.unwrap_or_else(|| "ok".to_owned()),
+            lanes: Beside::health(self),
+            unrouted: Vec::new(),
+            lag_ms: 0,
+        }
+    }
+
+    fn metrics(&self) -> String {
+        self.shared.metrics.text()
+    }
+}

@@ -1,0 +1,7 @@
+//! From the outbox through a queue and back.
+
+mod dispatching;
+mod external;
+mod outbox;
+mod sharing;
+mod working;

@@ -1,0 +1,195 @@
+//! An outbox with one lane through BullMQ, and what runs it.
+
+use crate::servers::{LONG, name, redis};
+use postroom_bullmq::{
+    Delivery, JobData, JobName, Part, Queue, QueueLane, QueuePattern, TenantRates, Transport,
+    Workers,
+};
+use postroom_core::{AttemptLimit, NewMessage, Record, RetryPolicy, Sink, Store, SystemClock};
+use postroom_relay::{Metrics, Relay, Settings};
+use postroom_store::memory::MemoryStore;
+use postroom_testkit::eventually;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use uuid::Uuid;
+
+/// How long a claim lasts, and with it the lock of a job.
+pub(crate) const CLAIM_TIME: Duration = Duration::from_millis(1_500);
+
+/// An outbox of its own, with a queue of its own.
+pub(crate) struct Outbox {
+    pub(crate) memory: MemoryStore,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) address: SocketAddr,
+    pub(crate) lane: QueueLane,
+    pub(crate) tenants: TenantRates,
+    pub(crate) settings: Settings,
+}
+
+/// A lane whose jobs nobody runs, or somebody else.
+pub(crate) fn external(address: SocketAddr) -> Outbox {
+    let memory = MemoryStore::new(Arc::new(SystemClock));
+    let retry = RetryPolicy {
+        base: Duration::from_millis(1),
+        multiplier: 1.0,
+        cap: Duration::from_millis(1),
+        jitter: Duration::ZERO,
+        max_attempts: AttemptLimit::Message,
+    };
+    let lane = QueueLane {
+        integration: format!("noop:{}", name()),
+        queue: QueuePattern::default(),
+        data: JobData::Full,
+        outstanding_max: 1_000,
+        retry,
+        workers: Workers::External,
+    };
+    let settings = Settings {
+        claim_time: CLAIM_TIME,
+        poll_interval: Duration::from_millis(20),
+        stop_limit: Duration::from_secs(2),
+        ..Settings::default()
+    };
+    let store: Arc<dyn Store> = Arc::new(memory.clone());
+    Outbox { memory, store, address, lane, tenants: TenantRates::default(), settings }
+}
+
+/// A lane whose jobs we run.
+pub(crate) fn own(address: SocketAddr, sink: Arc<dyn Sink>) -> Outbox {
+    let mut outbox = external(address);
+    let timeout = Duration::from_secs(20);
+    outbox.lane.workers = Workers::Own(Delivery { sink, concurrency: 4, timeout, rate: None });
+    outbox
+}
+
+impl Outbox {
+    /// A message of this lane, which may fail so often.
+    pub(crate) fn message(&self, event_type: &str, attempts: i32) -> NewMessage {
+        NewMessage::new(&self.lane.integration, event_type)
+            .json(&serde_json::json!({"reason": "not today"}))
+            .max_attempts(attempts)
+    }
+
+    pub(crate) async fn enqueue(&self, message: &NewMessage) -> Uuid {
+        self.store.enqueue(message).await.expect("enqueued").id()
+    }
+
+    pub(crate) async fn enqueue_many(&self, n: usize) -> Vec<Uuid> {
+        let mut ids = Vec::with_capacity(n);
+        for _ in 0..n {
+            ids.push(self.enqueue(&self.message("order.created", 10)).await);
+        }
+        ids
+    }
+
+    /// The lane's queue.
+    pub(crate) fn queue(&self) -> Queue {
+        let name = self.lane.queue.name(&self.lane.integration, None);
+        Queue::open(&redis(self.address), &name).expect("a queue")
+    }
+
+    pub(crate) async fn find(&self, id: Uuid) -> Record {
+        self.store.find(id).await.expect("found").expect("there")
+    }
+
+    /// Waits until a message has this status; its record then.
+    pub(crate) async fn wait(&self, id: Uuid, status: &str) -> Record {
+        eventually(&format!("{id} to be {status}"), LONG, async || {
+            Some(self.find(id).await).filter(|record| record.status == status)
+        })
+        .await
+    }
+
+    /// Waits until the dispatch that counts has this number.
+    pub(crate) async fn wait_number(&self, id: Uuid, number: u32) {
+        eventually(&format!("dispatch {number}"), LONG, async || {
+            let found = self.store.dispatched(&[id]).await.expect("read").pop()?;
+            (found.number == number).then_some(())
+        })
+        .await;
+    }
+
+    /// Waits until this dispatch's job waits in the queue.
+    pub(crate) async fn wait_waiting(&self, id: Uuid, dispatch: u32) {
+        let job = JobName { message: id, dispatch }.id();
+        let queue = self.queue();
+        eventually(&format!("the job {job}"), LONG, async || {
+            let states = queue.states(std::slice::from_ref(&job)).await.ok()?;
+            (states[0] == postroom_bullmq::JobState::Live).then_some(())
+        })
+        .await;
+    }
+
+    /// Starts a relay, or a worker.
+    pub(crate) fn start(&self, part: Part) -> Running {
+        let settings = Settings { worker: Settings::default().worker, ..self.settings.clone() };
+        let relay = Relay::new(Arc::clone(&self.store), settings.clone(), Vec::new());
+        let metrics = match part {
+            Part::Relay => relay.counters(),
+            Part::Worker => Arc::new(Metrics::new()),
+        };
+        let transport = Arc::new(Transport::new(
+            Arc::clone(&self.store),
+            redis(self.address),
+            settings,
+            vec![self.lane.clone()],
+            self.tenants.clone(),
+            Arc::clone(&metrics),
+        ));
+        let stop = watch::Sender::new(false);
+        let (running, mut stopped) = (Arc::clone(&transport), stop.subscribe());
+        let mut stopped_too = stop.subscribe();
+        let task = tokio::spawn(async move {
+            let through = running.run(part, async move {
+                let _ = stopped.wait_for(|stopped| *stopped).await;
+            });
+            // It rescues for the transport.
+            let beside = async {
+                if part == Part::Relay {
+                    let stop = async move {
+                        let _ = stopped_too.wait_for(|stopped| *stopped).await;
+                    };
+                    relay.run(stop).await.expect("the relay runs");
+                }
+            };
+            tokio::join!(through, beside);
+        });
+        Running { transport, metrics, stop, task }
+    }
+}
+
+/// Waits with an end.
+pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LONG, what).await.expect("in time")
+}
+
+/// A relay or worker that runs until it is stopped, or dies when it is dropped.
+pub(crate) struct Running {
+    pub(crate) transport: Arc<Transport>,
+    pub(crate) metrics: Arc<Metrics>,
+    stop: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+impl Running {
+    pub(crate) async fn stop(mut self) {
+        self.stop.send_replace(true);
+        soon(&mut self.task).await.expect("it stops");
+    }
+
+    /// The value of a metric of this lane, by the beginning of its line.
+    pub(crate) fn counted(&self, line: &str) -> u64 {
+        let text = self.metrics.text();
+        let found = text.lines().find(|one| one.starts_with(line) && !one.starts_with('#'));
+        found.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

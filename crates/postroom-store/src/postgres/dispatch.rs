@@ -1,0 +1,28 @@
+//! Looking up what jobs refer to.
+
+use super::PgStore;
+use super::error::store_error;
+use super::row;
+use super::transaction::{BEGIN, transact};
+use async_trait::async_trait;
+use postroom_core::{Dispatched, Dispatches, StoreResult};
+use uuid::Uuid;
+
+pub(super) const DISPATCHED: &str = include_str!("sql/dispatched.sql");
+
+#[async_trait]
+impl Dispatches for PgStore {
+    async fn dispatched(&self, ids: &[Uuid]) -> StoreResult<Vec<Dispatched>> {
+        let doing = "reading dispatched messages";
+        let client = self.connection().await?;
+        let statement =
+            client.prepare_cached(DISPATCHED).await.map_err(|e| store_error(doing, e))?;
+        let rows = transact(&client, BEGIN, &statement, &[&ids])
+            .await
+            .map_err(|e| store_error(doing, e))?;
+        rows.iter()
+            .map(row::dispatched)
+            .collect::<Result<_, _>>()
+            .map_err(|e| store_error(doing, e))
+    }
+}
