@@ -141,8 +141,29 @@ impl<C: Clone + Send + Sync + 'static> Connections<C> {
     }
 }
 
+/// Someone who connects. When the task ends before its work does, by a panic, the next who asks
+/// begins anew.
+struct Connector<C> {
+    shared: Weak<Shared<C>>,
+    is_done: bool,
+}
+
+impl<C> Drop for Connector<C> {
+    fn drop(&mut self) {
+        let Some(shared) = self.shared.upgrade().filter(|_| !self.is_done) else { return };
+        shared.state.send_modify(|state| {
+            state.stage = Stage::Idle;
+            state.tries += 1;
+            state.failure = Some(Outcome::retry(
+                "connecting broke off by a fault of this program: its output says more",
+            ));
+        });
+    }
+}
+
 /// Tries until there is a connection, the destination refuses, or the sink is gone.
 async fn connect<C>(shared: Weak<Shared<C>>) {
+    let mut connector = Connector { shared: Weak::clone(&shared), is_done: false };
     let mut pause = PAUSE_MIN;
     loop {
         let (attempt, limit) = match shared.upgrade() {
@@ -154,6 +175,7 @@ async fn connect<C>(shared: Weak<Shared<C>>) {
             .unwrap_or_else(|_| Err(Outcome::retry(format!("no connection within {limit:?}"))));
         let Some(shared) = shared.upgrade() else { return };
         let goes_on = matches!(result, Err(Outcome::Retry { .. }));
+        connector.is_done = !goes_on;
         shared.state.send_modify(|state| {
             state.tries += 1;
             match result {
@@ -244,6 +266,29 @@ mod tests {
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert_eq!(tries.load(Ordering::SeqCst), 1);
         assert_eq!(connections.get(soon()).await.unwrap().connection, 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_panic_while_connecting_is_one_failed_try() {
+        let tries = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&tries);
+        let connections = Connections::new(Duration::from_secs(1), move || {
+            let number = counted.fetch_add(1, Ordering::SeqCst) + 1;
+            assert_ne!(number, 1, "at once");
+            async move {
+                assert_ne!(number, 2, "on the way");
+                Ok(number)
+            }
+        });
+        for _ in 0..2 {
+            let outcome = connections.get(soon()).await.unwrap_err();
+            let Outcome::Retry { error, .. } = outcome else { panic!("{outcome:?}") };
+            assert!(error.contains("a fault of this program"), "{error}");
+        }
+        let third = connections.get(soon()).await.unwrap();
+        assert_eq!(third.connection, 3);
+        connections.lost(&third);
+        assert_eq!(connections.get(soon()).await.unwrap().connection, 4);
     }
 
     #[tokio::test(start_paused = true)]

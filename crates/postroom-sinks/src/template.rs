@@ -101,6 +101,16 @@ impl Template {
         Ok(text)
     }
 
+    /// The text with a letter for each field.
+    #[cfg(feature = "redis")]
+    pub(crate) fn sample(&self) -> String {
+        let text = |part: &Part| match part {
+            Part::Text(text) => text.clone(),
+            Part::Field(_) => "x".to_owned(),
+        };
+        self.0.iter().map(text).collect()
+    }
+
     /// The text, when it is the same for every message.
     pub(crate) fn fixed(&self) -> Option<&str> {
         match &self.0[..] {

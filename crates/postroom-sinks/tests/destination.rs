@@ -30,3 +30,11 @@ pub(crate) fn rejected(outcome: &Outcome) -> &str {
         other => panic!("this concerns the message: {other:?}"),
     }
 }
+
+/// The text of a retry.
+pub(crate) fn retried(outcome: &Outcome) -> &str {
+    match outcome {
+        Outcome::Retry { error, .. } => error,
+        other => panic!("this may work later: {other:?}"),
+    }
+}

@@ -1,6 +1,6 @@
 //! The MQTT sink against a real broker, read back by mosquitto_sub.
 
-use crate::destination::{refused, rejected, sink};
+use crate::destination::{refused, rejected, retried, sink};
 use crate::verifiers;
 use postroom_core::{Message, Outcome, RawJson, Sink};
 use postroom_testkit::sink_contract::{Received, SinkHarness, deliver_all, message};
@@ -225,10 +225,14 @@ async fn what_a_user_may_not_do_pauses_the_lane_and_shows_no_password() {
         for _ in 0..3 {
             let batch = [message("e-1"), allowed.clone()];
             let outcomes = deliver_all(&*sink, &batch).await;
-            assert!(refused(&outcomes[0]).contains("0x87"), "{outcomes:?} {qos}");
+            assert!(retried(&outcomes[0]).contains("0x87"), "{outcomes:?} {qos}");
             assert_eq!(outcomes[1], Outcome::Delivered);
         }
     }
+    // When every message goes there, none can be published.
+    let fixed = sink("mqtt:x", json!({"url": url, "topic": "forbidden/x"}));
+    let outcomes = deliver_all(&*fixed, &[message("e-1")]).await;
+    assert!(refused(&outcomes[0]).contains("0x87"), "{outcomes:?}");
     let wrong = json!({"url": format!("mqtt://relay:hunter3@{address}")});
     let outcomes = deliver_all(&*sink("mqtt:x", wrong), &[message("e-1")]).await;
     let error = refused(&outcomes[0]);

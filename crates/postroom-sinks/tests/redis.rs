@@ -1,8 +1,8 @@
 //! The Redis sink against a real server, read back by redis-cli.
 
-use crate::destination::{refused, sink};
+use crate::destination::{refused, rejected, retried, sink};
 use crate::verifiers;
-use postroom_core::{Message, Outcome, Sink};
+use postroom_core::{Message, Outcome, RawJson, Sink};
 use postroom_testkit::sink_contract::{Received, SinkHarness, deliver_all, message};
 use postroom_testkit::{Authority, OrSkip as _, Redis, eventually, free_port};
 use serde_json::{Value, json};
@@ -73,7 +73,7 @@ impl SinkHarness for Stream {
     }
 
     fn oversized(&self) -> Result<Message, &'static str> {
-        Err("Redis takes values of up to 512 MB, far above what a relay reads")
+        Err("Redis hangs up at a value too large, often before its answer can be read")
     }
 
     fn recovers_by_itself(&self) -> Result<(), &'static str> {
@@ -193,10 +193,66 @@ async fn subscribers_of_a_channel_hear_it() {
 async fn a_key_that_holds_something_else_pauses_the_lane() {
     let stream = start().await;
     stream.server.cli(&["SET", &stream.key(), "text"]).await.unwrap();
-    for options in [json!({}), json!({"dedupe": "0s"}), json!({"mode": "list"})] {
-        let outcomes = deliver_all(&*stream.with(options), &[message("e-1")]).await;
-        assert!(refused(&outcomes[0]).contains("WRONGTYPE"), "{outcomes:?}");
+    let mut other = message("e-2");
+    other.source = Some("other".to_owned());
+    for options in [json!({}), json!({"dedupe": "0s"})] {
+        // When the key is made from the message, it is the key of some of them.
+        let batch = [message("e-1"), other.clone()];
+        let outcomes = deliver_all(&*stream.with(options.clone()), &batch).await;
+        assert!(retried(&outcomes[0]).contains("WRONGTYPE"), "{outcomes:?}");
+        assert_eq!(outcomes[1], Outcome::Delivered);
+        let mut fixed = options;
+        fixed["key"] = stream.key().into();
+        for mode in ["stream", "list"] {
+            fixed["mode"] = mode.into();
+            let outcomes = deliver_all(&*stream.with(fixed.clone()), &[message("e-1")]).await;
+            assert!(refused(&outcomes[0]).contains("WRONGTYPE"), "{outcomes:?}");
+        }
     }
+}
+
+#[tokio::test]
+async fn a_brace_in_a_field_of_the_key_is_the_fault_of_that_message() {
+    let stream = start().await;
+    let mut braced = message("e-1");
+    braced.source = Some("sh}op".to_owned());
+    let outcomes = deliver_all(&*stream.with(json!({})), &[braced, message("e-2")]).await;
+    assert!(rejected(&outcomes[0]).contains("braces"), "{outcomes:?}");
+    assert_eq!(outcomes[1], Outcome::Delivered);
+}
+
+/// Redis ends the connection at a value that is too large, and with it the whole pipeline.
+#[tokio::test]
+async fn a_value_too_large_for_the_server_fails_alone() {
+    let server = Redis::private(&["--proto-max-bulk-len", "1mb"]).await.or_skip();
+    let url = format!("redis://{}", server.address());
+    for (name, options) in [
+        ("once", json!({"url": url})),
+        ("plain", json!({"url": url, "dedupe": "0s"})),
+        ("keys", json!({"url": url, "key": "{source}"})),
+    ] {
+        let sink = sink(&format!("redis:{name}"), options);
+        for at in [0, 5, 9] {
+            let mut batch: Vec<_> = (0..10).map(|n| message(&format!("e-{at}-{n}"))).collect();
+            // Of another key perhaps, but on the same connection.
+            batch[7].source = Some("other".to_owned());
+            batch[at].payload = RawJson::trusted(format!("\"{}\"", "x".repeat(3 << 20)));
+            let outcomes = deliver_all(&*sink, &batch).await;
+            for (index, outcome) in outcomes.iter().enumerate() {
+                match outcome {
+                    Outcome::Delivered => assert_ne!(index, at),
+                    Outcome::Reject { error } => {
+                        assert_eq!(index, at, "{error}");
+                        assert!(error.contains("proto-max-bulk-len"), "{error}");
+                    }
+                    // Redis hung up before its answer could be read.
+                    Outcome::Retry { error, .. } => assert_eq!(index, at, "{error}"),
+                    other => panic!("{index}: {other:?}"),
+                }
+            }
+        }
+    }
+    assert_eq!(entries(&server, "once").await.len(), 27, "each of the others once");
 }
 
 #[tokio::test]

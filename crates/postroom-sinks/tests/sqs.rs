@@ -2,8 +2,8 @@
 //! do, a stand-in answers as Amazon's documentation says.
 
 use crate::aws::{Queue, answer, fresh_name};
-use crate::destination::{refused, rejected, sink};
-use crate::http_receiver::{Answer, Receiver};
+use crate::destination::{refused, rejected, retried, sink};
+use crate::http_receiver::{Answer, Receiver, Request};
 use postroom_core::{Message, Outcome, RawJson, Sink};
 use postroom_testkit::sink_contract::{Received, SinkHarness, deliver_all, message};
 use postroom_testkit::{Authority, Moto, Smtp, SmtpSecurity, skip};
@@ -211,6 +211,36 @@ async fn each_entry_of_a_batch_has_an_outcome_of_its_own() {
     assert!(matches!(outcomes[1], Outcome::Retry { .. }), "{outcomes:?}");
     assert_eq!(outcomes[2], Outcome::Delivered);
     assert!(matches!(outcomes[3], Outcome::Retry { .. }), "not mentioned: {outcomes:?}");
+}
+
+/// Large enough that each message is a request of its own.
+#[tokio::test]
+async fn in_a_fifo_queue_nothing_overtakes_a_message_that_is_tried_again() {
+    for (code, is_sent) in [("InternalError", false), ("InvalidMessageContents", true)] {
+        let reply = move |request: &Request| {
+            let body = if request.body.contains(r#""Id":"1""#) {
+                format!(r#"{{"Failed":[{{"Id":"1","SenderFault":false,"Code":"{code}"}}]}}"#)
+            } else {
+                let sent = |n| format!(r#"{{"Id":"{n}","MessageId":"m","MD5OfMessageBody":"x"}}"#);
+                format!(r#"{{"Successful":[{},{}]}}"#, sent(0), sent(2))
+            };
+            answer("200 OK", "content-type: application/x-amz-json-1.0\r\n", &body)
+        };
+        let receiver = Receiver::start(Answer::By(Arc::new(reply))).await;
+        let options = json!({"queue_url": "http://127.0.0.1/1/orders.fifo"});
+        let sink = sink_at(receiver.address, "orders.fifo", &options);
+        let batch: Vec<_> = (0..3).map(|n| large(&format!("e-{n}"), 150 << 10)).collect();
+        let outcomes = deliver_all(&*sink, &batch).await;
+        assert_eq!(outcomes[0], Outcome::Delivered);
+        assert_eq!(outcomes[2] == Outcome::Delivered, is_sent, "{outcomes:?}");
+        assert_eq!(receiver.requests().len(), if is_sent { 3 } else { 2 });
+        if is_sent {
+            rejected(&outcomes[1]);
+        } else {
+            retried(&outcomes[1]);
+            assert!(retried(&outcomes[2]).contains("not sent"), "{outcomes:?}");
+        }
+    }
 }
 
 /// Whatever speaks TLS will do.

@@ -42,9 +42,10 @@ pub struct Mail {
 
 /// A private SMTP server that ends with the process that started it, or with the value.
 ///
-/// A sender or recipient `refuse-550@…` is answered with 550, `later-451@…` with 451 the first
-/// time, and the subject `refuse 554` with 554 after the content. It takes 200,000 bytes at most,
-/// and knows the user `relay` with the password `hunter2` where it asks for a login.
+/// A sender or recipient `refuse-550@…` is answered with 550, `refuse-554-5.7.1@…` with that finer
+/// code, `later-451@…` with 451 the first time, and the subject `refuse 554` with 554 after the
+/// content. It takes 200,000 bytes at most, and knows the user `relay` with the password `hunter2`
+/// where it asks for a login.
 #[derive(Debug)]
 pub struct Smtp {
     guarded: Guarded,

@@ -45,10 +45,12 @@ impl<P: Post> AwsSink<P> {
         Self { target, make, limit, posts: Connections::new(limit, connect) }
     }
 
-    /// Sends one request. Says whether what comes behind it may be sent.
+    /// Sends one request. Says whether what comes behind it may be sent: not when one of its
+    /// messages comes again later.
     async fn request(&self, held: &Held<P>, entries: &[Entry], batch: &Batch<'_>) -> bool {
         match held.connection.send(entries).await {
             Ok(answers) => {
+                let mut goes_on = true;
                 for entry in entries {
                     let id = entry.id();
                     let answer = answers.iter().find(|(answered, _)| *answered == id);
@@ -57,9 +59,10 @@ impl<P: Post> AwsSink<P> {
                         Some((_, Some(failure))) => self.classify(failure),
                         None => self.classify(&Failure::Unmentioned),
                     };
+                    goes_on &= matches!(outcome, Outcome::Delivered | Outcome::Reject { .. });
                     batch.settle(entry.index, outcome);
                 }
-                true
+                goes_on
             }
             Err(failure) => {
                 let outcome = self.classify(&failure);

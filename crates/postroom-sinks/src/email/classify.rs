@@ -39,6 +39,11 @@ impl Reply {
         }
     }
 
+    /// Whether it concerns what we may do (5.7.x), such as relaying, rather than an address.
+    fn concerns_policy(&self) -> bool {
+        matches!(self, Self::Code(_, Some(finer)) if finer.starts_with("5.7."))
+    }
+
     /// Whether it concerns who we are, and so every mail.
     pub(super) fn wants_login(&self) -> bool {
         matches!(self, Self::Code(530 | 534 | 535 | 538, _))
@@ -119,6 +124,7 @@ pub(super) fn classify(place: &str, step: Step, reply: &Reply) -> Outcome {
         (_, 530 | 534 | 535 | 538) => {
             Outcome::refuse(format!("{text}: check `user` and `password`, and `tls`"))
         }
+        (Step::Recipient, 0..=499) => Outcome::retry(format!("{text} to a recipient")),
         (_, 0..=499) => Outcome::retry(text),
         (Step::Connect, _) => {
             Outcome::refuse(format!("{text} to the connection: check `host` and `port`"))
@@ -130,6 +136,10 @@ pub(super) fn classify(place: &str, step: Step, reply: &Reply) -> Outcome {
         )),
         (Step::Sender, _) => Outcome::refuse(format!(
             "{text} to the sender: check `from`, and that this server may send for it"
+        )),
+        // A server that does not relay says so for every recipient: no mail is to be lost for it.
+        (Step::Recipient, _) if reply.concerns_policy() => Outcome::retry(format!(
+            "{text} to a recipient: where it does not relay, check `host` and the login"
         )),
         (Step::Recipient, _) => Outcome::reject(format!(
             "{text} to a recipient: correct the address; where it says relaying, check `host` and \
@@ -149,6 +159,7 @@ mod tests {
     fn every_reply_has_its_class_and_what_is_final_a_remedy() {
         use Step::{Connect, Content, Login, Recipient, Sender, StartTls};
         let code = |code: u16| Reply::Code(code, None);
+        let finer = |code: u16, finer: &str| Reply::Code(code, Some(finer.to_owned()));
         let lost = Reply::Lost("connection reset".to_owned());
         let tls = Reply::Tls("UnknownIssuer".to_owned());
         let no = Reply::Unsupported;
@@ -198,6 +209,13 @@ mod tests {
             (Recipient, code(553), "reject"),
             (Recipient, code(554), "reject"),
             (Recipient, code(556), "reject"),
+            (Recipient, finer(550, "5.1.1"), "reject"), // no such mailbox
+            (Recipient, finer(550, "5.1.10"), "reject"), // the domain takes no mail
+            (Recipient, finer(552, "5.2.2"), "reject"), // mailbox full
+            (Recipient, finer(550, "5.7.1"), "retry"),  // not authorized, blocked
+            (Recipient, finer(554, "5.7.1"), "retry"),  // relay access denied
+            (Recipient, finer(550, "5.7.25"), "retry"), // no reverse DNS
+            (Recipient, finer(530, "5.7.0"), "refuse"), // login required
             (Content, code(421), "retry"),
             (Content, code(450), "retry"),
             (Content, code(451), "retry"),
@@ -207,6 +225,7 @@ mod tests {
             (Content, code(550), "reject"),
             (Content, code(552), "reject"),
             (Content, code(554), "reject"),
+            (Content, finer(554, "5.7.1"), "reject"), // taken for spam
             (Content, no, "reject"),
             (Content, lost, "retry"),
         ];

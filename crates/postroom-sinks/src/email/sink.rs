@@ -1,6 +1,6 @@
 //! One mail for each message.
 
-use super::classify::{Reply, Step, classify};
+use super::classify::{Step, classify};
 use super::config::EmailConfig;
 use super::connection::{Receipt, Server};
 use super::letter::Letter;
@@ -45,11 +45,10 @@ impl EmailSink {
             Ok(receipt) => self.record(&mut progress, receipt),
             Err(outcome) => return outcome,
         };
-        if let Some(reply) = waiting {
+        if let Some(error) = waiting {
             let has = progress.accepted.len();
             self.mails.remember(message.id, progress);
-            let answer = format!("{} answered {reply} to a recipient", self.place);
-            return Outcome::retry(format!("{answer}; {has} of {all} have the mail"));
+            return Outcome::retry(format!("{error}; {has} of {all} have the mail"));
         }
         self.mails.forget(message.id);
         match progress.refused.first() {
@@ -64,14 +63,14 @@ impl EmailSink {
         }
     }
 
-    /// Adds what became of the recipients. The reply to one that may be tried again, if any.
-    fn record(&self, progress: &mut Progress, receipt: Receipt) -> Option<Reply> {
+    /// Adds what became of the recipients. Why one of them is to be tried again, if any.
+    fn record(&self, progress: &mut Progress, receipt: Receipt) -> Option<String> {
         progress.accepted.extend(receipt.accepted);
         let mut waiting = None;
         for (recipient, reply) in receipt.refused {
             match classify(&self.place, Step::Recipient, &reply) {
-                Outcome::Reject { .. } => progress.refused.push((recipient, reply.to_string())),
-                _ => waiting = Some(reply),
+                Outcome::Retry { error, .. } => waiting = Some(error),
+                _ => progress.refused.push((recipient, reply.to_string())),
             }
         }
         waiting

@@ -30,10 +30,10 @@ pub(super) enum Refusal {
     PayloadFormatInvalid,
 }
 
-/// `place` is the broker's host and port.
-pub(super) fn classify(place: &str, failure: &Failure) -> Outcome {
+/// `place` is the broker's host and port. `is_fixed`: every message has the same topic.
+pub(super) fn classify(place: &str, is_fixed: bool, failure: &Failure) -> Outcome {
     match failure {
-        Failure::Refused(refusal) => refused(place, *refusal),
+        Failure::Refused(refusal) => refused(place, is_fixed, *refusal),
         Failure::TooLarge { bytes, limit } => Outcome::reject(format!(
             "the message has {bytes} bytes and {place} takes {limit}: send a reference instead, or \
              raise the broker's limit and redrive it"
@@ -43,17 +43,21 @@ pub(super) fn classify(place: &str, failure: &Failure) -> Outcome {
     }
 }
 
-fn refused(place: &str, refusal: Refusal) -> Outcome {
+fn refused(place: &str, is_fixed: bool, refusal: Refusal) -> Outcome {
     let said = |code: u8, name: &str| format!("{place} answered 0x{code:x} ({name})");
     match refusal {
         Refusal::Unspecified => Outcome::retry(said(0x80, "unspecified error")),
         Refusal::ImplementationSpecific => {
             Outcome::retry(said(0x83, "implementation specific error"))
         }
-        Refusal::NotAuthorized => Outcome::refuse(format!(
-            "{}: let this user publish to the topic, or correct the integration's `topic`",
-            said(0x87, "not authorized")
-        )),
+        Refusal::NotAuthorized => {
+            let error = format!(
+                "{}: let this user publish to the topic, or correct the integration's `topic`",
+                said(0x87, "not authorized")
+            );
+            // The topic of one message must not keep the others from theirs.
+            if is_fixed { Outcome::refuse(error) } else { Outcome::retry(error) }
+        }
         Refusal::TopicNameInvalid => Outcome::reject(format!(
             "{}: correct the row's fields or the integration's `topic`",
             said(0x90, "topic name invalid")
@@ -135,7 +139,16 @@ mod tests {
             (Failure::TimedOut, Retry),
             (Failure::Lost("reset".to_owned()), Retry),
         ] {
-            assert_eq!(Class::of(&classify("host:1883", &failure)), expected, "{failure:?}");
+            let outcome = classify("host:1883", true, &failure);
+            assert_eq!(Class::of(&outcome), expected, "{failure:?}");
+        }
+        for (refusal, expected) in [
+            (Refusal::NotAuthorized, Retry),
+            (Refusal::TopicNameInvalid, Reject),
+            (Refusal::PayloadFormatInvalid, Reject),
+        ] {
+            let outcome = classify("host:1883", false, &Failure::Refused(refusal));
+            assert_eq!(Class::of(&outcome), expected, "{refusal:?} of a topic from a template");
         }
     }
 

@@ -104,7 +104,8 @@ impl MqttSink {
     }
 
     fn classify(&self, failure: &Failure) -> Outcome {
-        classify(&self.config.endpoint.place(), failure)
+        let is_fixed = self.config.topic.fixed().is_some();
+        classify(&self.config.endpoint.place(), is_fixed, failure)
     }
 }
 

@@ -57,22 +57,30 @@ impl Failure {
     }
 }
 
-/// `place` is the server's host and port.
-pub(super) fn classify(place: &str, failure: &Failure) -> Outcome {
+/// `place` is the server's host and port. `is_fixed`: every message has the same subject.
+pub(super) fn classify(place: &str, is_fixed: bool, failure: &Failure) -> Outcome {
     match failure {
-        Failure::NoStream => Outcome::refuse(format!(
-            "no stream at {place} takes messages on this subject: create one, or correct the \
-             integration's `subject`"
-        )),
-        Failure::Forbidden => Outcome::refuse(format!(
-            "{place} does not allow this user to publish to this subject: grant it, or correct \
-             the integration's `subject`"
-        )),
+        Failure::NoStream => of_subject(
+            is_fixed,
+            format!(
+                "no stream at {place} takes messages on this subject: create one, or correct the \
+                 integration's `subject`"
+            ),
+        ),
+        Failure::Forbidden => of_subject(
+            is_fixed,
+            format!(
+                "{place} does not allow this user to publish to this subject: grant it, or \
+                 correct the integration's `subject`"
+            ),
+        ),
         Failure::TooLarge => Outcome::reject(format!(
             "the message is larger than {place} accepts: send a reference instead, or raise \
              `max_payload` there and redrive it"
         )),
-        Failure::Stream { code, description } => stream(place, ErrorCode(*code), description),
+        Failure::Stream { code, description } => {
+            stream(place, is_fixed, ErrorCode(*code), description)
+        }
         Failure::TimedOut => Outcome::retry(format!("no acknowledgement from {place} in time")),
         Failure::Lost => {
             Outcome::retry(format!("the connection to {place} ended before the acknowledgement"))
@@ -81,8 +89,14 @@ pub(super) fn classify(place: &str, failure: &Failure) -> Outcome {
     }
 }
 
+/// What is wrong with a subject is wrong for all messages only when they share it: one kind of
+/// message must not keep the others from their streams.
+fn of_subject(is_fixed: bool, error: String) -> Outcome {
+    if is_fixed { Outcome::refuse(error) } else { Outcome::retry(error) }
+}
+
 /// The codes with which a stream answers a publisher.
-fn stream(place: &str, code: ErrorCode, description: &str) -> Outcome {
+fn stream(place: &str, is_fixed: bool, code: ErrorCode, description: &str) -> Outcome {
     let said = format!("the stream at {place} answered {} ({description})", code.0);
     match code.0 {
         // Message size, header size.
@@ -95,9 +109,9 @@ fn stream(place: &str, code: ErrorCode, description: &str) -> Outcome {
         )),
         // Not found, another one than expected.
         10059 | 10060 => {
-            Outcome::refuse(format!("{said}: create the stream, or correct the `subject`"))
+            of_subject(is_fixed, format!("{said}: create the stream, or correct the `subject`"))
         }
-        10109 => Outcome::refuse(format!("{said}: publish to a stream that is not sealed")),
+        10109 => of_subject(is_fixed, format!("{said}: publish to a stream that is not sealed")),
         // The stream is full, or the account, the memory or the disk.
         10002 | 10023 | 10028 | 10047 | 10077 => Outcome::retry(format!(
             "{said}: if this lasts, raise the stream's or the account's limits"
@@ -180,7 +194,26 @@ mod tests {
             (stream(10167), Retry),  // too many requests
             (stream(99999), Retry),  // unknown
         ] {
-            let outcome = classify("host:4222", &failure);
+            let outcome = classify("host:4222", true, &failure);
+            assert_eq!(Class::of(&outcome), expected, "{failure:?}");
+        }
+    }
+
+    #[test]
+    fn what_concerns_the_subject_of_one_message_does_not_concern_the_lane() {
+        let stream = |code| Failure::Stream { code, description: "words".to_owned() };
+        for (failure, expected) in [
+            (Failure::NoStream, Retry),
+            (Failure::Forbidden, Retry),
+            (Failure::TooLarge, Reject),
+            (stream(10039), Refuse), // not enabled for the account
+            (stream(10054), Reject), // message size
+            (stream(10059), Retry),  // stream not found
+            (stream(10060), Retry),  // another stream than expected
+            (stream(10076), Refuse), // not enabled
+            (stream(10109), Retry),  // sealed
+        ] {
+            let outcome = classify("host:4222", false, &failure);
             assert_eq!(Class::of(&outcome), expected, "{failure:?}");
         }
     }

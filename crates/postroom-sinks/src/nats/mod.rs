@@ -210,7 +210,8 @@ impl NatsSink {
     }
 
     fn classify(&self, failure: &Failure) -> Outcome {
-        classify(&self.config.endpoint.place(), failure)
+        let is_fixed = self.config.subject.fixed().is_some();
+        classify(&self.config.endpoint.place(), is_fixed, failure)
     }
 }
 

@@ -4,11 +4,28 @@ use crate::tls;
 use lapin::ErrorKind;
 use postroom_core::Outcome;
 
+/// Which names are the same for every message of an integration.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Fixed {
+    pub(super) exchange: bool,
+    pub(super) routing_key: bool,
+}
+
+impl Fixed {
+    /// For what concerns no name.
+    const ALL: Self = Self { exchange: true, routing_key: true };
+
+    /// Whether every message takes the same way.
+    fn is_way(self) -> bool {
+        self.exchange && self.routing_key
+    }
+}
+
 /// How publishing one message failed.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Failure {
-    /// The broker gave it back. `is_fixed`: every message of this integration takes this way.
-    Returned { code: u16, is_fixed: bool },
+    /// The broker gave it back.
+    Returned { code: u16 },
     /// The broker could not take it.
     Nacked,
     /// The broker ended the channel or the connection.
@@ -33,15 +50,24 @@ impl Failure {
         matches!(self, Self::Closed { .. })
     }
 
-    /// Whether the broker ended the channel because of a message to this exchange, or of this
-    /// size. It does not say which one it was.
-    pub(super) fn is_about(&self, exchange: &str, bytes: usize) -> bool {
+    /// Whether the broker ended the channel because of a message on this way, or of this size. It
+    /// does not say which one it was.
+    pub(super) fn is_about(&self, exchange: &str, routing_key: &str, bytes: usize) -> bool {
         let Self::Closed { text, .. } = self else { return false };
-        match size_limit(text) {
-            Some(limit) => bytes > limit,
-            None => text.contains(&format!("exchange '{exchange}'")),
+        if let Some(limit) = size_limit(text) {
+            return bytes > limit;
         }
+        let exchange = format!("exchange '{exchange}'");
+        if is_about_topic(text) {
+            return text.contains(&format!("topic '{routing_key}' in {exchange}"));
+        }
+        text.contains(&exchange)
     }
+}
+
+/// Whether the user may write to the exchange, but not with this routing key.
+fn is_about_topic(text: &str) -> bool {
+    text.contains("access to topic '")
 }
 
 /// The limit in `message size 2000 is larger than configured max size 1000`.
@@ -51,33 +77,42 @@ fn size_limit(text: &str) -> Option<usize> {
 }
 
 /// `place` is the broker's host and port.
-pub(super) fn classify(place: &str, failure: &Failure) -> Outcome {
+pub(super) fn classify(place: &str, fixed: Fixed, failure: &Failure) -> Outcome {
     match failure {
-        Failure::Returned { code, is_fixed: true } => Outcome::refuse(format!(
+        Failure::Returned { code } if fixed.is_way() => Outcome::refuse(format!(
             "{place} returned the message ({code}), no queue is bound for it: bind one to the \
              exchange, or correct `exchange` and `routing_key`"
         )),
         // One kind of message without a queue must not keep the others from theirs.
-        Failure::Returned { code, is_fixed: false } => Outcome::retry(format!(
+        Failure::Returned { code } => Outcome::retry(format!(
             "{place} returned the message ({code}), no queue is bound for its routing key: bind \
              one to the exchange"
         )),
         Failure::Nacked => {
             Outcome::retry(format!("{place} could not take the message: a queue may be full"))
         }
-        Failure::Closed { code, text } => closed(place, *code, text),
+        Failure::Closed { code, text } => closed(place, fixed, *code, text),
         Failure::TimedOut => Outcome::retry(format!("no confirm from {place} in time")),
         Failure::Client(error) => Outcome::retry(format!("no confirm from {place}: {error}")),
     }
 }
 
 /// The reply codes of AMQP 0.9.1 with which a channel or a connection ends.
-fn closed(place: &str, code: u16, text: &str) -> Outcome {
+fn closed(place: &str, fixed: Fixed, code: u16, text: &str) -> Outcome {
     let said = format!("{place} answered {code} ({text})");
+    let concerns_some = if is_about_topic(text) {
+        !fixed.is_way()
+    } else {
+        !fixed.exchange && text.contains("exchange '")
+    };
     match code {
         // Content too large; RabbitMQ itself says 406 for it.
         311 => too_large(&said),
         406 if size_limit(text).is_some() => too_large(&said),
+        // The way of one message must not keep the others from theirs.
+        403 | 404 if concerns_some => Outcome::retry(format!(
+            "{said}: declare the exchange, let this user write there, or correct the row's fields"
+        )),
         403 => Outcome::refuse(format!(
             "{said}: check the user and password in the integration's `url`, and what it may write"
         )),
@@ -108,7 +143,7 @@ pub(super) fn classify_connect(place: &str, error: &lapin::Error) -> Outcome {
     }
     match Failure::of(error) {
         Failure::Client(error) => Outcome::retry(format!("cannot connect to {place}: {error}")),
-        failure => classify(place, &failure),
+        failure => classify(place, Fixed::ALL, &failure),
     }
 }
 
@@ -122,8 +157,7 @@ mod tests {
         let closed = |code, text: &str| Failure::Closed { code, text: text.to_owned() };
         let large = "PRECONDITION_FAILED - message size 2000 is larger than configured max size 9";
         for (failure, expected) in [
-            (Failure::Returned { code: 312, is_fixed: true }, Refuse),
-            (Failure::Returned { code: 312, is_fixed: false }, Retry),
+            (Failure::Returned { code: 312 }, Refuse),
             (Failure::Nacked, Retry),
             (Failure::TimedOut, Retry),
             (Failure::Client("reset".to_owned()), Retry),
@@ -146,8 +180,37 @@ mod tests {
             (closed(540, "NOT_IMPLEMENTED"), Refuse),
             (closed(541, "INTERNAL_ERROR"), Retry),
         ] {
-            let outcome = classify("host:5672", &failure);
+            let outcome = classify("host:5672", Fixed::ALL, &failure);
             assert_eq!(Class::of(&outcome), expected, "{failure:?}");
+        }
+    }
+
+    #[test]
+    fn what_concerns_the_way_of_one_message_does_not_concern_the_lane() {
+        let closed = |code, text: &str| Failure::Closed { code, text: text.to_owned() };
+        let missing = closed(404, "NOT_FOUND - no exchange 'x' in vhost '/'");
+        let exchange = "ACCESS_REFUSED - write access to exchange 'x' in vhost '/' refused";
+        let exchange = closed(403, exchange);
+        let topic = "ACCESS_REFUSED - write access to topic 'k' in exchange 'x' in vhost '/'";
+        let topic = closed(403, topic);
+        let login = closed(403, "ACCESS_REFUSED - Login was refused");
+        let by_exchange = Fixed { exchange: false, routing_key: true };
+        let by_key = Fixed { exchange: true, routing_key: false };
+        for (fixed, failure, expected) in [
+            (by_exchange, &missing, Retry),
+            (by_exchange, &exchange, Retry),
+            (by_exchange, &topic, Retry),
+            (by_exchange, &login, Refuse),
+            (by_exchange, &Failure::Returned { code: 312 }, Retry),
+            (by_key, &missing, Refuse),
+            (by_key, &exchange, Refuse),
+            (by_key, &topic, Retry),
+            (by_key, &login, Refuse),
+            (by_key, &Failure::Returned { code: 312 }, Retry),
+            (Fixed::ALL, &topic, Refuse),
+        ] {
+            let outcome = classify("host:5672", fixed, failure);
+            assert_eq!(Class::of(&outcome), expected, "{fixed:?} {failure:?}");
         }
     }
 
@@ -158,12 +221,18 @@ mod tests {
             text: "PRECONDITION_FAILED - message size 20 is larger than configured max size 9"
                 .to_owned(),
         };
-        assert!(large.is_about("any", 20) && !large.is_about("any", 9));
+        assert!(large.is_about("any", "k", 20) && !large.is_about("any", "k", 9));
         let missing = Failure::Closed {
             code: 404,
             text: "NOT_FOUND - no exchange 'gone' in vhost '/'".to_owned(),
         };
-        assert!(missing.is_about("gone", 1) && !missing.is_about("here", 1));
-        assert!(!Failure::Nacked.is_about("", 0));
+        assert!(missing.is_about("gone", "k", 1) && !missing.is_about("here", "k", 1));
+        let topic = Failure::Closed {
+            code: 403,
+            text: "ACCESS_REFUSED - write access to topic 'k' in exchange 'x' in vhost '/' refused"
+                .to_owned(),
+        };
+        assert!(topic.is_about("x", "k", 1) && !topic.is_about("x", "other", 1));
+        assert!(!Failure::Nacked.is_about("", "", 0));
     }
 }

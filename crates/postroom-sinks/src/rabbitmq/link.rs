@@ -1,7 +1,7 @@
 //! One connection to RabbitMQ, and its channels.
 
 use super::RabbitConfig;
-use super::classify::{Failure, classify, classify_connect};
+use super::classify::classify_connect;
 use crate::tls;
 use lapin::options::ConfirmSelectOptions;
 use lapin::tcp::OwnedTLSConfig;
@@ -58,7 +58,7 @@ pub(super) async fn connect(config: RabbitConfig) -> Result<Link, Outcome> {
     let uri = uri(&config)?;
     let properties = ConnectionProperties::default().with_connection_name("postroom".into());
     let builder = ConnectionBuilder::new()
-        .map_err(|error| classify(&place, &Failure::of(&error)))?
+        .map_err(|error| classify_connect(&place, &error))?
         .with_uri(uri)
         .with_properties(properties)
         .with_tls_config(OwnedTLSConfig { identity: None, cert_chain });

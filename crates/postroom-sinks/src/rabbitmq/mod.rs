@@ -15,7 +15,7 @@ use crate::registry::{Build, BuildError, Destination, SinkConfig, SinkKind};
 use crate::template::Template;
 use crate::tls;
 use async_trait::async_trait;
-use classify::{Failure, classify};
+use classify::{Failure, Fixed, classify};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use lapin::options::{BasicPublishOptions, ExchangeDeclareOptions};
@@ -67,9 +67,11 @@ impl RabbitConfig {
         Some(Self { endpoint: endpoint?, exchange, routing_key, ca_file, wrapping, limit })
     }
 
-    /// Whether every message takes the same way.
-    fn is_fixed(&self) -> bool {
-        self.exchange.fixed().is_some() && self.routing_key.fixed().is_some()
+    fn fixed(&self) -> Fixed {
+        Fixed {
+            exchange: self.exchange.fixed().is_some(),
+            routing_key: self.routing_key.fixed().is_some(),
+        }
     }
 }
 
@@ -190,7 +192,7 @@ impl RabbitSink {
         let failure = match confirmation {
             // Confirmed and returned: it has reached no queue.
             Confirmation::Ack(Some(returned)) | Confirmation::Nack(Some(returned)) => {
-                Failure::Returned { code: returned.reply_code, is_fixed: self.config.is_fixed() }
+                Failure::Returned { code: returned.reply_code }
             }
             Confirmation::Ack(None) => return Outcome::Delivered,
             Confirmation::Nack(None) => Failure::Nacked,
@@ -213,7 +215,10 @@ impl RabbitSink {
             let outcome = self.classify(&failure);
             let open = || letters.iter().filter(|letter| !batch.is_settled(letter.index));
             let culprits: Vec<usize> = open()
-                .filter(|one| failure.is_about(one.exchange.as_str(), one.body.len()))
+                .filter(|one| {
+                    let (exchange, key) = (one.exchange.as_str(), one.routing_key.as_str());
+                    failure.is_about(exchange, key, one.body.len())
+                })
                 .map(|one| one.index)
                 .collect();
             if culprits.is_empty() {
@@ -227,7 +232,7 @@ impl RabbitSink {
     }
 
     fn classify(&self, failure: &Failure) -> Outcome {
-        classify(&self.config.endpoint.place(), failure)
+        classify(&self.config.endpoint.place(), self.config.fixed(), failure)
     }
 }
 

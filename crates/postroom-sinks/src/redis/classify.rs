@@ -16,6 +16,11 @@ pub(super) enum Failure {
 }
 
 impl Failure {
+    /// Whether the server ends the connection after this.
+    pub(super) fn ends_connection(&self) -> bool {
+        matches!(self, Self::Answer { words, .. } if words.contains("Protocol error"))
+    }
+
     pub(super) fn of(error: &RedisError) -> Self {
         match error.code() {
             Some(code) => {
@@ -28,19 +33,27 @@ impl Failure {
     }
 }
 
-/// `place` is the server's host and port.
-pub(super) fn classify(place: &str, failure: &Failure) -> Outcome {
+/// `place` is the server's host and port. `is_fixed`: every message has the same key.
+pub(super) fn classify(place: &str, is_fixed: bool, failure: &Failure) -> Outcome {
     match failure {
-        Failure::Answer { code, words } => answer(place, code, words),
+        Failure::Answer { code, words } => answer(place, is_fixed, code, words),
         Failure::TimedOut => Outcome::retry(format!("no answer from {place} in time")),
         Failure::Client(error) => Outcome::retry(format!("no answer from {place}: {error}")),
     }
 }
 
-fn answer(place: &str, code: &str, words: &str) -> Outcome {
+fn answer(place: &str, is_fixed: bool, code: &str, words: &str) -> Outcome {
     let said = format!("{place} answered {code} {words}");
     // Before version 7, what goes wrong in a script comes as an ERR with the code in its words.
     let is = |name: &str| code == name || (code == "ERR" && words.contains(name));
+    // What is wrong with a key is wrong for all messages only when they share it.
+    let of_key = |error| if is_fixed { Outcome::refuse(error) } else { Outcome::retry(error) };
+    if is("NOPERM") && words.contains(" access ") {
+        return of_key(format!(
+            "{said}: let this user write to the key and its mark, or correct the integration's \
+             `key`"
+        ));
+    }
     // A long command before the login is a fault of the protocol to Redis.
     if is("NOAUTH") || is("WRONGPASS") || is("NOPERM") || is("unauthenticated") {
         return Outcome::refuse(format!(
@@ -48,7 +61,7 @@ fn answer(place: &str, code: &str, words: &str) -> Outcome {
         ));
     }
     if is("WRONGTYPE") {
-        return Outcome::refuse(format!(
+        return of_key(format!(
             "{said}: something else is stored under this key; correct the integration's `key`"
         ));
     }
@@ -88,7 +101,8 @@ pub(super) fn classify_connect(place: &str, error: &RedisError) -> Outcome {
         }
         _ => match Failure::of(error) {
             Failure::Client(error) => Outcome::retry(format!("cannot connect to {place}: {error}")),
-            failure => classify(place, &failure),
+            // Before any key.
+            failure => classify(place, true, &failure),
         },
     }
 }
@@ -129,10 +143,29 @@ mod tests {
             ("UNKILLABLE", "", Retry),
         ] {
             let failure = Failure::Answer { code: code.to_owned(), words: words.to_owned() };
-            assert_eq!(Class::of(&classify("host:6379", &failure)), expected, "{code} {words}");
+            let outcome = classify("host:6379", true, &failure);
+            assert_eq!(Class::of(&outcome), expected, "{code} {words}");
         }
         for failure in [Failure::TimedOut, Failure::Client("reset".to_owned())] {
-            assert_eq!(Class::of(&classify("host:6379", &failure)), Retry);
+            assert_eq!(Class::of(&classify("host:6379", true, &failure)), Retry);
+        }
+    }
+
+    #[test]
+    fn what_concerns_the_key_of_one_message_does_not_concern_the_lane() {
+        for (code, words, expected) in [
+            ("NOAUTH", "Authentication required.", Refuse),
+            ("NOPERM", "User relay has no permissions to run the 'xadd' command", Refuse),
+            ("NOPERM", "this user has no permissions to access one of the keys", Retry),
+            ("NOPERM", "No permissions to access a key", Retry),
+            ("WRONGTYPE", "Operation against a key holding the wrong kind of value", Retry),
+            ("ERR", "Error running script: WRONGTYPE Operation against a key", Retry),
+            ("ERR", "unknown command 'XADD'", Refuse),
+            ("ERR", "Protocol error: invalid bulk length", Reject),
+        ] {
+            let failure = Failure::Answer { code: code.to_owned(), words: words.to_owned() };
+            let outcome = classify("host:6379", false, &failure);
+            assert_eq!(Class::of(&outcome), expected, "{code} {words}");
         }
     }
 

@@ -75,9 +75,10 @@ impl Appending {
             return Ok(command);
         }
         let mark = mark(&entry.key, &entry.idempotency_key).ok_or_else(|| {
-            Outcome::refuse(
-                "the key has braces that are no hash tag, so that nothing else can be kept in its \
-                 slot: change the integration's `key`, or set `dedupe` to \"0s\"",
+            Outcome::reject(
+                "the key made from this message has braces that are no hash tag, so that nothing \
+                 else can be kept in its slot: correct the row's fields, or set the integration's \
+                 `dedupe` to \"0s\"",
             )
         })?;
         let mut command = if is_first { cmd("EVAL") } else { cmd("EVALSHA") };
@@ -106,7 +107,7 @@ impl Appending {
 }
 
 /// The key of the mark, in the slot of `key`. `None` when there can be none.
-fn mark(key: &str, idempotency_key: &str) -> Option<String> {
+pub(super) fn mark(key: &str, idempotency_key: &str) -> Option<String> {
     // The slot follows from what stands between the first brace and the next closing one, or
     // from the whole key when that is nothing.
     let tag = key
@@ -116,8 +117,7 @@ fn mark(key: &str, idempotency_key: &str) -> Option<String> {
         .filter(|tag| !tag.is_empty());
     match tag {
         Some(tag) => Some(format!("{{{tag}}}:postroom:{key}:{idempotency_key}")),
-        None if key.contains('}') => None,
-        None if key.contains('{') => None,
+        None if key.contains(['{', '}']) => None,
         None => Some(format!("{{{key}}}:postroom:{idempotency_key}")),
     }
 }

@@ -33,6 +33,9 @@ use tokio::time::Instant;
 /// How long repetitions are recognised unless the integration says otherwise.
 const DEDUPE: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// How many connections in a row a batch may lose once its entries are sent one by one.
+const LOST_MAX: usize = 3;
+
 pub(crate) const KIND: SinkKind = SinkKind {
     name: "redis",
     keys: &[
@@ -88,6 +91,15 @@ impl RedisConfig {
         if dedupe.is_some() && mode == Mode::Publish {
             options.fault(&["dedupe"], "is not for mode \"publish\"", None);
         }
+        let appending = Appending { mode, max_length, dedupe: dedupe.unwrap_or(DEDUPE) };
+        let is_marked = mode != Mode::Publish && !appending.dedupe.is_zero();
+        if is_marked && key.as_ref().is_some_and(|key| command::mark(&key.sample(), "").is_none()) {
+            options.fault(
+                &["key"],
+                "has braces that are no hash tag, so that no mark can be kept in its slot",
+                Some("change it, or set `dedupe` to \"0s\"".to_owned()),
+            );
+        }
         let ca_file = options.optional("ca_file", "the path of a file of certificates");
         let wrapping = match mode {
             Mode::Stream => Wrapping::read(options),
@@ -104,7 +116,6 @@ impl RedisConfig {
         if let Some(problem) = endpoint.as_ref().and_then(|one| link::database(one).err()) {
             options.fault(&["url"], problem, None);
         }
-        let appending = Appending { mode, max_length, dedupe: dedupe.unwrap_or(DEDUPE) };
         let limit = to.own_timeout();
         let (endpoint, key) = (endpoint?, key?);
         Some(Self { endpoint, is_cluster, ca_file, key, appending, wrapping, limit })
@@ -137,8 +148,15 @@ impl RedisSink {
         Entry::new(index, key, self.config.wrapping.parcel(message)?)
     }
 
-    /// Sends what goes to one key, in order. Says whether the connection is still good.
-    async fn send(&self, mut link: Link, entries: &[Entry], batch: &Batch<'_>) -> bool {
+    /// Sends what goes to one key, in order. Says whether the connection is still good. When it is
+    /// lost, entries that are not `alone` on it are left open: one of them may be to blame.
+    async fn send(
+        &self,
+        mut link: Link,
+        entries: &[Entry],
+        alone: bool,
+        batch: &Batch<'_>,
+    ) -> bool {
         let mut pipeline = Pipeline::with_capacity(entries.len());
         for (place, entry) in entries.iter().enumerate() {
             match self.config.appending.command(entry, place == 0) {
@@ -154,15 +172,20 @@ impl RedisSink {
         }
         match link.send(pipeline.ignore_errors()).await {
             Ok(answers) => {
+                let mut is_good = true;
                 for (entry, answer) in entries.iter().zip(answers) {
-                    let outcome = match answer {
+                    let outcome = match answer.map_err(|error| Failure::of(&error)) {
                         Ok(_) => Outcome::Delivered,
-                        Err(error) => self.classify(&Failure::of(&error)),
+                        Err(failure) => {
+                            is_good &= !failure.ends_connection();
+                            self.classify(&failure)
+                        }
                     };
                     batch.settle(entry.index, outcome);
                 }
-                true
+                is_good
             }
+            Err(error) if !alone && is_lost(&error) && !error.is_timeout() => false,
             Err(error) => {
                 let outcome = self.classify(&Failure::of(&error));
                 entries.iter().for_each(|entry| batch.settle(entry.index, outcome.clone()));
@@ -171,8 +194,44 @@ impl RedisSink {
         }
     }
 
+    /// Sends each entry that is still open by itself, so that one at which the server ends the
+    /// connection, such as for its size, is the only one to fail.
+    async fn send_singly(
+        &self,
+        entries: impl Iterator<Item = &Entry>,
+        batch: &Batch<'_>,
+        deadline: Instant,
+    ) {
+        let mut lost_in_a_row = 0;
+        for entry in entries.filter(|entry| !batch.is_settled(entry.index)) {
+            if lost_in_a_row == LOST_MAX {
+                let place = self.config.endpoint.place();
+                let error = format!("{place} ends one connection after the other");
+                return batch.settle_rest(&Outcome::retry(error));
+            }
+            let held = match self.connections.get(deadline).await {
+                Ok(held) => held,
+                Err(outcome) => return batch.settle_rest(&outcome),
+            };
+            let one = std::slice::from_ref(entry);
+            let sending = self.send(held.connection.clone(), one, true, batch);
+            match tokio::time::timeout_at(deadline, sending).await {
+                Ok(true) => lost_in_a_row = 0,
+                Ok(false) => {
+                    self.connections.lost(&held);
+                    lost_in_a_row += 1;
+                }
+                Err(_) => {
+                    self.connections.lost(&held);
+                    return batch.settle_rest(&self.classify(&Failure::TimedOut));
+                }
+            }
+        }
+    }
+
     fn classify(&self, failure: &Failure) -> Outcome {
-        classify(&self.config.endpoint.place(), failure)
+        let is_fixed = self.config.key.fixed().is_some();
+        classify(&self.config.endpoint.place(), is_fixed, failure)
     }
 }
 
@@ -193,11 +252,15 @@ impl Sink for RedisSink {
             Ok(held) => held,
             Err(outcome) => return batch.settle_rest(&outcome),
         };
+        let alone = keys.values().map(Vec::len).sum::<usize>() == 1;
         let sending =
-            keys.values().map(|entries| self.send(held.connection.clone(), entries, &batch));
+            keys.values().map(|entries| self.send(held.connection.clone(), entries, alone, &batch));
         match tokio::time::timeout_at(deadline, join_all(sending)).await {
             Ok(all) if all.iter().all(|is_good| *is_good) => {}
-            Ok(_) => self.connections.lost(&held),
+            Ok(_) => {
+                self.connections.lost(&held);
+                self.send_singly(keys.values().flatten(), &batch, deadline).await;
+            }
             Err(_) => {
                 // A connection on which nothing comes back is not worth keeping.
                 self.connections.lost(&held);
@@ -225,4 +288,33 @@ impl Sink for RedisSink {
 /// Whether the connection is of no use after this.
 fn is_lost(error: &RedisError) -> bool {
     error.is_io_error() || error.is_unrecoverable_error() || error.is_timeout()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn faults(more: &[(&str, &str)]) -> usize {
+        let mut options = json!({"url": "redis://127.0.0.1"});
+        for (key, value) in more {
+            options[key] = json!(value);
+        }
+        let serde_json::Value::Object(options) = options else { unreachable!("it is a table") };
+        let destination =
+            Destination { integration: "redis:orders", timeout: Duration::from_secs(3) };
+        KIND.validate(options, &destination).err().map_or(0, |faults| faults.len())
+    }
+
+    #[test]
+    fn a_key_whose_braces_are_no_hash_tag_needs_to_do_without_marks() {
+        for good in ["orders", "{tenant}", "{{{tenant}}}:orders", "a{{b}}{tenant}"] {
+            assert_eq!(faults(&[("key", good)]), 0, "{good}");
+        }
+        for bad in ["a}}", "a{{b", "{{}}{tenant}", "{tenant}}}{{"] {
+            assert_eq!(faults(&[("key", bad)]), 1, "{bad}");
+            assert_eq!(faults(&[("key", bad), ("dedupe", "0s")]), 0, "{bad}");
+            assert_eq!(faults(&[("key", bad), ("mode", "publish")]), 0, "{bad}");
+        }
+    }
 }

@@ -37,7 +37,8 @@ pub(super) fn answered(place: &str, status: StatusCode, headers: &HeaderMap) -> 
         )),
         421 => Outcome::refuse(format!("{text}: check the host of the integration's `url`")),
         431 => Outcome::reject(format!("{text}: its headers are too large; store fewer of them")),
-        408 | 425 | 429 | 500..=599 => {
+        // 409 is also the answer while an earlier attempt with this idempotency key is under way.
+        408 | 409 | 423 | 425 | 429 | 500..=599 => {
             Outcome::Retry { error: text, after: retry_after(headers, Utc::now()) }
         }
         400..=499 => Outcome::reject(format!(
@@ -164,7 +165,7 @@ mod tests {
             (406, Reject),
             (407, Refuse),
             (408, Retry),
-            (409, Reject),
+            (409, Retry),
             (410, Gone),
             (411, Reject),
             (412, Reject),
@@ -176,7 +177,7 @@ mod tests {
             (418, Reject),
             (421, Refuse),
             (422, Reject),
-            (423, Reject),
+            (423, Retry),
             (424, Reject),
             (425, Retry),
             (426, Reject),
@@ -214,7 +215,7 @@ mod tests {
     fn fault_28_a_receivers_own_delay_is_taken_where_it_may_be_busy() {
         let mut headers = HeaderMap::new();
         headers.insert(RETRY_AFTER, HeaderValue::from_static("1000000000000"));
-        for code in [408, 429, 503] {
+        for code in [408, 409, 423, 425, 429, 503] {
             let status = StatusCode::from_u16(code).unwrap();
             let Outcome::Retry { after, .. } = answered("host:443", status, &headers) else {
                 panic!("{code}")

@@ -1,7 +1,7 @@
 //! What the server's replies lead to.
 
 use super::{Mailbox, with_payload};
-use crate::destination::{refused, rejected};
+use crate::destination::{refused, rejected, retried};
 use postroom_core::Outcome;
 use postroom_testkit::sink_contract::{deliver_all, message};
 use serde_json::json;
@@ -33,6 +33,16 @@ async fn a_recipient_that_must_wait_is_tried_again_alone() {
     assert!(rejected(&outcomes[0]).contains("1 of 3 recipients"), "{outcomes:?}");
     let recipients: Vec<_> = mailbox.mails().into_iter().map(|mail| mail.recipients).collect();
     assert_eq!(recipients, [[to[0].clone()], [to[1].clone()]], "each once, and with one id");
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_relay_is_no_fault_of_the_recipient() {
+    let mailbox = Mailbox::open().await;
+    let sink = mailbox.sink(json!({"to": mailbox.address("refuse-554-5.7.1"), "text": "x"}));
+    let outcomes = deliver_all(&*sink, &[message("e-1")]).await;
+    let error = retried(&outcomes[0]);
+    assert!(error.contains("554 5.7.1") && error.contains("0 of 1 have the mail"), "{error}");
+    assert!(error.contains("check `host` and the login"), "{error}");
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 mod client;
 
-use crate::destination::{refused, rejected, sink};
+use crate::destination::{refused, rejected, retried, sink};
 use crate::verifiers;
 use client::Client;
 use postroom_core::{Message, Outcome, RawJson, Sink};
@@ -108,6 +108,17 @@ async fn a_subject_without_a_stream_pauses_the_lane_and_check_says_so() {
     assert!(refused(&outcomes[0]).contains("no stream at 127.0.0.1:"), "{outcomes:?}");
     let error = sink.probe().await.unwrap_err().to_string();
     assert!(error.contains("no stream"), "{error}");
+}
+
+#[tokio::test]
+async fn a_subject_of_one_message_without_a_stream_leaves_the_lane_to_the_others() {
+    let stream = start().await;
+    let sink = stream.with(json!({"subject": "{tenant}.{event_type}"}));
+    let mut streamed = message("e-2");
+    streamed.tenant_id = Some(stream.name.clone());
+    let outcomes = deliver_all(&*sink, &[message("e-1"), streamed]).await;
+    assert!(retried(&outcomes[0]).contains("no stream at 127.0.0.1:"), "{outcomes:?}");
+    assert_eq!(outcomes[1], Outcome::Delivered);
 }
 
 #[tokio::test]
@@ -228,6 +239,13 @@ async fn what_a_user_may_not_do_pauses_the_lane_and_shows_no_password() {
             error.contains("does not allow this user") && !error.contains("hunter2"),
             "{error}"
         );
+    }
+    // One kind of message that is forbidden is not all of them.
+    for mode in ["jetstream", "core"] {
+        let url = format!("nats://relay:hunter2@{address}");
+        let options = json!({"url": url, "mode": mode, "subject": "{event_type}"});
+        let outcomes = deliver_all(&*sink("nats:x", options), &[message("e-1")]).await;
+        assert!(retried(&outcomes[0]).contains("does not allow this user"), "{outcomes:?}");
     }
     // The question by which core mode knows that all has arrived is forbidden here, too: that is
     // an answer all the same.

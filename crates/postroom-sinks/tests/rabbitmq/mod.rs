@@ -1,6 +1,6 @@
 //! The RabbitMQ sink against a real broker, read back by Python's pika.
 
-use crate::destination::{refused, rejected, sink};
+use crate::destination::{refused, rejected, retried, sink};
 use crate::verifiers;
 use postroom_core::{Message, Outcome, RawJson, Sink};
 use postroom_testkit::sink_contract::{Received, SinkHarness, deliver_all, message};
@@ -140,6 +140,22 @@ async fn an_exchange_that_is_missing_pauses_the_lane_and_check_says_so() {
     }
     let error = sink.probe().await.unwrap_err().to_string();
     assert!(error.contains("404") && error.contains("declare the exchange"), "{error}");
+}
+
+#[tokio::test]
+async fn an_exchange_of_one_message_that_is_missing_leaves_the_lane_to_the_others() {
+    let queue = start().await;
+    let forbidden = format!("forbidden-{}", queue.name);
+    queue.pika(&["exchange", &forbidden]).await;
+    let of = |event_id: &str, tenant: &str| Message {
+        tenant_id: Some(tenant.to_owned()),
+        ..message(event_id)
+    };
+    let batch = [of("e-1", "missing"), of("e-2", &queue.name), of("e-3", &forbidden)];
+    let outcomes = deliver_all(&*queue.with(json!({"exchange": "{tenant}"})), &batch).await;
+    assert!(retried(&outcomes[0]).contains("404"), "{outcomes:?}");
+    assert_eq!(outcomes[1], Outcome::Delivered);
+    assert!(retried(&outcomes[2]).contains("403"), "{outcomes:?}");
 }
 
 #[tokio::test]

@@ -12,7 +12,8 @@ async fn fault_29_each_status_is_met_as_its_class_asks() {
     for status in ["200 OK", "201 Created", "204 No Content"] {
         assert_eq!(answered(status, "").await, Outcome::Delivered, "{status}");
     }
-    for status in ["408 x", "425 x", "429 x", "500 x", "502 x", "503 x", "599 x"] {
+    for status in ["408 x", "409 x", "423 x", "425 x", "429 x", "500 x", "502 x", "503 x", "599 x"]
+    {
         assert!(
             matches!(answered(status, "").await, Outcome::Retry { after: None, .. }),
             "{status}"

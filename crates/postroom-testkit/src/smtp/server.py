@@ -1,8 +1,8 @@
 """An SMTP server that keeps what it gets, and answers as addresses and subjects ask.
 
-`refuse-550@…` is answered with 550, `later-451@…` with 451 the first time, both as a sender and
-as a recipient; a mail with the subject `refuse 554` is answered with 554. Mails are kept in a
-folder for the domain of their first recipient.
+`refuse-550@…` is answered with 550, `refuse-554-5.7.1@…` with that finer code, `later-451@…` with
+451 the first time, both as a sender and as a recipient; a mail with the subject `refuse 554` is
+answered with 554. Mails are kept in a folder for the domain of their first recipient.
 """
 
 import argparse
@@ -24,14 +24,15 @@ class Handler:
         self.count = 0
 
     def answer(self, address):
-        asked = re.match(r"(refuse|later)-(\d{3})", address)
+        asked = re.match(r"(refuse|later)-(\d{3})(?:-(\d\.\d\.\d))?", address)
         if asked is None:
             return "250 2.0.0 OK"
         if asked[1] == "later":
             if address in self.seen:
                 return "250 2.0.0 OK"
             self.seen.add(address)
-        return f"{asked[2]} {asked[2][0]}.1.1 <{address}> as you wish"
+        finer = asked[3] or f"{asked[2][0]}.1.1"
+        return f"{asked[2]} {finer} <{address}> as you wish"
 
     async def handle_MAIL(self, server, session, envelope, address, options):
         answer = self.answer(address)
