@@ -29,6 +29,7 @@ macro_rules! sink_contract_tests {
                 the_destination_can_be_probed
             }
             faults {
+                a_probe_says_when_the_destination_is_gone
                 a_server_that_is_down_leads_to_a_retry_and_is_found_again
                 a_server_that_says_nothing_leads_to_a_retry
                 a_request_cut_off_leads_to_a_retry
