@@ -29,6 +29,11 @@ mod settings;
 mod stop;
 mod verdict;
 
+/// The documentation's page on a relay in a test, compiled as a doctest.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/sinks/memory.md")]
+struct InATest;
+
 pub use health::{Health, LaneHealth, LaneState};
 pub use relay::{Pass, Relay, RelayError};
 pub use settings::{Lane, Settings};
