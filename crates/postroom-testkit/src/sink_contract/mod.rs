@@ -26,6 +26,8 @@ macro_rules! sink_contract_tests {
                 a_batch_fails_in_its_bad_message_only
                 an_oversized_message_is_final
                 a_second_delivery_is_recognisable
+                an_event_id_of_another_stream_or_integration_arrives
+                a_second_copy_arrives
                 the_destination_can_be_probed
             }
             faults {
