@@ -34,6 +34,11 @@ mod settings;
 mod stop;
 mod verdict;
 
+/// The documentation's page on a relay in a test, compiled as a doctest.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/sinks/memory.md")]
+struct InATest;
+
 pub use beside::Beside;
 pub use chance::Chance;
 pub use health::{Health, LaneHealth, LaneState, Observed, describe};

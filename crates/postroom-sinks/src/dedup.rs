@@ -1,20 +1,22 @@
-//! A wrapper that passes each event id on once, for receivers that cannot recognise repeats.
+//! A wrapper that passes each message on once, for receivers that cannot recognise repeats.
 
+use crate::parcel::once;
 use async_trait::async_trait;
 use postroom_core::{Message, Outcome, OutcomeReceiver, ProbeError, Report, Sink};
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// Passes each event id on once.
+/// Passes each event of a stream to an integration on once. A second message on purpose, with
+/// another `copy`, is passed on as well; a replay is not.
 ///
-/// An id is remembered after the inner sink has reported it delivered, and forgotten when
+/// What makes it up is remembered after the inner sink has reported it delivered, and forgotten when
 /// `capacity` newer ones have come: the memory is bounded, and it is this process's own. What
 /// must be recognised across restarts has to be recognised by the receiver.
 pub struct DedupSink {
     inner: Arc<dyn Sink>,
     known: Mutex<Known>,
-    /// Tells those that wait for an id under way that something has settled.
+    /// Tells those that wait for one under way that something has settled.
     settled: Notify,
     capacity: usize,
 }
@@ -22,13 +24,13 @@ pub struct DedupSink {
 #[derive(Default)]
 struct Known {
     delivered: HashSet<String>,
-    /// The same ids, oldest first.
+    /// The same, oldest first.
     by_age: VecDeque<String>,
     under_way: HashSet<String>,
 }
 
 impl DedupSink {
-    /// Wraps `inner`, remembering the last `capacity` ids.
+    /// Wraps `inner`, remembering the last `capacity` messages.
     #[must_use]
     pub fn new(inner: Arc<dyn Sink>, capacity: usize) -> Self {
         Self { inner, known: Mutex::default(), settled: Notify::new(), capacity }
@@ -56,9 +58,8 @@ impl DedupSink {
         let mut known = self.known();
         let mut run = 0;
         for message in batch {
-            if known.delivered.contains(&message.event_id)
-                || !known.under_way.insert(message.event_id.clone())
-            {
+            let id = once(message);
+            if known.delivered.contains(&id) || !known.under_way.insert(id) {
                 break;
             }
             run += 1;
@@ -82,15 +83,15 @@ impl Sink for DedupSink {
     async fn deliver(&self, batch: &[Message], report: &Report<'_>) {
         let mut next = 0;
         while next < batch.len() {
-            let id = &batch[next].event_id;
-            if self.known().delivered.contains(id) {
+            let id = once(&batch[next]);
+            if self.known().delivered.contains(&id) {
                 report.delivered(next);
                 next += 1;
                 continue;
             }
             let run = self.begin(&batch[next..]);
             if run.messages.is_empty() {
-                self.await_other(id).await;
+                self.await_other(&id).await;
                 continue;
             }
             let part = report.part(next);
@@ -119,7 +120,7 @@ impl Drop for Run<'_> {
     fn drop(&mut self) {
         let mut known = self.sink.known();
         for message in self.messages {
-            known.under_way.remove(&message.event_id);
+            known.under_way.remove(&once(message));
         }
         drop(known);
         self.sink.settled.notify_waiters();
@@ -137,7 +138,7 @@ impl OutcomeReceiver for Listener<'_> {
         if outcome == Outcome::Delivered
             && let Some(message) = self.run.messages.get(index)
         {
-            self.run.sink.remember(&message.event_id);
+            self.run.sink.remember(&once(message));
         }
         self.report.outcome(index, outcome);
     }

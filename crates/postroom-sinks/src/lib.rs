@@ -1,9 +1,11 @@
-//! Where Postroom delivers: one file per sink, one registry.
+//! Where Postroom delivers: one module per sink, one registry.
 //!
-//! Every sink's file has the same order: its configuration, the sink, how it delivers, how it
-//! classifies what came back, its tests. A configuration names a sink by the part of the
-//! integration before `:`; [`registry`] is the one list of them. [`MemorySink`] is for tests, and
-//! [`DedupSink`] wraps any other sink.
+//! A small sink is one file: its configuration, the sink, how it classifies what came back. A
+//! larger one is a folder with a file for each of these, `classify` among them, and more where
+//! its protocol needs it; `sqs` and `sns` share what is in `aws`. What several sinks need stands
+//! beside them, such as `parcel`, which makes a message up for its way. A configuration names a
+//! sink by the part of the integration before `:`; [`registry`] is the one list of them.
+//! [`MemorySink`] is for tests, and [`DedupSink`] wraps any other sink.
 
 // What sinks share is used in full only by a build that has them all.
 #![cfg_attr(

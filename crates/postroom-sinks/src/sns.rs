@@ -1,7 +1,7 @@
 //! The sink that publishes to a topic of Amazon SNS, or of what speaks like it.
 //!
 //! A message is delivered once the service has answered with its id. In FIFO topics the
-//! idempotency key is the deduplication id, and the ordering key the message group.
+//! ordering key is the message group.
 
 use crate::aws::{Access, AwsSink, Entry, Failure, Make, Post, Target};
 use crate::options::Options;

@@ -1,7 +1,7 @@
-//! Each event id is passed on once.
+//! Each message is passed on once.
 
 use crate::messages::{deliver, deliver_one, message};
-use postroom_core::Outcome;
+use postroom_core::{Message, Outcome};
 use postroom_sinks::{DedupSink, MemorySink};
 use std::sync::Arc;
 
@@ -21,6 +21,16 @@ async fn repeats_are_acknowledged_and_not_passed_on() {
     assert_eq!(deliver(&*sink, &batch).await, vec![Outcome::Delivered; 4]);
     assert_eq!(deliver(&*sink, &batch).await, vec![Outcome::Delivered; 4]);
     assert_eq!(received(&inner), ["a", "b", "c"]);
+}
+
+#[tokio::test]
+async fn another_stream_and_a_second_copy_are_no_repeats() {
+    let (inner, sink) = wrapped(10);
+    let other = Message { stream_id: "order-2".to_owned(), ..message("a") };
+    let copy = Message { copy: 1, ..message("a") };
+    let batch = [message("a"), other, copy];
+    assert_eq!(deliver(&*sink, &batch).await, vec![Outcome::Delivered; 3]);
+    assert_eq!(inner.delivered(), batch);
 }
 
 #[tokio::test]

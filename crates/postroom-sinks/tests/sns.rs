@@ -139,7 +139,7 @@ async fn a_fifo_topic_passes_group_and_deduplication_on() {
     assert_eq!(deliver_all(&*topic.sink(), &[sent]).await, [Outcome::Delivered]);
     let attributes = topic.queue.messages()[0]["Attributes"].clone();
     assert_eq!(attributes["MessageGroupId"], "k");
-    assert_eq!(attributes["MessageDeduplicationId"], "e-1");
+    assert_eq!(attributes["MessageDeduplicationId"], "test:contract/order-1/e-1");
 }
 
 #[tokio::test]

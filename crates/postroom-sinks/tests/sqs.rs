@@ -105,9 +105,13 @@ async fn a_fifo_queue_drops_repetitions_and_keeps_order_by_the_ordering_key() {
     let hashed = ids.iter().position(|id| id.len() == 64).expect("a key with a space is hashed");
     assert_eq!(of(&messages[hashed], "MessageGroupId"), "order-1", "the stream stands in");
     ids.remove(hashed);
-    assert_eq!(ids, (0..25).map(|n| format!("e-{n}")).collect::<Vec<_>>());
+    assert_eq!(ids, (0..25).map(|n| format!("test:contract/order-1/e-{n}")).collect::<Vec<_>>());
     let group = of(&messages[usize::from(hashed == 0)], "MessageGroupId");
     assert_eq!(group.len(), 64, "a group with a space is hashed");
+    let other = Message { stream_id: "order-2".to_owned(), ..message("e-1") };
+    let copy = Message { copy: 1, ..message("e-1") };
+    assert_eq!(deliver_all(&*sink, &[other, copy]).await, vec![Outcome::Delivered; 2]);
+    assert_eq!(queue.messages().len(), 28, "these are no repetitions");
 }
 
 #[tokio::test]

@@ -21,6 +21,9 @@ pub enum Passage {
     Down,
     /// Connections stay, and nothing passes in either direction.
     Silent,
+    /// Answers of this many bytes pass, and then it is [`Silent`](Self::Silent): the first
+    /// messages of a batch are done, and the rest hangs.
+    SilentAfter(usize),
     /// A request that holds these bytes passes; the answer that holds them is swallowed, and the
     /// connection is reset: the work is done, and the client never learns of it.
     SwallowAnswer(&'static [u8]),
@@ -44,6 +47,20 @@ struct State {
     upstream: SocketAddr,
     passage: watch::Sender<Passage>,
     connections: AtomicUsize,
+}
+
+impl State {
+    /// Notes that an answer of this many bytes passes.
+    fn count(&self, passed: usize) {
+        self.passage.send_if_modified(|passage| {
+            let Passage::SilentAfter(bytes) = passage else { return false };
+            *passage = match bytes.saturating_sub(passed) {
+                0 => Passage::Silent,
+                rest => Passage::SilentAfter(rest),
+            };
+            true
+        });
+    }
 }
 
 impl Proxy {
@@ -138,6 +155,8 @@ async fn pass(mut client: TcpStream, state: &State) -> io::Result<()> {
             return end(&client, &server);
         }
         let passes = now != Passage::Silent;
+        let room = if let Passage::SilentAfter(bytes) = now { bytes } else { usize::MAX };
+        let room = room.min(answered.len());
         tokio::select! {
             // What was set before a request was sent holds for that request.
             biased;
@@ -160,7 +179,7 @@ async fn pass(mut client: TcpStream, state: &State) -> io::Result<()> {
                 }
                 server.write_all(bytes).await?;
             }
-            read = server.read(&mut answered), if passes => {
+            read = server.read(&mut answered[..room]), if passes => {
                 let bytes = &answered[..read?];
                 if bytes.is_empty() {
                     return client.shutdown().await;
@@ -168,6 +187,7 @@ async fn pass(mut client: TcpStream, state: &State) -> io::Result<()> {
                 if now == Passage::LoseAnswers {
                     return end(&client, &server);
                 }
+                state.count(bytes.len());
                 let Some((word, swallowed)) = &mut swallowing else {
                     client.write_all(bytes).await?;
                     continue;

@@ -104,10 +104,9 @@ impl Make {
         let group = message.ordering_key.as_deref().filter(|key| !key.is_empty());
         let group = group.unwrap_or(&message.stream_id);
         let group = if group.is_empty() { &parcel.idempotency_key } else { group };
-        let fifo = self.is_fifo.then(|| Fifo {
-            group: identifier(group),
-            deduplication: identifier(&parcel.idempotency_key),
-        });
+        let fifo = self
+            .is_fifo
+            .then(|| Fifo { group: identifier(group), deduplication: identifier(&parcel.once) });
         Ok(Entry { index, body: parcel.body, attributes, fifo, bytes })
     }
 }
@@ -206,6 +205,13 @@ mod tests {
         sent.stream_id = String::new();
         assert_eq!(group(&sent), "e-1");
         assert_eq!(make(false).entry(0, &sent).unwrap().fifo, None);
+    }
+
+    #[test]
+    fn what_the_outbox_tells_apart_is_no_repetition() {
+        let id = |sent: &Message| make(true).entry(0, sent).unwrap().fifo.unwrap().deduplication;
+        assert_eq!(id(&message("e-1")), "test:contract/order-1/e-1");
+        assert_eq!(id(&Message { copy: 1, ..message("e-1") }), "test:contract/order-1/e-1/1");
     }
 
     #[test]

@@ -30,8 +30,6 @@ pub struct EmailConfig {
     pub(super) text: Option<Template>,
     pub(super) html: Option<Template>,
     pub(super) wrapping: Wrapping,
-    /// Tells the mails of one event to several integrations apart.
-    pub(super) channel: String,
     /// How long one mail may take.
     pub(super) timeout: Duration,
 }
@@ -109,7 +107,6 @@ impl EmailConfig {
             text,
             html,
             wrapping,
-            channel: to.channel().to_owned(),
             timeout: to.own_timeout(),
         })
     }

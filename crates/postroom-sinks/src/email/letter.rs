@@ -51,7 +51,7 @@ impl Letter {
         let context = Context::of(message, &parcel.idempotency_key)?;
         let recipients = recipients(&config.to, &context)?;
         let subject = one_line("subject", config.subject.render(&context)?)?;
-        let id = message_id(&parcel.idempotency_key, &config.channel, config.from.email.domain());
+        let id = message_id(&parcel.once, config.from.email.domain());
         let mut builder = lettre::Message::builder()
             .message_id(Some(id))
             .from(config.from.clone())
@@ -150,22 +150,17 @@ fn header(name: String, value: String) -> Result<HeaderValue, Outcome> {
     Ok(HeaderValue::new(name, value))
 }
 
-/// The same for every attempt at one message, and another for every integration: a mailbox that
-/// drops what it has seen before drops repetitions, and nothing else.
-fn message_id(key: &str, channel: &str, domain: &str) -> String {
+/// The same for every attempt at one message, and another for every other: a mailbox that drops
+/// what it has seen before drops repetitions, and nothing else.
+fn message_id(once: &str, domain: &str) -> String {
     let mut id = String::from("<");
-    let mut append = |text: &str| {
-        for byte in text.bytes() {
-            if byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_' {
-                id.push(char::from(byte));
-            } else {
-                id.push_str(&format!("={byte:02X}"));
-            }
+    for byte in once.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'/') {
+            id.push(char::from(byte));
+        } else {
+            id.push_str(&format!("={byte:02X}"));
         }
-    };
-    append(key);
-    append("_");
-    append(channel);
+    }
     id.push('@');
     id.push_str(if domain.is_ascii() { domain } else { "postroom.invalid" });
     id.push('>');
@@ -178,9 +173,9 @@ mod tests {
 
     #[test]
     fn an_id_holds_any_key_and_no_two_are_the_same() {
-        assert_eq!(message_id("e-1", "receipts", "shop.example"), "<e-1_receipts@shop.example>");
-        assert_eq!(message_id("a.b>\r\n", "x", "s"), "<a=2Eb=3E=0D=0A_x@s>");
-        assert_ne!(message_id("a=2E", "x", "s"), message_id("a.", "x", "s"));
+        assert_eq!(message_id("email:a/s-1/e-1", "x.example"), "<email=3Aa/s-1/e-1@x.example>");
+        assert_eq!(message_id("a.b>\r\n", "s"), "<a=2Eb=3E=0D=0A@s>");
+        assert_ne!(message_id("a=2E", "s"), message_id("a.", "s"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The sink that publishes to NATS: into a JetStream stream, or by choice without one.
 //!
 //! With JetStream a message is delivered once its stream has acknowledged it; `Nats-Msg-Id`
-//! carries the idempotency key, by which the stream drops repetitions within its window. In core
+//! carries what the stream drops repetitions by within its window. In core
 //! mode it is delivered once the server has taken it, whether or not anyone listens.
 
 mod classify;
@@ -118,6 +118,7 @@ impl NatsSink {
         }
         let mut parcel = self.config.wrapping.parcel(message)?;
         parcel.expect_one_line_each()?;
+        parcel.encode_cloud();
         let mut headers = HeaderMap::new();
         for (name, value) in parcel.take_headers("ce-") {
             // Headers of this name command the server: one of them purges the stream.
@@ -127,7 +128,7 @@ impl NatsSink {
             }
         }
         set(&mut headers, Name::Borrowed("content-type"), parcel.content_type.to_owned())?;
-        set(&mut headers, Name::Borrowed("Nats-Msg-Id"), parcel.idempotency_key)?;
+        set(&mut headers, Name::Borrowed("Nats-Msg-Id"), parcel.once)?;
         Ok(Letter { index, subject: subject.into(), headers, body: parcel.body })
     }
 

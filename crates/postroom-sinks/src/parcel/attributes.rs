@@ -2,11 +2,8 @@
 
 use super::{Name, no_json};
 use chrono::{DateTime, SecondsFormat, Utc};
-use postroom_core::{Message, Outcome};
+use postroom_core::{Message, Outcome, REPLAY_HEADER};
 use serde_json::{Map, Value};
-
-/// The stored header that a replay sets.
-const REPLAY_OF: &str = "postroom-replay-of";
 
 /// Names whose value is Postroom's alone, besides all that begin with one of [`OUR_PREFIXES`].
 const OURS: [&str; 4] = ["idempotency-key", "webhook-id", "webhook-timestamp", "webhook-signature"];
@@ -17,7 +14,7 @@ const OUR_PREFIXES: [&str; 4] = ["postroom-", "ce-", "ce_", "cloudevents:"];
 /// Whether a stored header of this name is left out, because Postroom sets it itself.
 pub(crate) fn is_ours(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    name != REPLAY_OF
+    name != REPLAY_HEADER
         && (OURS.contains(&name.as_str())
             || OUR_PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
 }
@@ -42,7 +39,7 @@ pub(super) fn of(message: &Message, key: &str) -> Result<Vec<(Name, String)>, Ou
     add("postroom-source", message.source.clone());
     add("postroom-schema-version", Some(message.schema_version.to_string()));
     add("postroom-occurred-at", message.occurred_at.map(time));
-    add("postroom-attempt", Some((u64::from(message.attempts) + 1).to_string()));
+    add("postroom-attempt", Some(attempt(message)));
     Ok(attributes)
 }
 
@@ -65,6 +62,11 @@ pub(super) fn stored_text(message: &Message, name: &str) -> Option<String> {
     let stored: Map<String, Value> =
         serde_json::from_str(message.headers.as_ref()?.as_str()).ok()?;
     stored.get(name)?.as_str().map(str::to_owned)
+}
+
+/// Which attempt this is, from 1.
+pub(super) fn attempt(message: &Message) -> String {
+    (u64::from(message.attempts) + 1).to_string()
 }
 
 /// A time as RFC 3339 in UTC, always of the same length.

@@ -4,15 +4,23 @@
 mod attributes;
 mod cloud_event;
 mod envelope;
+mod once;
+mod source;
 
 pub(crate) use attributes::{is_ours, time};
+pub(crate) use once::once;
 
 use crate::options::Options;
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use postroom_core::{Message, Outcome};
 use std::borrow::Cow;
 
 /// The name of an attribute: one of Postroom's, or one that the message brings.
 pub(crate) type Name = Cow<'static, str>;
+
+/// What the bindings of CloudEvents for HTTP and NATS want encoded in a header, besides what is
+/// not ASCII.
+const CLOUD: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'%');
 
 /// How an integration's messages are made up for their way.
 #[derive(Clone, Copy, Debug, Default)]
@@ -85,16 +93,17 @@ impl Wrapping {
     /// # Errors
     /// The rejection to report when the row holds something that is no JSON.
     pub(crate) fn parcel(&self, message: &Message) -> Result<Parcel, Outcome> {
-        let idempotency_key = match self.key {
-            IdempotencyKey::EventId => message.event_id.clone(),
-            IdempotencyKey::MessageId => message.id.to_string(),
+        let (idempotency_key, once) = match self.key {
+            IdempotencyKey::EventId => (message.event_id.clone(), once(message)),
+            IdempotencyKey::MessageId => (message.id.to_string(), message.id.to_string()),
         };
         let mut cloud = Vec::new();
         let (content_type, body) = match self.format {
             Format::Payload => ("application/json", message.payload.as_str().to_owned()),
-            Format::CloudEvents => {
-                ("application/cloudevents+json", cloud_event::structured(message)?)
-            }
+            Format::CloudEvents => (
+                "application/cloudevents+json",
+                cloud_event::structured(message, &idempotency_key)?,
+            ),
             Format::CloudEventsBinary => {
                 cloud = cloud_event::attributes(message);
                 ("application/json", message.payload.as_str().to_owned())
@@ -102,15 +111,18 @@ impl Wrapping {
             Format::Envelope => ("application/json", envelope::wrap(message)?),
         };
         let attributes = attributes::of(message, &idempotency_key)?;
-        Ok(Parcel { idempotency_key, content_type, body, attributes, cloud })
+        Ok(Parcel { idempotency_key, once, content_type, body, attributes, cloud })
     }
 }
 
 /// A message made up for its way.
 #[derive(Clone, Debug)]
 pub(crate) struct Parcel {
-    /// What the receiver deduplicates by.
+    /// What the receiver deduplicates by, who knows whose event it is.
     pub(crate) idempotency_key: String,
+    /// What the destination itself is given to deduplicate by: no two messages that the outbox
+    /// tells apart have the same.
+    pub(crate) once: String,
     /// The body's media type.
     pub(crate) content_type: &'static str,
     /// The body.
@@ -133,6 +145,14 @@ impl Parcel {
         let cloud =
             cloud.map(move |(name, value)| (Name::Owned(format!("{cloud_prefix}{name}")), value));
         std::mem::take(&mut self.attributes).into_iter().chain(cloud)
+    }
+
+    /// For the bindings whose headers are ASCII: encodes the CloudEvent's attributes as these want
+    /// it.
+    pub(crate) fn encode_cloud(&mut self) {
+        for (_, value) in &mut self.cloud {
+            *value = utf8_percent_encode(value, CLOUD).to_string();
+        }
     }
 
     /// For protocols whose headers are lines of text: rejects a name or value that would end its
@@ -257,11 +277,16 @@ mod tests {
             "specversion": "1.0", "id": "e-1", "source": "shop", "type": "order.placed.v1",
             "subject": "order-1", "time": "2026-03-01T12:00:00.000000Z",
             "datacontenttype": "application/json", "tenantid": "acme", "correlationid": "c-1",
-            "causationid": "k-1", "schemaversion": "3", "traceparent": "00-a",
-            "data": {"b": 1.5},
+            "causationid": "k-1", "schemaversion": "3", "traceparent": "00-a", "attempt": "5",
+            "replayof": "018f0000-0000-7000-8000-000000000001", "data": {"b": 1.5},
         });
         assert_eq!(event, expected);
         assert!(parcel.body.contains("{ \"b\": 1.50 }"), "the payload's own bytes");
+
+        let by_row = json!({"format": "cloudevents", "idempotency_key": "message_id"});
+        let parcel = wrapping(by_row).parcel(&message()).unwrap();
+        let event: Value = serde_json::from_str(&parcel.body).unwrap();
+        assert_eq!(event["idempotencykey"], message().id.to_string());
 
         let binary = wrapping(json!({"format": "cloudevents-binary"}));
         let mut parcel = binary.parcel(&message()).unwrap();
@@ -289,6 +314,7 @@ mod tests {
     fn the_key_can_be_the_rows_own_id() {
         let parcel = wrapping(json!({"idempotency_key": "message_id"})).parcel(&message()).unwrap();
         assert_eq!(parcel.idempotency_key, message().id.to_string());
+        assert_eq!(parcel.once, message().id.to_string());
     }
 
     #[test]

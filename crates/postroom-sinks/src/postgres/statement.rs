@@ -116,7 +116,8 @@ impl Statement {
                     continue;
                 }
                 Field::Headers => json!(headers),
-                Field::IdempotencyKey => json!(parcel.idempotency_key),
+                // What the constraint is on: the header beside it holds the key alone.
+                Field::IdempotencyKey => json!(parcel.once),
                 Field::Attempt => json!(u64::from(message.attempts) + 1),
                 Field::Causation => json!(message.causation_id),
                 Field::Correlation => json!(message.correlation_id),
@@ -159,6 +160,6 @@ mod tests {
              DO NOTHING"
         );
         let row = statement.row(&Wrapping::default(), &message("e-1")).unwrap();
-        assert_eq!(row, r#"{"k\"":"e-1","p":{"event": "e-1", "sum": 12.5}}"#);
+        assert_eq!(row, r#"{"k\"":"test:contract/order-1/e-1","p":{"event": "e-1", "sum": 12.5}}"#);
     }
 }

@@ -36,7 +36,7 @@ pub(super) struct Appending {
 pub(super) struct Entry {
     pub(super) index: usize,
     pub(super) key: String,
-    idempotency_key: String,
+    once: String,
     fields: Vec<(Name, String)>,
     body: String,
 }
@@ -53,8 +53,8 @@ impl Entry {
                 "the message has more than {FIELDS_MAX} headers: put them into the payload",
             )));
         }
-        let Parcel { idempotency_key, body, .. } = parcel;
-        Ok(Self { index, key, idempotency_key, fields, body })
+        let Parcel { once, body, .. } = parcel;
+        Ok(Self { index, key, once, fields, body })
     }
 }
 
@@ -74,7 +74,7 @@ impl Appending {
             self.add_content(&mut command, entry);
             return Ok(command);
         }
-        let mark = mark(&entry.key, &entry.idempotency_key).ok_or_else(|| {
+        let mark = mark(&entry.key, &entry.once).ok_or_else(|| {
             Outcome::reject(
                 "the key made from this message has braces that are no hash tag, so that nothing \
                  else can be kept in its slot: correct the row's fields, or set the integration's \
@@ -107,7 +107,7 @@ impl Appending {
 }
 
 /// The key of the mark, in the slot of `key`. `None` when there can be none.
-pub(super) fn mark(key: &str, idempotency_key: &str) -> Option<String> {
+pub(super) fn mark(key: &str, once: &str) -> Option<String> {
     // The slot follows from what stands between the first brace and the next closing one, or
     // from the whole key when that is nothing.
     let tag = key
@@ -116,9 +116,9 @@ pub(super) fn mark(key: &str, idempotency_key: &str) -> Option<String> {
         .map(|(tag, _)| tag)
         .filter(|tag| !tag.is_empty());
     match tag {
-        Some(tag) => Some(format!("{{{tag}}}:postroom:{key}:{idempotency_key}")),
+        Some(tag) => Some(format!("{{{tag}}}:postroom:{key}:{once}")),
         None if key.contains(['{', '}']) => None,
-        None => Some(format!("{{{key}}}:postroom:{idempotency_key}")),
+        None => Some(format!("{{{key}}}:postroom:{once}")),
     }
 }
 

@@ -6,7 +6,6 @@
 use super::config::WebhookConfig;
 use crate::parcel::{Name, Parcel};
 use chrono::{DateTime, Utc};
-use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use postroom_core::Outcome;
 use reqwest::Url;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
@@ -25,9 +24,6 @@ const FRAMING: [&str; 11] = [
     "transfer-encoding",
     "upgrade",
 ];
-
-/// What the HTTP binding of CloudEvents wants encoded in a header, besides what is not ASCII.
-const CLOUD: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'%');
 
 /// Why a header cannot be sent; holds nothing of its value.
 #[derive(Debug)]
@@ -65,10 +61,10 @@ pub(super) fn headers(
         insert(&mut headers, name, value)?;
     }
     headers.extend(config.headers.clone());
-    for (name, value) in &parcel.cloud {
+    parcel.encode_cloud();
+    for (name, value) in std::mem::take(&mut parcel.cloud) {
         // Its place in HTTP is `content-type`.
-        if *name != "datacontenttype" {
-            let value = utf8_percent_encode(value, CLOUD).to_string();
+        if name != "datacontenttype" {
             insert(&mut headers, Name::Owned(format!("ce-{name}")), value)?;
         }
     }

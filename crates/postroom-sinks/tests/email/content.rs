@@ -39,7 +39,7 @@ async fn templates_make_subject_text_and_html_and_values_are_no_markup() {
     assert_eq!(mail.headers["from"], "Shop <shop@shop.test>");
     assert_eq!(mail.headers["to"], format!("Zoë <{}>", mailbox.address("zoe")));
     assert_eq!(mail.headers["subject"], "Order 7 für Zoë");
-    assert_eq!(mail.headers["message-id"], "<e-1_receipts@shop.test>");
+    assert_eq!(mail.headers["message-id"], "<test=3Acontract/order-1/e-1@shop.test>");
     assert!(mail.headers.contains_key("date"));
     let text = mail.text.unwrap().replace("\r\n", "\n");
     assert_eq!(text.trim_end(), "Dear Zoë,\n\n.\n- tea\n- milk & <sugar>");

@@ -101,7 +101,7 @@ impl Client {
             if answer.status.starts_with("404") {
                 return received;
             }
-            let key = answer.headers["nats-msg-id"].clone();
+            let key = answer.headers["idempotency-key"].clone();
             received.push(Received { key, body: answer.body, attributes: answer.headers });
         }
     }

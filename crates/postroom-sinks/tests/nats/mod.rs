@@ -5,7 +5,7 @@ mod client;
 use crate::destination::{refused, rejected, retried, sink};
 use crate::verifiers;
 use client::Client;
-use postroom_core::{Message, Outcome, RawJson, Sink};
+use postroom_core::{Message, Outcome, REPLAY_HEADER, RawJson, Sink};
 use postroom_testkit::sink_contract::{Received, SinkHarness, deliver_all, message};
 use postroom_testkit::{Authority, Nats, OrSkip as _};
 use serde_json::{Value, json};
@@ -83,8 +83,13 @@ postroom_testkit::sink_contract_tests!(start);
 async fn the_stream_drops_repetitions() {
     let stream = start().await;
     let sink = stream.with(json!({}));
-    for _ in 0..2 {
-        assert_eq!(deliver_all(&*sink, &[message("e-1")]).await, [Outcome::Delivered]);
+    let replay = Message {
+        copy: 1,
+        headers: Some(RawJson::trusted(format!("{{\"{REPLAY_HEADER}\":\"x\"}}"))),
+        ..message("e-1")
+    };
+    for again in [message("e-1"), message("e-1"), replay] {
+        assert_eq!(deliver_all(&*sink, &[again]).await, [Outcome::Delivered]);
     }
     assert_eq!(stream.received().await.len(), 1);
 }
@@ -183,7 +188,7 @@ async fn cloud_events_are_read_by_the_official_sdk_in_both_modes() {
         let stream = start().await;
         let sink = stream.with(json!({"format": format}));
         let received = verifiers::read_back(&stream, &*sink).await;
-        // The SDK has no binding for NATS, whose headers are those of HTTP.
+        // The SDK has no binding for NATS, whose headers are encoded as those of HTTP.
         cases.push(json!({"kind": "cloud", "headers": received.attributes, "body": received.body}));
     }
     verifiers::expect_events("nats: CloudEvents", verifiers::by_python, &cases);
@@ -217,7 +222,9 @@ async fn core_mode_needs_no_stream_and_is_heard_by_whoever_listens() {
             (heard.subject.as_str(), heard.body.as_str()),
             (&*subject, sent.payload.as_str())
         );
-        assert_eq!(heard.headers["nats-msg-id"], sent.event_id);
+        assert_eq!(heard.headers["idempotency-key"], sent.event_id);
+        let id = format!("test:contract/order-1/{}", sent.event_id);
+        assert_eq!(heard.headers["nats-msg-id"], id);
     }
     sink.probe().await.unwrap();
 }

@@ -39,7 +39,7 @@ impl SinkHarness for Table {
         let rows = psql(self.database.url(), query);
         let rows = rows.as_array().unwrap().iter();
         rows.map(|row| Received {
-            key: row["idempotency_key"].as_str().unwrap().to_owned(),
+            key: row["headers"]["idempotency-key"].as_str().unwrap().to_owned(),
             body: row["payload"].to_string(),
             attributes: row["headers"]
                 .as_object()

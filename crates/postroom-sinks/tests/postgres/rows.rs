@@ -31,7 +31,10 @@ async fn columns_are_chosen_and_values_take_their_types() {
         'version', version, 'at', extract(epoch FROM at), 'body', body::text, 'who', who,
         'seen', seen IS NOT NULL) FROM other.\"Inbox\"";
     let row = psql(database.url(), query);
-    assert_eq!((&row["id"], &row["kind"]), (&json!("e-1"), &json!("order.placed.v1")));
+    assert_eq!(
+        (&row["id"], &row["kind"]),
+        (&json!("test:contract/order-1/e-1"), &json!("order.placed.v1"))
+    );
     assert_eq!(row["message"], sent.id.to_string());
     assert_eq!((&row["n"], &row["version"], &row["who"]), (&json!(1), &json!(3), &json!("u-1")));
     assert_eq!(row["body"], payload, "a column of type json keeps the text");

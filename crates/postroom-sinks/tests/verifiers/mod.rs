@@ -43,7 +43,7 @@ fn run(command: &mut Command, cases: &Value) -> Vec<Value> {
 /// What is sent as a CloudEvent.
 pub(crate) fn event() -> Message {
     let payload = RawJson::trusted("{\"sum\": 12.5, \"name\": \"Zoë\"}");
-    Message { payload, ..message("e-1") }
+    Message { payload, source: Some("my shop".to_owned()), ..message("e-1") }
 }
 
 /// Delivers [`event`], and returns what the harness's own client reads.
@@ -59,7 +59,7 @@ pub(crate) fn expect_event(whose: &str, verdict: &Value) {
     for (name, value) in [
         ("specversion", "1.0"),
         ("id", "e-1"),
-        ("source", "shop"),
+        ("source", "my%20shop"),
         ("type", "order.placed.v1"),
         ("subject", "order-1"),
         ("datacontenttype", "application/json"),

@@ -36,7 +36,13 @@ const kinds = {
 
     // A CloudEvent in whichever mode the headers say, by the official SDK.
     cloud(one) {
-        const event = HTTP.toEvent({ headers: one.headers, body: one.body });
+        // In binary mode values are percent-encoded, which the SDK leaves as it is.
+        const decode = ([name, value]) => [
+            name,
+            name.startsWith('ce-') ? decodeURIComponent(value) : value,
+        ];
+        const headers = Object.fromEntries(Object.entries(one.headers).map(decode));
+        const event = HTTP.toEvent({ headers, body: one.body });
         event.validate();
         const { data, ...attributes } = event.toJSON();
         return { attributes, data };

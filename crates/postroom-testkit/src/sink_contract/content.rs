@@ -2,7 +2,7 @@
 
 use super::{Received, SinkHarness, deliver_all, message};
 use crate::eventually;
-use postroom_core::Outcome;
+use postroom_core::{Message, Outcome};
 use std::time::Duration;
 
 const SOON: Duration = Duration::from_secs(30);
@@ -120,7 +120,42 @@ pub async fn a_second_delivery_is_recognisable(harness: &impl SinkHarness) {
     assert_eq!(received.len(), first + 1, "nothing has another key: {received:?}");
 }
 
-/// `postroom check` finds it, and says so when it is gone.
+/// Whoever numbers events for each stream anew sends the same id twice, and two integrations may
+/// share a destination: a destination that drops repetitions must not drop these.
+pub async fn an_event_id_of_another_stream_or_integration_arrives(harness: &impl SinkHarness) {
+    let stream = Message { stream_id: "order-2".to_owned(), ..message("e-1") };
+    let integration = Message { integration: "test:other".to_owned(), ..message("e-1") };
+    arrive_beside_the_first(harness, &[stream, integration]).await;
+}
+
+/// The outbox promises that another `copy` is sent.
+pub async fn a_second_copy_arrives(harness: &impl SinkHarness) {
+    let copy = |copy| Message { copy, ..message("e-1") };
+    arrive_beside_the_first(harness, &[copy(1), copy(2)]).await;
+}
+
+/// Delivers `others` after a message with the same event id: each of them arrives, with the
+/// same key.
+async fn arrive_beside_the_first(harness: &impl SinkHarness, others: &[Message]) {
+    let sink = harness.sink(harness.server()).await;
+    let all: Vec<Message> = std::iter::once(message("e-1")).chain(others.iter().cloned()).collect();
+    for one in &all {
+        assert_eq!(deliver_all(&*sink, std::slice::from_ref(one)).await, [Outcome::Delivered]);
+    }
+    let received = arrived(harness, all.len()).await;
+    assert_eq!(received.len(), all.len());
+    assert!(received.iter().all(|one| one.key == "e-1"), "{received:?}");
+    if harness.carries_attributes().is_ok() {
+        let id = "postroom-message-id";
+        let mut found: Vec<_> = received.iter().map(|one| one.attributes[id].clone()).collect();
+        let mut sent: Vec<_> = all.iter().map(|one| one.id.to_string()).collect();
+        found.sort();
+        sent.sort();
+        assert_eq!(found, sent, "each of them once");
+    }
+}
+
+/// `postroom check` finds it.
 pub async fn the_destination_can_be_probed(harness: &impl SinkHarness) {
     let sink = harness.sink(harness.server()).await;
     sink.probe().await.unwrap_or_else(|error| panic!("{error}"));

@@ -26,9 +26,12 @@ macro_rules! sink_contract_tests {
                 a_batch_fails_in_its_bad_message_only
                 an_oversized_message_is_final
                 a_second_delivery_is_recognisable
+                an_event_id_of_another_stream_or_integration_arrives
+                a_second_copy_arrives
                 the_destination_can_be_probed
             }
             faults {
+                a_probe_says_when_the_destination_is_gone
                 a_server_that_is_down_leads_to_a_retry_and_is_found_again
                 a_server_that_says_nothing_leads_to_a_retry
                 a_request_cut_off_leads_to_a_retry

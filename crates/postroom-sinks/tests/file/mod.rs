@@ -1,5 +1,7 @@
 //! The file sink appends whole lines, whatever was in the file before.
 
+mod contract;
+
 use crate::messages::{deliver, deliver_one, message};
 use postroom_core::{Outcome, RawJson, Sink};
 use postroom_sinks::{FileConfig, FileSink};

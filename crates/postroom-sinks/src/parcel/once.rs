@@ -1,0 +1,71 @@
+//! What a destination that drops repetitions itself knows a message by.
+
+use super::attributes::stored_text;
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use postroom_core::{Message, REPLAY_HEADER};
+
+/// What would blur where a part ends, or end a line.
+const BLURRING: &AsciiSet = &CONTROLS.add(b'%').add(b'/');
+
+/// `INTEGRATION/STREAM/EVENT_ID`, and `/COPY` for a second message on purpose: as wide as the
+/// outbox's own fence. By the event id alone, a destination would drop the messages of another
+/// stream or integration, and they would count as delivered. A replay also has a copy of its own,
+/// but is meant to be recognised.
+pub(crate) fn once(message: &Message) -> String {
+    let Message { integration, stream_id, event_id, .. } = message;
+    let part = |text| utf8_percent_encode(text, BLURRING);
+    let mut once = format!("{}/{}/{}", part(integration), part(stream_id), part(event_id));
+    if message.copy != 0 && stored_text(message, REPLAY_HEADER).is_none() {
+        once.push_str(&format!("/{}", message.copy));
+    }
+    once
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use postroom_core::RawJson;
+    use postroom_testkit::sink_contract::message;
+
+    #[test]
+    fn messages_that_the_outbox_tells_apart_are_told_apart() {
+        let of = |integration: &str, stream: &str, event_id: &str, copy| {
+            once(&Message {
+                integration: integration.to_owned(),
+                stream_id: stream.to_owned(),
+                copy,
+                ..message(event_id)
+            })
+        };
+        assert_eq!(of("nats:orders", "order-1", "e-1", 0), "nats:orders/order-1/e-1");
+        assert_eq!(of("nats:orders", "order-1", "e-1", 2), "nats:orders/order-1/e-1/2");
+        let mut all = vec![
+            of("n:a", "s", "e", 0),
+            of("n:b", "s", "e", 0),
+            of("n:a", "t", "e", 0),
+            of("n:a", "s", "f", 0),
+            of("n:a", "s", "e", 1),
+            of("n:a", "s", "e", -1),
+            of("n:a", "s", "e/1", 0),
+            of("n:a", "s/e", "1", 0),
+            of("n:a/s", "e", "1", 0),
+            of("n:a", "s%2Fe", "1", 0),
+            of("n:a", "", "s", 0),
+        ];
+        let n = all.len();
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), n, "{all:?}");
+    }
+
+    #[test]
+    fn attempts_and_replays_are_repetitions_whichever_row_they_are() {
+        let first = message("e-1");
+        let again = Message { attempts: 7, ..message("e-1") };
+        assert_eq!(once(&again), once(&first));
+        let headers = format!("{{\"{REPLAY_HEADER}\": \"{}\"}}", first.id);
+        let replay =
+            Message { copy: 3, headers: Some(RawJson::trusted(headers)), ..message("e-1") };
+        assert_eq!(once(&replay), once(&first));
+    }
+}
