@@ -21,9 +21,14 @@ pub enum Passage {
     Down,
     /// Connections stay, and nothing passes in either direction.
     Silent,
-    /// Answers of this many bytes pass, and then it is [`Silent`](Self::Silent): the first
-    /// messages of a batch are done, and the rest hangs.
-    SilentAfter(usize),
+    /// This many bytes of requests and of answers pass, and the rest hangs: the first messages of
+    /// a batch are done, or the client knows of the first ones.
+    HangAfter {
+        /// Bytes of requests.
+        asked: usize,
+        /// Bytes of answers.
+        answered: usize,
+    },
     /// A request that holds these bytes passes; the answer that holds them is swallowed, and the
     /// connection is reset: the work is done, and the client never learns of it.
     SwallowAnswer(&'static [u8]),
@@ -50,14 +55,12 @@ struct State {
 }
 
 impl State {
-    /// Notes that an answer of this many bytes passes.
-    fn count(&self, passed: usize) {
+    /// Notes how many bytes pass.
+    fn count(&self, of_request: usize, of_answer: usize) {
         self.passage.send_if_modified(|passage| {
-            let Passage::SilentAfter(bytes) = passage else { return false };
-            *passage = match bytes.saturating_sub(passed) {
-                0 => Passage::Silent,
-                rest => Passage::SilentAfter(rest),
-            };
+            let Passage::HangAfter { asked, answered } = passage else { return false };
+            *asked = asked.saturating_sub(of_request);
+            *answered = answered.saturating_sub(of_answer);
             true
         });
     }
@@ -154,9 +157,12 @@ async fn pass(mut client: TcpStream, state: &State) -> io::Result<()> {
         if now == Passage::Down {
             return end(&client, &server);
         }
-        let passes = now != Passage::Silent;
-        let room = if let Passage::SilentAfter(bytes) = now { bytes } else { usize::MAX };
-        let room = room.min(answered.len());
+        let (to_server, to_client) = match now {
+            Passage::Silent => (0, 0),
+            Passage::HangAfter { asked, answered } => (asked, answered),
+            _ => (usize::MAX, usize::MAX),
+        };
+        let (to_server, to_client) = (to_server.min(asked.len()), to_client.min(answered.len()));
         tokio::select! {
             // What was set before a request was sent holds for that request.
             biased;
@@ -165,7 +171,7 @@ async fn pass(mut client: TcpStream, state: &State) -> io::Result<()> {
                     return Ok(());
                 }
             }
-            read = client.read(&mut asked), if passes => {
+            read = client.read(&mut asked[..to_server]), if to_server > 0 => {
                 let bytes = &asked[..read?];
                 if bytes.is_empty() {
                     return server.shutdown().await;
@@ -177,9 +183,10 @@ async fn pass(mut client: TcpStream, state: &State) -> io::Result<()> {
                     }
                     _ => {}
                 }
+                state.count(bytes.len(), 0);
                 server.write_all(bytes).await?;
             }
-            read = server.read(&mut answered[..room]), if passes => {
+            read = server.read(&mut answered[..to_client]), if to_client > 0 => {
                 let bytes = &answered[..read?];
                 if bytes.is_empty() {
                     return client.shutdown().await;
@@ -187,7 +194,7 @@ async fn pass(mut client: TcpStream, state: &State) -> io::Result<()> {
                 if now == Passage::LoseAnswers {
                     return end(&client, &server);
                 }
-                state.count(bytes.len());
+                state.count(0, bytes.len());
                 let Some((word, swallowed)) = &mut swallowing else {
                     client.write_all(bytes).await?;
                     continue;

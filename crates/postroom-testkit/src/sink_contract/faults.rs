@@ -10,6 +10,8 @@ use std::time::Duration;
 const SOON: Duration = Duration::from_secs(60);
 /// Longer than a delivery takes when all is well.
 const ATTEMPT: Duration = Duration::from_secs(10);
+/// As many bytes as there are.
+const ALL: usize = usize::MAX;
 
 fn proxy(harness: &impl SinkHarness, line: &str) -> Option<Proxy> {
     harness.proxy().map_err(|reason| harness.skip(line, reason)).ok()
@@ -103,9 +105,9 @@ async fn arrived_with(harness: &impl SinkHarness, keys: &[&str]) -> BTreeSet<Str
     .await
 }
 
-/// A stop in the middle of a batch, after the first answers: what was reported is there, and what
-/// is not reported is delivered again. How long an answer is differs; for each protocol, some of
-/// these lengths are those of a few messages.
+/// A stop in the middle of a batch, after the first requests or the first answers: what was
+/// reported is there, and what is not reported is delivered again. How long these are differs; for
+/// each protocol, some of the lengths are those of a few messages.
 pub async fn a_delivery_that_is_dropped_has_reported_only_what_is_true(harness: &impl SinkHarness) {
     let Some(proxy) = proxy(harness, "a_delivery_that_is_dropped_has_reported_only_what_is_true")
     else {
@@ -114,9 +116,10 @@ pub async fn a_delivery_that_is_dropped_has_reported_only_what_is_true(harness: 
     let sink = harness.sink(proxy.address()).await;
     insist(&*sink, "first").await;
     let mut begun = 0;
-    for bytes in [1, 50, 400, 3000] {
-        let batch: Vec<_> = (0..12).map(|n| message(&format!("e-{bytes}-{n}"))).collect();
-        proxy.set(Passage::SilentAfter(bytes));
+    let lengths = [(1, ALL), (4000, ALL), (ALL, 1), (ALL, 50), (ALL, 400), (ALL, 3000)];
+    for (round, (asked, answered)) in lengths.into_iter().enumerate() {
+        let batch: Vec<_> = (0..12).map(|n| message(&format!("e-{round}-{n}"))).collect();
+        proxy.set(Passage::HangAfter { asked, answered });
         let outcomes = deliver(&*sink, &batch, Duration::from_millis(300)).await.outcomes();
         let mut reported = Vec::new();
         for (message, outcome) in batch.iter().zip(&outcomes) {
