@@ -103,9 +103,22 @@ async fn a_relay_runs_its_own_jobs_and_stops_cleanly() {
     let scene = Scene::set().await;
     let url = scene.receiver.url();
     let keys = format!("url = \"{url}\"\nallow_addresses = [\"127.0.0.0/8\"]");
-    let mut relay = scene.outbox.relay(SHORT_CLAIMS, &scene.lane(&keys));
+    let config = scene.outbox.configure(SHORT_CLAIMS, &scene.lane(&keys));
+    let mut command = scene.outbox.relay_command(&config);
+    command.env("RUST_LOG", "info,postroom_relay=debug,postroom_bullmq=debug");
+    let mut relay = Process::spawn(&mut command);
     let first = scene.outbox.enqueue("webhook:a", 50).await;
     scene.outbox.wait_for_all(&first, "SENT").await;
+    for (operation, phase) in [
+        ("OUTBOX_CLAIM", "SUCCESS"),
+        ("OUTBOX_ENQUEUE_JOB", "START"),
+        ("OUTBOX_ENQUEUE_JOB", "SUCCESS"),
+        ("OUTBOX_DELIVER", "START"),
+        ("OUTBOX_DELIVER", "SENT"),
+    ] {
+        let said = format!("operation=\"{operation}\" phase=\"{phase}\"");
+        relay.wait_for_line(&said, SOON).await;
+    }
     scene.redis.crash().await.unwrap();
     let more = scene.outbox.enqueue("webhook:a", 50).await;
     relay.wait_for_line("Redis cannot be used", SOON).await;
