@@ -32,7 +32,7 @@ pub use queue::{
 };
 pub use server::{Redis, RedisConfig, RedisFault};
 pub use transport::{
-    Delivery, JobData, JobName, Part, QueueLane, QueuePattern, TenantRate, TenantRates, Transport,
-    Workers,
+    Defect, Delivery, JobData, JobName, Part, QueueLane, QueuePattern, TenantRate, TenantRates,
+    Transport, Workers,
 };
 pub use worker::{Health, Job, JobFailure, Processor, Rate, Worker, WorkerOptions};

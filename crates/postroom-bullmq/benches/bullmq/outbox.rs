@@ -57,7 +57,9 @@ async fn through_queue(url: &str, server: &Server) -> anyhow::Result<f64> {
             let upkeep = relay.run(async move {
                 let _ = stop_too.wait_for(|stop| *stop).await;
             });
-            Ok(tokio::join!(upkeep, queued).0?)
+            let (upkeep, queued) = tokio::join!(upkeep, queued);
+            upkeep?;
+            Ok(queued?)
         })
     })
     .await

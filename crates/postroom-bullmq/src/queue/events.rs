@@ -1,6 +1,7 @@
 //! What happened to a queue's jobs, read from its event stream.
 
 use super::Queue;
+use super::states::DROPPED_STORED;
 use crate::error::QueueError;
 use crate::link::{Wire, connect};
 use postroom_core::clip_error;
@@ -71,6 +72,8 @@ pub enum EventKind {
     Active,
     /// It ended with success.
     Completed,
+    /// It ended without being run: see [`crate::JobFailure::Dropped`].
+    Dropped,
     /// It failed for good.
     Failed {
         /// What its worker said, clipped.
@@ -201,6 +204,9 @@ fn event(entry: StreamId) -> Event {
         "added" => EventKind::Added,
         "waiting" => EventKind::Waiting,
         "active" => EventKind::Active,
+        "completed" if field("returnvalue").as_deref() == Some(DROPPED_STORED) => {
+            EventKind::Dropped
+        }
         "completed" => EventKind::Completed,
         "failed" => {
             EventKind::Failed { reason: clip_error(&field("failedReason").unwrap_or_default()) }

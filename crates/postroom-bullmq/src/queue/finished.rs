@@ -21,7 +21,7 @@ enum FinishedSet {
 /// A page of finished jobs.
 #[derive(Clone, Debug)]
 pub struct Finished {
-    /// The jobs, each completed or failed, in no order. One may come twice.
+    /// The jobs, each completed, dropped or failed, in no order. One may come twice.
     pub jobs: Vec<(String, JobState)>,
     /// The next page; `None` after the last. A page without jobs need not be the last.
     pub next: Option<FinishedPage>,
@@ -45,7 +45,7 @@ impl Queue {
         let ids: Vec<String> = found.into_iter().map(|(id, _)| id).collect();
         let states = self.states(&ids).await?;
         let is_finished = |(_, state): &(String, JobState)| match state {
-            JobState::Completed | JobState::Failed { .. } => true,
+            JobState::Completed | JobState::Dropped | JobState::Failed { .. } => true,
             // Removed or tried again in between.
             JobState::Gone | JobState::Live => false,
         };

@@ -13,6 +13,7 @@ pub(crate) use add::now_ms;
 pub use add::{Added, NewJob};
 pub use events::{Event, EventKind, Events, Position};
 pub use finished::{Finished, FinishedPage};
+pub(crate) use states::DROPPED;
 pub use states::JobState;
 
 use crate::error::QueueError;

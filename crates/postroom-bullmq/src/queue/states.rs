@@ -10,6 +10,10 @@ use std::sync::LazyLock;
 const SOURCE: &str = include_str!("states.lua");
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(SOURCE));
 
+/// What a job returns that was dropped, and that as it is stored.
+pub(crate) const DROPPED: &str = "postroom:dropped";
+pub(super) const DROPPED_STORED: &str = "\"postroom:dropped\"";
+
 /// Where a job is.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum JobState {
@@ -19,6 +23,8 @@ pub enum JobState {
     Live,
     /// It has run with success, and is kept.
     Completed,
+    /// It has ended without being run, and is kept: see [`crate::JobFailure::Dropped`].
+    Dropped,
     /// It has failed for good, and is kept.
     Failed {
         /// What its worker said, clipped.
@@ -40,7 +46,7 @@ impl Queue {
         for part in ids.chunks(JOBS_MAX) {
             let answers: Vec<(u8, String, String)> = self
                 .run(&SCRIPT, SOURCE, &keys, |command| {
-                    command.arg(self.keys.base()).arg(part);
+                    command.arg(self.keys.base()).arg(DROPPED_STORED).arg(part);
                 })
                 .await?;
             if answers.len() != part.len() {
@@ -50,6 +56,7 @@ impl Queue {
                 states.push(match state {
                     0 => JobState::Gone,
                     2 => JobState::Completed,
+                    4 => JobState::Dropped,
                     3 => JobState::Failed {
                         reason: clip_error(&reason),
                         unrecoverable: is_unrecoverable(&stack),

@@ -5,10 +5,13 @@
 
 use super::names::JobName;
 use postroom_core::Token;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use uuid::Uuid;
+
+/// How many jobs that were settled here are remembered.
+const SETTLED_MAX: usize = 20_000;
 
 /// One job that nobody has settled yet, as far as is known here.
 #[derive(Clone, Debug)]
@@ -28,7 +31,11 @@ struct State {
     claims: HashMap<Token, usize>,
     /// Claims that hold nothing any more.
     ended: Vec<Token>,
-    by_lane: HashMap<usize, usize>,
+    /// How many jobs a lane has, by queue.
+    by_lane: HashMap<usize, HashMap<String, usize>>,
+    /// Jobs whose word was recorded by this process, the oldest first.
+    settled: VecDeque<JobName>,
+    settled_set: HashSet<JobName>,
 }
 
 /// What is outstanding.
@@ -44,9 +51,9 @@ impl Books {
     pub(crate) fn add(&self, name: JobName, lane: usize, queue: &str, token: Token) {
         let mut state = self.state();
         let (dispatch, queue) = (name.dispatch, queue.to_owned());
-        let job = Outstanding { dispatch, lane, queue, token, is_added: false };
         *state.claims.entry(token).or_default() += 1;
-        *state.by_lane.entry(lane).or_default() += 1;
+        *state.by_lane.entry(lane).or_default().entry(queue.clone()).or_default() += 1;
+        let job = Outstanding { dispatch, lane, queue, token, is_added: false };
         if let Some(before) = state.jobs.insert(name.message, job) {
             state.let_go(&before);
         }
@@ -74,6 +81,25 @@ impl Books {
         }
     }
 
+    /// Notes that this process has recorded the word on a job: whoever hears of its end later has
+    /// nothing to ask the database.
+    pub(crate) fn settled_here(&self, name: JobName) {
+        self.settled(name);
+        let mut state = self.state();
+        if state.settled_set.insert(name) {
+            state.settled.push_back(name);
+        }
+        if state.settled.len() > SETTLED_MAX
+            && let Some(oldest) = state.settled.pop_front()
+        {
+            state.settled_set.remove(&oldest);
+        }
+    }
+
+    pub(crate) fn is_settled_here(&self, name: JobName) -> bool {
+        self.state().settled_set.contains(&name)
+    }
+
     /// Forgets what claims held that are another relay's by now.
     pub(crate) fn lost(&self, tokens: &[Token]) {
         let mut state = self.state();
@@ -95,7 +121,13 @@ impl Books {
 
     /// How many jobs a lane has.
     pub(crate) fn of_lane(&self, lane: usize) -> usize {
-        self.state().by_lane.get(&lane).copied().unwrap_or(0)
+        self.state().by_lane.get(&lane).map_or(0, |queues| queues.values().sum())
+    }
+
+    /// How many jobs the fullest of a lane's queues has.
+    pub(crate) fn of_fullest_queue(&self, lane: usize) -> usize {
+        let state = self.state();
+        state.by_lane.get(&lane).and_then(|queues| queues.values().max().copied()).unwrap_or(0)
     }
 
     /// The jobs that one queue has been given.
@@ -122,8 +154,13 @@ impl Books {
 
 impl State {
     fn let_go(&mut self, job: &Outstanding) {
-        if let Some(count) = self.by_lane.get_mut(&job.lane) {
+        if let Some(queues) = self.by_lane.get_mut(&job.lane)
+            && let Some(count) = queues.get_mut(&job.queue)
+        {
             *count = count.saturating_sub(1);
+            if *count == 0 {
+                queues.remove(&job.queue);
+            }
         }
         if let Some(held) = self.claims.get_mut(&job.token) {
             *held = held.saturating_sub(1);
@@ -159,6 +196,35 @@ mod tests {
         assert_eq!((books.of_lane(0), books.claims().len()), (0, 0));
         assert_eq!(books.take_ended(), [token]);
         assert!(books.take_ended().is_empty());
+    }
+
+    #[test]
+    fn jobs_are_counted_by_queue() {
+        let books = Books::default();
+        let job = || JobName { message: Uuid::new_v4(), dispatch: 1 };
+        let first = job();
+        for (name, queue) in [(first, "a"), (job(), "a"), (job(), "b")] {
+            books.add(name, 0, queue, Token::random());
+        }
+        assert_eq!((books.of_lane(0), books.of_fullest_queue(0)), (3, 2));
+        books.settled(first);
+        assert_eq!((books.of_lane(0), books.of_fullest_queue(0)), (2, 1));
+        assert_eq!(books.of_fullest_queue(1), 0);
+    }
+
+    #[test]
+    fn what_was_settled_here_is_remembered_for_a_while() {
+        let books = Books::default();
+        let first = JobName { message: Uuid::new_v4(), dispatch: 1 };
+        books.settled_here(first);
+        assert!(books.is_settled_here(first));
+        assert!(!books.is_settled_here(JobName { dispatch: 2, ..first }));
+        for _ in 0..SETTLED_MAX {
+            books.settled_here(JobName { message: Uuid::new_v4(), dispatch: 1 });
+        }
+        assert!(!books.is_settled_here(first));
+        let state = books.state();
+        assert_eq!((state.settled.len(), state.settled_set.len()), (SETTLED_MAX, SETTLED_MAX));
     }
 
     #[test]

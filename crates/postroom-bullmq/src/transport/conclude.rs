@@ -2,98 +2,215 @@
 
 use super::names::JobName;
 use super::reader::dispatched;
-use super::settler::{Settler, Word};
+use super::settler::{Said, Settler, Word};
 use super::shared::Shared;
 use crate::queue::JobState;
-use futures_util::FutureExt as _;
 use futures_util::future::join_all;
-use postroom_core::{Fate, Outcome};
+use futures_util::{FutureExt as _, StreamExt as _, stream};
+use postroom_core::{Dispatched, Fate, Message, Outcome};
 use postroom_relay::{JobOutcome, judge};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use uuid::Uuid;
 
-/// Records what jobs say that have finished or gone: completed is SENT, failed is a failed attempt
-/// with its reason, gone is nothing but the end of the dispatch. Returns the ids of finished jobs
-/// that nobody needs any more. What is not of this outbox is left alone, and so is a job that
-/// waits or runs.
+/// How many messages are read together at most, and about how many bytes of them.
+const READ_MAX: usize = 500;
+const READ_BYTES: usize = 4 << 20;
+/// How many at first, when nothing is known of their size.
+const READ_FIRST: usize = 16;
+/// How many jobs of messages that are settled are looked up at the same time.
+const LOOKS: usize = 8;
+
+/// How many messages are read together, by the size of those before: whatever is in the queues
+/// when all of it is to be looked at, what is in memory is bounded.
+#[derive(Debug)]
+pub(crate) struct ReadSize(AtomicUsize);
+
+impl Default for ReadSize {
+    fn default() -> Self {
+        Self(AtomicUsize::new(READ_FIRST))
+    }
+}
+
+impl ReadSize {
+    fn get(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn learn<'a>(&self, read: impl Iterator<Item = &'a Message>) {
+        let (mut count, mut bytes) = (0, 0);
+        for message in read {
+            count += 1;
+            let headers = message.headers.as_ref().map_or(0, |headers| headers.as_str().len());
+            bytes += message.payload.as_str().len() + headers;
+        }
+        if count > 0 {
+            let each = (bytes / count).max(1);
+            // By steps: a few small ones say little of the next.
+            let most = self.get().saturating_mul(4).min(READ_MAX);
+            self.0.store((READ_BYTES / each).clamp(1, most), Ordering::Relaxed);
+        }
+    }
+}
+
+/// Records what a queue's jobs say that have finished or gone: completed is SENT, failed is a failed
+/// attempt with its reason, gone or dropped is nothing but the end of the dispatch. Returns the ids
+/// of finished jobs that nobody needs any more. What is not of this outbox is left alone, and so is
+/// a job that waits or runs, and one whose word the database refuses.
 pub(crate) async fn conclude(
     shared: &Shared,
     settler: &Settler,
-    lane: usize,
+    queue: &str,
     found: &[(JobName, JobState)],
 ) -> Vec<String> {
-    let over: Vec<&(JobName, JobState)> =
-        found.iter().filter(|(_, state)| *state != JobState::Live).collect();
-    if over.is_empty() {
-        return Vec::new();
+    let Recorded { over, closed } = record(shared, settler, queue, found).await;
+    let looks = closed.into_iter().map(|name| async move {
+        let is_ours = is_ours(shared, name.message).await;
+        is_ours.then_some(name)
+    });
+    let ours: Vec<Option<JobName>> = stream::iter(looks).buffer_unordered(LOOKS).collect().await;
+    over.into_iter().chain(ours.into_iter().flatten()).map(JobName::id).collect()
+}
+
+/// The finished jobs whose dispatch is known to be over.
+#[derive(Debug, Default)]
+pub(crate) struct Recorded {
+    /// Those of messages that are, or were until now, to be delivered.
+    pub(crate) over: Vec<JobName>,
+    /// Those of messages with nothing to be delivered, which may not be this outbox's at all.
+    pub(crate) closed: Vec<JobName>,
+}
+
+/// Does what [`conclude`] does, without looking up messages that are settled.
+pub(crate) async fn record(
+    shared: &Shared,
+    settler: &Settler,
+    queue: &str,
+    found: &[(JobName, JobState)],
+) -> Recorded {
+    let mut seen = HashSet::new();
+    let over: Vec<&(JobName, JobState)> = found
+        .iter()
+        .filter(|(name, state)| *state != JobState::Live && seen.insert(*name))
+        .collect();
+    let mut recorded = Recorded::default();
+    let mut gone = BTreeMap::new();
+    let mut rest = &over[..];
+    while !rest.is_empty() {
+        let (part, later) = rest.split_at(shared.read_size.get().clamp(1, rest.len()));
+        record_part(shared, settler, queue, part, &mut recorded, &mut gone).await;
+        rest = later;
     }
-    let ids: Vec<Uuid> = over.iter().map(|(name, _)| name.message).collect();
-    let open = dispatched(shared, &ids).await;
-    let mut words = Vec::new();
-    let mut gone = 0;
-    for (name, state) in &over {
-        match open.get(&name.message) {
-            Some(counts) if counts.number == name.dispatch => {
-                gone += u64::from(*state == JobState::Gone);
-                let Some(fate) = fate(shared, lane, &counts.message, state) else { continue };
-                let message = counts.message.clone();
-                words.push(settler.ask(Word { message, dispatch: name.dispatch, fate }).boxed());
-            }
-            // Settled before, by whoever delivered it.
-            _ => shared.books.settled(*name),
-        }
-    }
-    join_all(words).await;
-    if gone > 0 {
-        let integration = &shared.lanes[lane].lane.integration;
-        shared.metrics.jobs(integration, JobOutcome::GONE, gone);
+    for (integration, jobs) in gone {
+        shared.metrics.jobs(&integration, JobOutcome::GONE, jobs);
         tracing::warn!(
             operation = "OUTBOX_ENQUEUE_JOB",
             phase = "FAILED",
             integration,
-            jobs = gone,
+            jobs,
             "jobs are gone from Redis without a word: their messages are dispatched again"
         );
     }
-    let mut finished = Vec::new();
-    let mut doubtful = Vec::new();
-    for (name, state) in over {
-        match state {
-            JobState::Completed | JobState::Failed { .. } if open.contains_key(&name.message) => {
-                finished.push(name.id());
-            }
-            JobState::Completed | JobState::Failed { .. } => {
-                let look = async move { is_ours(shared, name.message).await.then(|| name.id()) };
-                doubtful.push(look.boxed());
-            }
-            JobState::Gone | JobState::Live => {}
-        }
-    }
-    finished.extend(join_all(doubtful).await.into_iter().flatten());
-    finished
+    recorded
 }
 
-fn fate(
+async fn record_part(
     shared: &Shared,
-    lane: usize,
-    message: &postroom_core::Message,
-    state: &JobState,
-) -> Option<Fate> {
+    settler: &Settler,
+    queue: &str,
+    part: &[&(JobName, JobState)],
+    recorded: &mut Recorded,
+    gone: &mut BTreeMap<String, u64>,
+) {
+    let ids: Vec<Uuid> = part.iter().map(|(name, _)| name.message).collect();
+    let open = dispatched(shared, &ids).await;
+    shared.read_size.learn(open.values().flatten().map(|one| &one.message));
+    let mut asked = Vec::new();
+    let mut words = Vec::new();
+    for (name, state) in part {
+        let is_finished = *state != JobState::Gone;
+        match open.get(&name.message) {
+            // It stays where it is until somebody can read it.
+            Some(Err(_)) => {}
+            Some(Ok(counts)) if counts.number == name.dispatch => {
+                let Some(fate) = fate(shared, queue, counts, state) else { continue };
+                let message = counts.message.clone();
+                asked.push((*name, state, &counts.message.integration));
+                words.push(settler.ask(Word { message, dispatch: name.dispatch, fate }).boxed());
+            }
+            Some(Ok(_)) => {
+                shared.books.settled(*name);
+                recorded.over.extend(is_finished.then_some(*name));
+            }
+            // Settled before, by whoever delivered it.
+            None => {
+                shared.books.settled(*name);
+                recorded.closed.extend(is_finished.then_some(*name));
+            }
+        }
+    }
+    for ((name, state, integration), said) in asked.into_iter().zip(join_all(words).await) {
+        match said {
+            // Looked at again: it is still there, or still missing.
+            Said::Refused => continue,
+            Said::Recorded if matches!(state, JobState::Gone | JobState::Dropped) => {
+                *gone.entry(integration.clone()).or_default() += 1;
+            }
+            Said::Recorded | Said::Late => {}
+        }
+        recorded.over.extend((*state != JobState::Gone).then_some(name));
+    }
+}
+
+/// What a job says about the dispatch that counts. `None` when that is not its to say: the message
+/// was sent elsewhere by hand.
+fn fate(shared: &Shared, queue: &str, counts: &Dispatched, state: &JobState) -> Option<Fate> {
+    let lane = &shared.lane_in(queue, &counts.message)?.lane;
     let outcome = match state {
         JobState::Live => return None,
-        JobState::Gone => return Some(Fate::Released),
+        JobState::Gone | JobState::Dropped => return Some(Fate::Released),
         JobState::Completed => Outcome::Delivered,
         JobState::Failed { reason, unrecoverable: true } => Outcome::reject(reason.clone()),
         JobState::Failed { reason, unrecoverable: false } => Outcome::retry(reason.clone()),
     };
-    let retry = &shared.lanes[lane].lane.retry;
     let dead_letter = shared.settings.dead_letter.as_deref();
     // How long it took is not known here.
-    Some(judge(retry, dead_letter, message, outcome, Duration::ZERO, &shared.chance))
+    let took = Duration::ZERO;
+    Some(judge(&lane.retry, dead_letter, &counts.message, outcome, took, &shared.chance))
 }
 
 /// Whether a job whose message has nothing to be delivered came from this outbox.
 async fn is_ours(shared: &Shared, id: Uuid) -> bool {
     let found = shared.insist(|| shared.store.find(id)).await;
     matches!(found, Ok(Some(_)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::data::foreign;
+    use postroom_core::RawJson;
+
+    #[test]
+    fn as_many_are_read_as_fit() {
+        let of = |bytes: usize| {
+            let mut message = foreign("noop", "job", "t", &serde_json::Value::Null);
+            message.payload = RawJson::trusted(format!("\"{}\"", "x".repeat(bytes - 2)));
+            message
+        };
+        let size = ReadSize::default();
+        assert_eq!(size.get(), READ_FIRST);
+        let small = vec![of(100); 3];
+        for most in [4 * READ_FIRST, 16 * READ_FIRST, READ_MAX, READ_MAX] {
+            size.learn(small.iter());
+            assert_eq!(size.get(), most);
+        }
+        size.learn([of(1 << 20)].iter());
+        assert_eq!(size.get(), 4);
+        size.learn([of(8 << 20)].iter());
+        assert_eq!(size.get(), 1);
+        size.learn(std::iter::empty());
+        assert_eq!(size.get(), 1);
+    }
 }

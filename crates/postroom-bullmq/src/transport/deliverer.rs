@@ -1,11 +1,11 @@
 //! Runs jobs: reads the message, delivers it, settles with the outbox, and only then ends the job.
 
 use super::data::{foreign, names};
-use super::lanes::Delivery;
+use super::lanes::{Delivery, Workers};
 use super::names::JobName;
-use super::reader::Reader;
+use super::reader::{Reader, Unread};
 use super::settler::{Said, Settler, Word};
-use super::shared::Shared;
+use super::shared::{LaneState, Shared};
 use crate::worker::{Job, JobFailure, Processor};
 use async_trait::async_trait;
 use futures_util::FutureExt as _;
@@ -17,18 +17,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
+/// The longest that a job is put off: it waits in Redis, and what it waits for may be over sooner.
+const LATER_MAX: Duration = Duration::from_secs(30);
+/// How long a job is put off that cannot be delivered here now.
+const NOT_HERE: Duration = Duration::from_secs(5);
+
 pub(crate) struct Deliverer {
     pub(crate) shared: Arc<Shared>,
     pub(crate) settler: Settler,
     pub(crate) reader: Reader,
+    pub(crate) queue: String,
+    /// For jobs of others. That of a message follows from the message: lanes may share a queue.
     pub(crate) lane: usize,
     pub(crate) delivery: Delivery,
 }
 
 impl fmt::Debug for Deliverer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let integration = &self.shared.lanes[self.lane].lane.integration;
-        f.debug_struct("Deliverer").field("integration", integration).finish_non_exhaustive()
+        f.debug_struct("Deliverer").field("queue", &self.queue).finish_non_exhaustive()
     }
 }
 
@@ -37,21 +43,32 @@ impl Processor for Deliverer {
     async fn process(&self, job: Job) -> Result<(), JobFailure> {
         let Some(name) = JobName::parse(job.id()) else { return self.deliver_foreign(&job).await };
         match self.reader.ask(name.message).await {
-            Some(open) if open.number == name.dispatch && self.serves(&open.message) => {
-                self.deliver_own(&job, name, open.message).await
+            Ok(Some(open)) if open.number == name.dispatch => {
+                match self.serves(&open.message) {
+                    Some((state, delivery)) => {
+                        self.deliver_own(&job, name, open.message, state, delivery).await
+                    }
+                    // Sent elsewhere by hand, or for workers of somebody else on this queue.
+                    None => Err(JobFailure::Later(NOT_HERE)),
+                }
             }
-            // Settled, cancelled, sent elsewhere by hand, or dispatched again: there is nothing to
-            // deliver for it.
-            Some(_) => Ok(()),
-            None if names(job.data(), name.message) => Ok(()),
-            None => self.deliver_foreign(&job).await,
+            // Settled, cancelled, or dispatched again: there is nothing to deliver for it.
+            Ok(Some(_)) => Err(JobFailure::Dropped),
+            Ok(None) if names(job.data(), name.message) => Err(JobFailure::Dropped),
+            Ok(None) => self.deliver_foreign(&job).await,
+            Err(Unread) => Err(JobFailure::Later(NOT_HERE)),
         }
     }
 }
 
 impl Deliverer {
-    fn serves(&self, message: &Message) -> bool {
-        message.integration == self.shared.lanes[self.lane].lane.integration
+    /// The lane of a message whose job is in this queue, if it is ours to deliver.
+    fn serves(&self, message: &Message) -> Option<(&LaneState, &Delivery)> {
+        let state = self.shared.lane_in(&self.queue, message)?;
+        match &state.lane.workers {
+            Workers::Own(delivery) => Some((state, delivery)),
+            Workers::External => None,
+        }
     }
 
     async fn deliver_own(
@@ -59,8 +76,10 @@ impl Deliverer {
         job: &Job,
         name: JobName,
         message: Message,
+        state: &LaneState,
+        delivery: &Delivery,
     ) -> Result<(), JobFailure> {
-        self.wait_for_turn(job, message.tenant_id.as_deref())?;
+        self.wait_for_turn(job, state, message.tenant_id.as_deref())?;
         tracing::debug!(
             operation = "OUTBOX_DELIVER",
             phase = "START",
@@ -70,12 +89,11 @@ impl Deliverer {
             dispatch = name.dispatch,
         );
         let began = Instant::now();
-        let outcome = self.deliver(&message).await;
-        let state = &self.shared.lanes[self.lane];
+        let outcome = self.deliver(&message, delivery).await;
         state.pauses.heard(&outcome);
         if let Outcome::Refuse { .. } = outcome {
             // The job waits in its queue until the lane goes on; no attempt is used.
-            return Err(JobFailure::Later(state.pauses.left().unwrap_or_default()));
+            return Err(later(state.pauses.left().unwrap_or_default()));
         }
         let fate = judge(
             &state.lane.retry,
@@ -89,8 +107,8 @@ impl Deliverer {
         let word = Word { message, dispatch: name.dispatch, fate };
         match self.settler.ask(word).await {
             Said::Recorded => ending,
-            // Somebody else has settled it.
-            Said::Late => Ok(()),
+            // Somebody else has settled it, and this word is not to be heard a second time.
+            Said::Late => Err(JobFailure::Dropped),
             Said::Refused => Err(JobFailure::Failed {
                 reason: "the database refuses the outcome; the message is delivered again"
                     .to_owned(),
@@ -100,38 +118,42 @@ impl Deliverer {
 
     /// A job without a message in the outbox is delivered from its data, and ends in BullMQ alone.
     async fn deliver_foreign(&self, job: &Job) -> Result<(), JobFailure> {
-        let integration = &self.shared.lanes[self.lane].lane.integration;
-        let message = foreign(integration, job.id(), job.name(), job.data());
-        self.wait_for_turn(job, message.tenant_id.as_deref())?;
-        let outcome = self.deliver(&message).await;
-        let pauses = &self.shared.lanes[self.lane].pauses;
-        pauses.heard(&outcome);
+        let state = &self.shared.lanes[self.lane];
+        let message = foreign(&state.lane.integration, job.id(), job.name(), job.data());
+        self.wait_for_turn(job, state, message.tenant_id.as_deref())?;
+        let outcome = self.deliver(&message, &self.delivery).await;
+        state.pauses.heard(&outcome);
         match outcome {
             Outcome::Delivered => Ok(()),
             Outcome::Retry { error, .. } => Err(JobFailure::Failed { reason: error }),
             Outcome::Reject { error } | Outcome::Gone { error } => {
                 Err(JobFailure::Unrecoverable { reason: error })
             }
-            Outcome::Refuse { .. } => Err(JobFailure::Later(pauses.left().unwrap_or_default())),
+            Outcome::Refuse { .. } => Err(later(state.pauses.left().unwrap_or_default())),
         }
     }
 
-    fn wait_for_turn(&self, job: &Job, tenant: Option<&str>) -> Result<(), JobFailure> {
-        let paused = self.shared.lanes[self.lane].pauses.left();
-        let wait = paused.or_else(|| self.shared.turns.wait(job.id(), tenant));
+    fn wait_for_turn(
+        &self,
+        job: &Job,
+        state: &LaneState,
+        tenant: Option<&str>,
+    ) -> Result<(), JobFailure> {
+        let paused = state.pauses.left();
+        let wait = paused.or_else(|| self.shared.turns.wait(&self.queue, job.id(), tenant));
         // BullMQ counts in milliseconds, and a job must not come back too early.
-        wait.map_or(Ok(()), |wait| Err(JobFailure::Later(wait + Duration::from_millis(1))))
+        wait.map_or(Ok(()), |wait| Err(later(wait + Duration::from_millis(1))))
     }
 
     /// One sink call for one message. Whatever it does, there is an outcome.
-    async fn deliver(&self, message: &Message) -> Outcome {
+    async fn deliver(&self, message: &Message, delivery: &Delivery) -> Outcome {
         let first = FirstWord::default();
-        let limit = self.delivery.timeout;
+        let limit = delivery.timeout;
         let began = Instant::now();
         let missing = {
             let report = Report::new(&first);
             let batch = std::slice::from_ref(message);
-            let call = AssertUnwindSafe(self.delivery.sink.deliver(batch, &report)).catch_unwind();
+            let call = AssertUnwindSafe(delivery.sink.deliver(batch, &report)).catch_unwind();
             match tokio::time::timeout(limit, call).await {
                 Ok(Ok(())) => "the sink reported no outcome".to_owned(),
                 Ok(Err(panic)) => panicked(&*panic),
@@ -147,10 +169,15 @@ impl Deliverer {
     }
 }
 
+fn later(wait: Duration) -> JobFailure {
+    JobFailure::Later(wait.min(LATER_MAX))
+}
+
 /// How the job ends in BullMQ once the outbox knows.
 fn ending(fate: &Fate) -> Result<(), JobFailure> {
     match fate {
-        Fate::Sent | Fate::Released => Ok(()),
+        Fate::Sent => Ok(()),
+        Fate::Released => Err(JobFailure::Dropped),
         Fate::Failed { error, .. } => Err(JobFailure::Failed { reason: error.clone() }),
         Fate::Dead { error, .. } => Err(JobFailure::Unrecoverable { reason: error.clone() }),
     }
@@ -163,5 +190,17 @@ struct FirstWord(Mutex<Option<Outcome>>);
 impl OutcomeReceiver for FirstWord {
     fn outcome(&self, _: usize, outcome: Outcome) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(outcome);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_is_put_off_for_a_while_at_most() {
+        let seconds = Duration::from_secs;
+        assert_eq!(later(seconds(3)), JobFailure::Later(seconds(3)));
+        assert_eq!(later(seconds(3_600)), JobFailure::Later(LATER_MAX));
     }
 }

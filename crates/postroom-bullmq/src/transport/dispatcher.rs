@@ -1,10 +1,11 @@
 //! Takes due messages for every lane with room, and hands them over to their queues as jobs.
 
 use super::conclude::conclude;
+use super::faults::Who;
 use super::names::JobName;
 use super::queues::Queues;
-use super::settler::{Settler, Word};
-use super::shared::Shared;
+use super::settler::{Said, Settler, Word};
+use super::shared::{CONFLICTS_AT_ONCE, Shared};
 use crate::queue::{Added, JobState, NewJob, Queue};
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
@@ -127,10 +128,16 @@ impl Dispatcher {
             let alone: Vec<Quota> =
                 quotas.iter().map(|quota| Quota { rows: 1, ..quota.clone() }).collect();
             let batches = self.taking(self.shared.store.take_rescued(&self.wish(&alone))).await?;
+            let mut handed = Ok(());
             for batch in batches {
                 *rescued_at = None;
-                self.hand_over(batch).await?;
+                // Once one could not be handed over, the others are given back at once.
+                match handed {
+                    Ok(()) => handed = self.hand_over(batch).await,
+                    Err(_) => self.give_back(batch.token, &batch.messages).await,
+                }
             }
+            handed?;
         }
         let began = Instant::now();
         let Some(batch) = self.taking(self.shared.store.take(&self.wish(&quotas))).await? else {
@@ -143,15 +150,19 @@ impl Dispatcher {
         Ok(found)
     }
 
-    /// How many messages each lane may have now. A lane is filled in batches and not one by one.
+    /// How many messages each lane may have now: as many as the fullest of its queues has room for,
+    /// since whose they are is known only once they are taken. A lane is filled in batches and not
+    /// one by one.
     fn quotas(&self) -> Vec<Quota> {
         let mut quotas = Vec::new();
         for (index, state) in self.shared.lanes.iter().enumerate() {
             let outstanding = self.shared.books.of_lane(index);
             self.shared.metrics.jobs_outstanding(&state.lane.integration, outstanding);
-            let room = state.lane.outstanding_max.saturating_sub(outstanding);
+            let most = self.shared.books.of_fullest_queue(index);
+            let room = state.lane.outstanding_max.saturating_sub(most);
             let rows = room.min(self.shared.settings.batch_size);
-            if rows > 0 && room * 4 >= state.lane.outstanding_max && !state.pauses.is_paused() {
+            let is_held = state.pauses.is_paused() || self.shared.faults.is_held(index);
+            if rows > 0 && room * 4 >= state.lane.outstanding_max && !is_held {
                 quotas.push(Quota { integration: state.lane.integration.clone(), rows });
             }
         }
@@ -196,12 +207,7 @@ impl Dispatcher {
         let mut aside = Vec::new();
         for taken in batch.messages {
             let message = &taken.message;
-            let lane = self
-                .shared
-                .lanes
-                .iter()
-                .position(|one| one.lane.integration == message.integration);
-            match (lane, &taken.fault) {
+            match (self.shared.lane(&message.integration), &taken.fault) {
                 (Some(lane), None) => {
                     let queue = self.shared.lanes[lane].lane.queue.of(message);
                     by_queue.entry((lane, queue)).or_default().push(taken);
@@ -272,11 +278,13 @@ impl Dispatcher {
                     queue = name,
                     error = describe(&error)
                 );
-                self.shared.redis_away(&error);
+                self.shared.redis_fails(&name, Who::Dispatcher, &error);
                 self.give_back(token, &messages).await;
-                return Err(Hindrance::Redis);
+                // What only this queue has is no matter of the others.
+                return if error.is_away() { Err(Hindrance::Redis) } else { Ok(()) };
             }
         };
+        self.shared.faults.end(&name, Who::Dispatcher);
         self.note(lane, &queue, &messages, &added).await;
         Ok(())
     }
@@ -313,7 +321,7 @@ impl Dispatcher {
             refused = refused.len()
         );
         if !existing.is_empty() {
-            self.look_at(lane, queue, &existing).await;
+            self.look_at(queue, &existing).await;
         }
         let mut failures = Vec::with_capacity(refused.len());
         for (taken, reason) in refused {
@@ -333,25 +341,33 @@ impl Dispatcher {
                 Duration::ZERO,
                 &self.shared.chance,
             );
+            let name = JobName { message: taken.message.id, dispatch: taken.dispatch };
             let message = taken.message.clone();
-            let word = Word { message, dispatch: taken.dispatch, fate };
-            failures.push(self.settler.ask(word).boxed());
+            let said = self.settler.ask(Word { message, dispatch: taken.dispatch, fate });
+            failures.push(said.map(move |said| (name, said)).boxed());
         }
-        join_all(failures).await;
+        for (name, said) in join_all(failures).await {
+            // There is no job, nor a word: nothing but the end of the claim brings it back.
+            if said == Said::Refused {
+                self.shared.books.settled(name);
+            }
+        }
     }
 
     /// A job of this number was there before: it goes on if it waits or runs, and says how it ended
     /// if it has. What goes wrong here the sweep sees to.
-    async fn look_at(&self, lane: usize, queue: &Queue, names: &[JobName]) {
+    async fn look_at(&self, queue: &Queue, names: &[JobName]) {
         let ids: Vec<String> = names.iter().map(|name| name.id()).collect();
         let states = match queue.states(&ids).await {
             Ok(states) => states,
-            Err(error) => return self.shared.redis_away(&error),
+            Err(error) => {
+                return self.shared.redis_fails(queue.name(), Who::Dispatcher, &error);
+            }
         };
         let found: Vec<(JobName, JobState)> = names.iter().copied().zip(states).collect();
-        let over = conclude(&self.shared, &self.settler, lane, &found).await;
+        let over = conclude(&self.shared, &self.settler, queue.name(), &found).await;
         if let Err(error) = queue.remove(&over).await {
-            self.shared.redis_away(&error);
+            self.shared.redis_fails(queue.name(), Who::Dispatcher, &error);
         }
     }
 
@@ -366,12 +382,30 @@ impl Dispatcher {
         }
     }
 
+    /// Records what is known of messages of a claim. What cannot be recorded, since somebody else has
+    /// locked it or the database refuses it, is free when the claim ends: nobody waits for it here.
     async fn settle_claim(&self, token: Token, verdicts: Vec<Verdict>, finished: bool) {
-        let settlement = [Settlement { fence: Fence::Claim(token), verdicts, finished }];
-        let settled = self.shared.insist(|| self.shared.store.settle(&settlement));
-        if let Err(error) = settled.await {
-            // The claim expires.
-            tracing::error!(error = describe(&error), "the database refuses to take messages back");
+        let settle = async |settlement: Settlement, patience| {
+            let settlement = [settlement];
+            let settling = || self.shared.store.settle(&settlement);
+            self.shared.insist_unless_locked(settling, Some(patience)).await
+        };
+        let fence = Fence::Claim(token);
+        let all = Settlement { fence, verdicts: verdicts.clone(), finished };
+        if settle(all, CONFLICTS_AT_ONCE).await.is_ok() {
+            return;
+        }
+        for verdict in verdicts {
+            let id = verdict.id;
+            let alone = Settlement { fence, verdicts: vec![verdict], finished: false };
+            if let Err(error) = settle(alone, 0).await {
+                let error = describe(&error);
+                tracing::warn!(%id, error, "this message stays claimed until its claim ends");
+            }
+        }
+        let end = Settlement { fence, verdicts: Vec::new(), finished };
+        if finished && let Err(error) = settle(end, 0).await {
+            tracing::debug!(error = describe(&error), "a claim stays until it expires");
         }
     }
 }

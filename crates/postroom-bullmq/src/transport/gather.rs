@@ -43,17 +43,30 @@ pub(crate) async fn answer<Q, A, F>(mut asked: Asked<Q, A>, call: impl Fn(Vec<Q>
 where
     F: Future<Output = Vec<A>> + Send,
 {
-    while let Some(first) = asked.recv().await {
-        let (mut questions, mut answers) = (vec![first.0], vec![first.1]);
-        while questions.len() < CALL_MAX
-            && let Ok((question, answer)) = asked.try_recv()
-        {
-            questions.push(question);
-            answers.push(answer);
-        }
-        for (answer, to) in call(questions).await.into_iter().zip(answers) {
-            // Whoever asked may have been stopped.
-            let _ = to.send(answer);
-        }
+    while let Some((questions, answers)) = together(&mut asked).await {
+        reply(answers, call(questions).await);
+    }
+}
+
+/// What is asked by now, up to one call's worth; `None` when nobody can ask any more.
+pub(crate) async fn together<Q, A>(
+    asked: &mut Asked<Q, A>,
+) -> Option<(Vec<Q>, Vec<oneshot::Sender<A>>)> {
+    let first = asked.recv().await?;
+    let (mut questions, mut answers) = (vec![first.0], vec![first.1]);
+    while questions.len() < CALL_MAX
+        && let Ok((question, answer)) = asked.try_recv()
+    {
+        questions.push(question);
+        answers.push(answer);
+    }
+    Some((questions, answers))
+}
+
+/// Answers questions, in their order.
+pub(crate) fn reply<A>(to: Vec<oneshot::Sender<A>>, answers: Vec<A>) {
+    for (to, answer) in to.into_iter().zip(answers) {
+        // Whoever asked may have been stopped.
+        let _ = to.send(answer);
     }
 }

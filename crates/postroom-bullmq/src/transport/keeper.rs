@@ -1,6 +1,7 @@
 //! Keeps the claims of what is in queues, and notices jobs that are gone.
 
 use super::conclude::conclude;
+use super::faults::Who;
 use super::names::JobName;
 use super::queues::Queues;
 use super::settler::Settler;
@@ -69,26 +70,22 @@ pub(crate) async fn end(shared: Arc<Shared>) {
 pub(crate) async fn sweep(shared: Arc<Shared>, settler: Settler, queues: Arc<Queues>) {
     loop {
         tokio::time::sleep(shared.chance.share(shared.interval(), 0.8)).await;
-        for (lane, queue) in queues.all() {
-            if let Err(error) = look_through(&shared, &settler, lane, &queue).await {
-                shared.redis_away(&error);
+        for queue in queues.all() {
+            match look_through(&shared, &settler, &queue).await {
+                Ok(()) => shared.faults.end(queue.name(), Who::Sweep),
+                Err(error) => shared.redis_fails(queue.name(), Who::Sweep, &error),
             }
         }
     }
 }
 
-async fn look_through(
-    shared: &Shared,
-    settler: &Settler,
-    lane: usize,
-    queue: &Queue,
-) -> Result<(), QueueError> {
+async fn look_through(shared: &Shared, settler: &Settler, queue: &Queue) -> Result<(), QueueError> {
     let outstanding = shared.books.of_queue(queue.name());
     for part in outstanding.chunks(LOOK_MAX) {
         let ids: Vec<String> = part.iter().map(|name| name.id()).collect();
         let states = queue.states(&ids).await?;
         let found: Vec<(JobName, JobState)> = part.iter().copied().zip(states).collect();
-        queue.remove(&conclude(shared, settler, lane, &found).await).await?;
+        queue.remove(&conclude(shared, settler, queue.name(), &found).await).await?;
     }
     Ok(())
 }

@@ -16,7 +16,7 @@ pub struct QueueLane {
     pub queue: QueuePattern,
     /// What its jobs carry.
     pub data: JobData,
-    /// The most jobs that one relay has in the lane's queues.
+    /// The most jobs that one relay has in one queue.
     pub outstanding_max: usize,
     /// When a failed message is due again, and when it is dead.
     pub retry: RetryPolicy,

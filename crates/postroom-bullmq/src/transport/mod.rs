@@ -15,6 +15,7 @@ mod conclude;
 mod data;
 mod deliverer;
 mod dispatcher;
+mod faults;
 mod gather;
 mod keeper;
 mod lanes;
@@ -36,8 +37,10 @@ use crate::queue::Queue;
 use crate::server::Redis;
 use crate::worker::{Health as WorkerHealth, Worker, WorkerOptions};
 use books::Books;
+use conclude::ReadSize;
 use deliverer::Deliverer;
 use dispatcher::Dispatcher;
+use faults::Faults;
 use outage::Outage;
 use postroom_core::Store;
 use postroom_relay::{
@@ -47,12 +50,13 @@ use queues::Queues;
 use reader::Reader;
 use settler::Settler;
 use shared::{LaneState, Shared};
+use std::collections::HashSet;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tenants::Turns;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::interval;
 use watcher::Watcher;
 
@@ -68,6 +72,21 @@ pub enum Part {
     Relay,
     /// Only run jobs.
     Worker,
+}
+
+/// A task of the transport panicked: a defect in Postroom. Nothing is lost; claims and locks expire.
+#[derive(Debug, thiserror::Error)]
+#[error("the BullMQ transport's {task} ended unexpectedly: {cause}")]
+pub struct Defect {
+    task: &'static str,
+    cause: String,
+}
+
+impl Defect {
+    fn of(task: &'static str, ended: Result<(), JoinError>) -> Self {
+        let cause = ended.err().map_or_else(|| "it returned".to_owned(), |error| error.to_string());
+        Self { task, cause }
+    }
 }
 
 /// The lanes of one outbox that run through BullMQ.
@@ -99,6 +118,8 @@ impl Transport {
             metrics,
             books: Books::default(),
             turns: Turns::new(tenants),
+            read_size: ReadSize::default(),
+            faults: Faults::default(),
             redis_outage: Outage::new("Redis"),
             database_outage: Outage::new("the database"),
         };
@@ -110,7 +131,14 @@ impl Transport {
     ///
     /// When this future is dropped instead, what it holds is free once its claims have expired, and
     /// its jobs are run by others once their locks have.
-    pub async fn run(&self, part: Part, stop: impl Future<Output = ()> + Send) {
+    ///
+    /// # Errors
+    /// When one of its tasks panics.
+    pub async fn run(
+        &self,
+        part: Part,
+        stop: impl Future<Output = ()> + Send,
+    ) -> Result<(), Defect> {
         let (settler, words) = settler::settler();
         let (reader, questions) = reader::reader();
         let (queues, mut opened) = Queues::new(Arc::clone(&self.shared));
@@ -132,17 +160,26 @@ impl Transport {
         }
         let mut stop = std::pin::pin!(stop);
         let mut discover = interval(DISCOVER_EVERY);
-        loop {
+        let (mut watched, mut worked) = (HashSet::new(), HashSet::new());
+        let outcome = loop {
             tokio::select! {
                 biased;
-                () = &mut stop => break,
+                () = &mut stop => break Ok(()),
+                // None of them should end before its time.
+                Some(ended) = services.join_next() => break Err(Defect::of("upkeep", ended)),
+                Some(ended) = dispatching.join_next() => {
+                    break Err(Defect::of("dispatcher", ended));
+                }
+                Some(ended) = working.join_next() => break Err(Defect::of("worker", ended)),
                 Some((lane, queue)) = opened.recv() => {
-                    if part == Part::Relay {
+                    if part == Part::Relay && watched.insert(queue.name().to_owned()) {
                         let (shared, settler) = (Arc::clone(&self.shared), settler.clone());
                         let queue = queue.clone();
-                        services.spawn(Watcher { shared, settler, lane, queue }.run());
+                        services.spawn(Watcher { shared, settler, queue }.run());
                     }
-                    if let Workers::Own(delivery) = &self.shared.lanes[lane].lane.workers {
+                    if let Workers::Own(delivery) = &self.shared.lanes[lane].lane.workers
+                        && worked.insert(queue.name().to_owned())
+                    {
                         let worker = self.worker(lane, &queue, delivery.clone(), &settler, &reader);
                         let mut stopping = stopping.subscribe();
                         working.spawn(worker.run(async move {
@@ -154,7 +191,7 @@ impl Transport {
                 _ = discover.tick() => {
                     let found = tokio::select! {
                         biased;
-                        () = &mut stop => break,
+                        () = &mut stop => break Ok(()),
                         found = queues.discover() => found,
                     };
                     match found {
@@ -164,7 +201,7 @@ impl Transport {
                     }
                 }
             }
-        }
+        };
         stopping.send_replace(true);
         let limit = self.shared.settings.stop_limit;
         let _ =
@@ -174,6 +211,7 @@ impl Transport {
             while working.join_next().await.is_some() {}
         })
         .await;
+        outcome
     }
 
     fn worker(
@@ -197,6 +235,7 @@ impl Transport {
             shared: Arc::clone(&self.shared),
             settler: settler.clone(),
             reader: reader.clone(),
+            queue: queue.name().to_owned(),
             lane,
             delivery,
         };
@@ -224,7 +263,7 @@ impl Transport {
                 WorkerHealth::Starting | WorkerHealth::Up => None,
             }
         });
-        self.shared.redis_outage.error().or(away)
+        self.shared.redis_outage.error().or_else(|| self.shared.faults.error(lane)).or(away)
     }
 
     /// A problem that names the server it is with.
@@ -269,5 +308,17 @@ impl Observed for Transport {
 
     fn metrics(&self) -> String {
         self.shared.metrics.text()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_is_told() {
+        let ended = tokio::spawn(async { panic!("no more") }).await;
+        let told = Defect::of("worker", ended).to_string();
+        assert!(told.contains("worker") && told.contains("no more"), "{told}");
     }
 }

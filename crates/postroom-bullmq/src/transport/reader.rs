@@ -2,40 +2,64 @@
 
 use super::gather::{Asked, Desk, answer, desk};
 use super::shared::Shared;
-use postroom_core::Dispatched;
+use postroom_core::{Dispatched, StoreResult};
 use postroom_relay::describe;
 use std::collections::HashMap;
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// Where messages are asked for; `None` when nothing is to be delivered.
-pub(crate) type Reader = Desk<Uuid, Option<Dispatched>>;
+/// The database refuses to read this message, and will again: nothing is known of it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Unread;
 
-pub(crate) fn reader() -> (Reader, Asked<Uuid, Option<Dispatched>>) {
+/// A message that is still to be delivered; `None` when nothing is.
+pub(crate) type Read = Result<Option<Dispatched>, Unread>;
+
+/// Where messages are asked for.
+pub(crate) type Reader = Desk<Uuid, Read>;
+
+pub(crate) fn reader() -> (Reader, Asked<Uuid, Read>) {
     desk()
 }
 
 /// Reads until nobody can ask any more.
-pub(crate) async fn run(shared: Arc<Shared>, asked: Asked<Uuid, Option<Dispatched>>) {
+pub(crate) async fn run(shared: Arc<Shared>, asked: Asked<Uuid, Read>) {
     let shared = &*shared;
     answer(asked, |ids| read(shared, ids)).await;
 }
 
-async fn read(shared: &Shared, ids: Vec<Uuid>) -> Vec<Option<Dispatched>> {
+async fn read(shared: &Shared, ids: Vec<Uuid>) -> Vec<Read> {
     let found = dispatched(shared, &ids).await;
-    ids.iter().map(|id| found.get(id).cloned()).collect()
+    ids.iter().map(|id| found.get(id).cloned().transpose()).collect()
 }
 
-/// The messages that are still to be delivered, by id. Waits for a database that is away.
-pub(crate) async fn dispatched(shared: &Shared, ids: &[Uuid]) -> HashMap<Uuid, Dispatched> {
+/// The messages that are still to be delivered, by id; absent when nothing is to be delivered.
+/// Waits for a database that is away. One that cannot be read does not take others along.
+pub(crate) async fn dispatched(
+    shared: &Shared,
+    ids: &[Uuid],
+) -> HashMap<Uuid, Result<Dispatched, Unread>> {
     let mut wanted = ids.to_vec();
     wanted.sort_unstable();
     wanted.dedup();
-    match shared.insist(|| shared.store.dispatched(&wanted)).await {
-        Ok(found) => found.into_iter().map(|one| (one.message.id, one)).collect(),
-        Err(error) => {
-            tracing::error!(error = describe(&error), "the database refuses to be read");
-            HashMap::new()
+    let of = |found: Vec<Dispatched>| found.into_iter().map(|one| (one.message.id, Ok(one)));
+    if let Ok(found) = ask(shared, &wanted).await {
+        return of(found).collect();
+    }
+    let mut read = HashMap::with_capacity(wanted.len());
+    for id in wanted {
+        match ask(shared, &[id]).await {
+            Ok(found) => read.extend(of(found)),
+            Err(error) => {
+                let error = describe(&error);
+                tracing::error!(%id, error, "the database refuses to read this message");
+                read.insert(id, Err(Unread));
+            }
         }
     }
+    read
+}
+
+async fn ask(shared: &Shared, ids: &[Uuid]) -> StoreResult<Vec<Dispatched>> {
+    shared.insist(|| shared.store.dispatched(ids)).await
 }

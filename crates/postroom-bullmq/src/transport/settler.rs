@@ -1,12 +1,16 @@
 //! Records what became of dispatches, many at a time.
 
-use super::gather::{Asked, Desk, answer, desk};
+use super::gather::{Asked, Desk, desk, reply, together};
 use super::names::JobName;
-use super::shared::Shared;
-use postroom_core::{Fate, Fence, Message, Settlement, StoreResult, Token, Verdict};
-use postroom_relay::{Phase, describe, log_fate};
+use super::shared::{CONFLICTS_AT_ONCE, Shared};
+use postroom_core::{
+    Fate, Fence, Message, Settlement, StoreErrorKind, StoreResult, Token, Verdict,
+};
+use postroom_relay::{Backoff, Phase, describe, log_fate};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 
 /// The word on one dispatch.
 #[derive(Clone, Debug)]
@@ -35,12 +39,33 @@ pub(crate) fn settler() -> (Settler, Asked<Word, Said>) {
 }
 
 /// Records words until nobody can say any more.
-pub(crate) async fn run(shared: Arc<Shared>, asked: Asked<Word, Said>) {
-    let shared = &*shared;
-    answer(asked, |words| settle(shared, words)).await;
+pub(crate) async fn run(shared: Arc<Shared>, mut asked: Asked<Word, Said>) {
+    // In a set, which ends what it holds when this future is dropped.
+    let mut aside = JoinSet::new();
+    while let Some((words, to)) = together(&mut asked).await {
+        match settle(&shared, &words).await {
+            Ok(said) => {
+                count(&shared, &words, &said);
+                reply(to, said);
+            }
+            // One bad row does not take others along, and one that somebody else has locked does
+            // not hold up what comes after.
+            Err(_) => {
+                let shared = Arc::clone(&shared);
+                aside.spawn(async move { one_by_one(&shared, words, to).await });
+            }
+        }
+        while let Some(ended) = aside.try_join_next() {
+            if let Some(panic) = ended.err().and_then(|error| error.try_into_panic().ok()) {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
 }
 
-async fn settle(shared: &Shared, words: Vec<Word>) -> Vec<Said> {
+/// Records words together. Fails when one of them is refused, or locked by somebody else; some may
+/// have been recorded, and are found so again.
+async fn settle(shared: &Shared, words: &[Word]) -> StoreResult<Vec<Said>> {
     let mut said: Vec<Option<Said>> = vec![None; words.len()];
     // Two words on one message do not go into one transaction: the first one counts.
     while said.iter().any(Option::is_none) {
@@ -48,40 +73,56 @@ async fn settle(shared: &Shared, words: Vec<Word>) -> Vec<Said> {
         let turn: Vec<usize> = (0..words.len())
             .filter(|index| said[*index].is_none() && seen.insert(words[*index].message.seq))
             .collect();
-        match record(shared, &words, &turn).await {
-            Ok(late) => {
-                for index in turn {
-                    let is_late = late.contains(&words[index].message.seq);
-                    said[index] = Some(if is_late { Said::Late } else { Said::Recorded });
-                }
-            }
-            // One bad row does not take others along.
-            Err(_) => {
-                for index in turn {
-                    said[index] = Some(match record(shared, &words, &[index]).await {
-                        Ok(late) if late.is_empty() => Said::Recorded,
-                        Ok(_) => Said::Late,
-                        Err(error) => {
-                            let id = words[index].message.id;
-                            let error = describe(&error);
-                            tracing::error!(%id, error, "the database refuses this outcome");
-                            Said::Refused
-                        }
-                    });
-                }
-            }
+        let together: Vec<&Word> = turn.iter().map(|index| &words[*index]).collect();
+        let late = record(shared, &together, CONFLICTS_AT_ONCE).await?;
+        for index in turn {
+            let is_late = late.contains(&words[index].message.seq);
+            said[index] = Some(if is_late { Said::Late } else { Said::Recorded });
         }
     }
-    let said: Vec<Said> = said.into_iter().flatten().collect();
-    count(shared, &words, &said);
-    said
+    Ok(said.into_iter().flatten().collect())
 }
 
-/// Records some of the words in one transaction; the numbers of those that came too late.
-async fn record(shared: &Shared, words: &[Word], turn: &[usize]) -> StoreResult<Vec<i64>> {
+/// Records word by word, and answers each as soon as it is; what is locked again and again until it
+/// is free.
+async fn one_by_one(shared: &Shared, words: Vec<Word>, to: Vec<oneshot::Sender<Said>>) {
+    let mut backoff = Backoff::new();
+    let mut left: Vec<(Word, oneshot::Sender<Said>)> = words.into_iter().zip(to).collect();
+    while !left.is_empty() {
+        let mut locked = Vec::new();
+        for (word, to) in left {
+            let said = match record(shared, &[&word], 0).await {
+                Ok(late) if late.is_empty() => Said::Recorded,
+                Ok(_) => Said::Late,
+                Err(error) if error.kind == StoreErrorKind::Conflict => {
+                    locked.push((word, to));
+                    continue;
+                }
+                Err(error) => {
+                    let (id, error) = (word.message.id, describe(&error));
+                    tracing::error!(%id, error, "the database refuses this outcome");
+                    Said::Refused
+                }
+            };
+            count(shared, &[word], &[said]);
+            reply(vec![to], vec![said]);
+        }
+        left = locked;
+        if !left.is_empty() {
+            tracing::warn!(
+                outcomes = left.len(),
+                "outcomes wait for messages that somebody else has locked: look for a transaction that stays open"
+            );
+            tokio::time::sleep(backoff.pause(&shared.chance)).await;
+        }
+    }
+}
+
+/// Records words in one transaction; the `seq` of those that came too late.
+async fn record(shared: &Shared, words: &[&Word], patience: u32) -> StoreResult<Vec<i64>> {
     // By number, and by `seq` within: everybody locks in the same order.
     let mut by_number: BTreeMap<u32, Vec<Verdict>> = BTreeMap::new();
-    for word in turn.iter().map(|index| &words[*index]) {
+    for word in words {
         let (seq, id, fate) = (word.message.seq, word.message.id, word.fate.clone());
         by_number.entry(word.dispatch).or_default().push(Verdict { seq, id, fate });
     }
@@ -93,8 +134,8 @@ async fn record(shared: &Shared, words: &[Word], turn: &[usize]) -> StoreResult<
             Settlement { fence, verdicts, finished: false }
         })
         .collect();
-    let settled = shared.insist(|| shared.store.settle(&settlements)).await?;
-    Ok(settled.late)
+    let settling = || shared.store.settle(&settlements);
+    Ok(shared.insist_unless_locked(settling, Some(patience)).await?.late)
 }
 
 fn count(shared: &Shared, words: &[Word], said: &[Said]) {
@@ -110,7 +151,7 @@ fn count(shared: &Shared, words: &[Word], said: &[Said]) {
             Said::Late => late += 1,
             Said::Refused => continue,
         }
-        shared.books.settled(JobName { message: word.message.id, dispatch: word.dispatch });
+        shared.books.settled_here(JobName { message: word.message.id, dispatch: word.dispatch });
     }
     for ((integration, phase), count) in counts {
         shared.metrics.settled(integration, phase, count);

@@ -1,7 +1,7 @@
 //! Hears what becomes of a queue's jobs: from its event stream, and from the jobs that are kept.
 
-use super::conclude::conclude;
-use super::lanes::Workers;
+use super::conclude::{conclude, record};
+use super::faults::Who;
 use super::names::JobName;
 use super::settler::Settler;
 use super::shared::Shared;
@@ -9,7 +9,7 @@ use crate::error::QueueError;
 use crate::queue::{Event, EventKind, Events, FinishedPage, JobState, Position, Queue};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout_at};
 
 /// How many events are handled together, and how long the first of them waits for others.
 const EVENTS_MAX: usize = 500;
@@ -24,7 +24,6 @@ const PAUSE: Duration = Duration::from_millis(500);
 pub(crate) struct Watcher {
     pub(crate) shared: Arc<Shared>,
     pub(crate) settler: Settler,
-    pub(crate) lane: usize,
     pub(crate) queue: Queue,
 }
 
@@ -35,33 +34,37 @@ impl Watcher {
         let position = loop {
             match self.begin().await {
                 Ok(position) => break position,
-                Err(error) => {
-                    self.shared.redis_away(&error);
-                    tokio::time::sleep(PAUSE).await;
-                }
+                Err(error) => self.wait_after(&error).await,
             }
         };
         let mut events = self.queue.events(position);
         let mut look_at = Instant::now() + self.shared.interval();
         loop {
-            let due = look_at.saturating_duration_since(Instant::now());
-            let heard = match timeout(due, events.next()).await {
-                Ok(Ok(first)) => self.hear(gather(first, &mut events).await).await,
-                Ok(Err(error)) => Err(error),
-                Err(_) => {
-                    let began = Instant::now();
-                    let looked = self.look_at_kept().await;
-                    // Others may keep many jobs here.
-                    let pause = self.shared.interval().max(began.elapsed() * LOOK_SHARE);
-                    look_at = Instant::now() + pause;
-                    looked
+            // First of all, since there may always be another event.
+            let heard = if look_at <= Instant::now() {
+                let began = Instant::now();
+                let looked = self.look_at_kept().await;
+                // Others may keep many jobs here.
+                let pause = self.shared.interval().max(began.elapsed() * LOOK_SHARE);
+                look_at = Instant::now() + pause;
+                looked
+            } else {
+                match timeout_at(look_at, events.next()).await {
+                    Ok(Ok(first)) => self.hear(gather(first, &mut events).await).await,
+                    Ok(Err(error)) => Err(error),
+                    Err(_) => continue,
                 }
             };
-            if let Err(error) = heard {
-                self.shared.redis_away(&error);
-                tokio::time::sleep(PAUSE).await;
+            match heard {
+                Ok(()) => self.shared.faults.end(self.queue.name(), Who::Watcher),
+                Err(error) => self.wait_after(&error).await,
             }
         }
+    }
+
+    async fn wait_after(&self, error: &QueueError) {
+        self.shared.redis_fails(self.queue.name(), Who::Watcher, error);
+        tokio::time::sleep(PAUSE).await;
     }
 
     async fn begin(&self) -> Result<Position, QueueError> {
@@ -88,38 +91,58 @@ impl Watcher {
 
     async fn hear(&self, events: Vec<Event>) -> Result<(), QueueError> {
         let last = events.last().map(|event| event.position.clone());
-        let mut ended = Vec::new();
+        let (mut completed, mut failed) = (Vec::new(), Vec::new());
         for event in events {
             let Some(name) = event.job_id.as_deref().and_then(JobName::parse) else { continue };
-            match (&event.kind, &self.shared.lanes[self.lane].lane.workers) {
-                // Settled before it completed.
-                (EventKind::Completed, Workers::Own(_)) => self.shared.books.settled(name),
-                (EventKind::Completed, Workers::External) | (EventKind::Failed { .. }, _) => {
-                    ended.push(name);
+            match event.kind {
+                EventKind::Completed if !self.shared.books.is_settled_here(name) => {
+                    completed.push(name);
                 }
+                EventKind::Dropped => self.shared.books.settled(name),
+                EventKind::Failed { .. } => failed.push(name),
                 _ => {}
             }
         }
-        if !ended.is_empty() {
-            // The job itself knows more than the event: whether another try is of any use.
-            let ids: Vec<String> = ended.iter().map(|name| name.id()).collect();
-            let states = self.queue.states(&ids).await?;
-            // One that is gone was settled and removed; if it was not, the sweep notices.
-            let found = ended
-                .into_iter()
-                .zip(states)
-                .filter(|(_, state)| *state != JobState::Gone)
-                .collect();
-            self.settle(found).await?;
-        }
+        self.hear_completed(completed).await?;
+        self.hear_failed(failed).await?;
         match last {
             Some(position) => self.queue.store_position(&position).await,
             None => Ok(()),
         }
     }
 
+    /// Jobs that somebody has completed: our workers, which settle before, or others.
+    async fn hear_completed(&self, names: Vec<JobName>) -> Result<(), QueueError> {
+        let (mut kept, mut removed) = (Vec::new(), Vec::new());
+        for (name, state) in self.look_at(names).await? {
+            match state {
+                // As it should be, unless it is kept: the event is all that is left of it.
+                JobState::Gone => removed.push((name, JobState::Completed)),
+                // The same job again.
+                JobState::Live => {}
+                state => kept.push((name, state)),
+            }
+        }
+        record(&self.shared, &self.settler, self.queue.name(), &removed).await;
+        self.settle(kept).await
+    }
+
+    async fn hear_failed(&self, names: Vec<JobName>) -> Result<(), QueueError> {
+        // The job itself knows more than the event: whether another try is of any use. One that is
+        // gone was settled and removed; if it was not, the sweep notices.
+        let mut found = self.look_at(names).await?;
+        found.retain(|(_, state)| *state != JobState::Gone);
+        self.settle(found).await
+    }
+
+    async fn look_at(&self, names: Vec<JobName>) -> Result<Vec<(JobName, JobState)>, QueueError> {
+        let ids: Vec<String> = names.iter().map(|name| name.id()).collect();
+        let states = self.queue.states(&ids).await?;
+        Ok(names.into_iter().zip(states).collect())
+    }
+
     async fn settle(&self, found: Vec<(JobName, JobState)>) -> Result<(), QueueError> {
-        let over = conclude(&self.shared, &self.settler, self.lane, &found).await;
+        let over = conclude(&self.shared, &self.settler, self.queue.name(), &found).await;
         if over.is_empty() { Ok(()) } else { self.queue.remove(&over).await }
     }
 }
@@ -129,7 +152,7 @@ async fn gather(first: Event, events: &mut Events) -> Vec<Event> {
     let mut gathered = vec![first];
     let until = Instant::now() + EVENTS_WAIT;
     while gathered.len() < EVENTS_MAX {
-        match tokio::time::timeout_at(until, events.next()).await {
+        match timeout_at(until, events.next()).await {
             Ok(Ok(event)) => gathered.push(event),
             // It is asked again, and says so again.
             Ok(Err(_)) | Err(_) => break,

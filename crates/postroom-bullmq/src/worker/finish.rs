@@ -2,7 +2,7 @@
 
 use super::flights::{Flights, Started};
 use super::processor::{Job, JobFailure, Processor};
-use crate::queue::{Queue, now_ms};
+use crate::queue::{DROPPED, Queue, now_ms};
 use bullmq::Error;
 use bullmq::types::RemoveOnFinish;
 use futures_util::FutureExt as _;
@@ -19,6 +19,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// How a run ended.
 enum End {
     Completed,
+    Dropped,
     Failed { reason: String, is_final: bool },
     Later(Duration),
     Recalled,
@@ -47,6 +48,7 @@ pub(super) async fn run(
                 Ok(Err(JobFailure::Unrecoverable { reason })) => {
                     End::Failed { reason, is_final: true }
                 }
+                Ok(Err(JobFailure::Dropped)) => End::Dropped,
                 Ok(Err(JobFailure::Later(delay))) => End::Later(delay),
                 Err(_) => {
                     tracing::error!(queue = flights.queue().name(), job = job.id(), "panic");
@@ -88,7 +90,12 @@ async fn tell(flights: &Flights, job: &bullmq::Job, options: &Options, end: End)
     let begun = Instant::now();
     loop {
         let told = match &end {
-            End::Completed => complete_with(flights.queue(), job, options.removes_completed).await,
+            End::Completed => {
+                complete_with(flights.queue(), job, "", options.removes_completed).await
+            }
+            End::Dropped => {
+                complete_with(flights.queue(), job, DROPPED, options.removes_completed).await
+            }
             End::Failed { is_final: false, .. } if options.attempts > job.attempts_started() => {
                 job.move_to_delayed(now_ms() + options.backoff_ms).await
             }
@@ -119,15 +126,20 @@ async fn tell(flights: &Flights, job: &bullmq::Job, options: &Options, end: End)
 /// do: it is completed, or was before, or is not ours any more.
 pub(super) async fn complete(queue: &Queue, job: &bullmq::Job) -> bool {
     let removes = removes(job.opts().remove_on_complete.as_ref());
-    match complete_with(queue, job, removes).await {
+    match complete_with(queue, job, "", removes).await {
         Err(Error::Redis(_)) => false,
         Ok(()) | Err(_) => true,
     }
 }
 
-async fn complete_with(queue: &Queue, job: &bullmq::Job, removes: bool) -> Result<(), Error> {
+async fn complete_with(
+    queue: &Queue,
+    job: &bullmq::Job,
+    value: &str,
+    removes: bool,
+) -> Result<(), Error> {
     // This keeps the job, whatever its options say.
-    job.clone().move_to_completed("").await?;
+    job.clone().move_to_completed(value).await?;
     if removes && let Err(error) = queue.remove(&[job.id().to_owned()]).await {
         tracing::warn!(queue = queue.name(), job = job.id(), %error, "completed job stays");
     }

@@ -80,6 +80,9 @@ pub enum JobFailure {
         /// Why; kept with the job.
         reason: String,
     },
+    /// There was nothing to do for it. It completes, and its return value says so, lest anybody take
+    /// it for done.
+    Dropped,
     /// It cannot run now, and should come again after this time. Nothing else is recorded.
     Later(Duration),
 }

@@ -49,9 +49,11 @@ pub(super) async fn run(args: &Run, origin: &Origin<'_>) -> Result<(), Failure> 
     announce(&config);
     stop_on(signals, stop.clone());
     let through_queues = async {
-        if let Some(transport) = &transport {
-            transport.run(Part::Relay, has_stopped(stopped.clone())).await;
-        }
+        let Some(transport) = &transport else { return Ok(()) };
+        let outcome = transport.run(Part::Relay, has_stopped(stopped.clone())).await;
+        // As below.
+        stop.send_replace(true);
+        outcome
     };
     let direct = async {
         let outcome = relay.run(has_stopped(stopped.clone())).await;
@@ -59,7 +61,9 @@ pub(super) async fn run(args: &Run, origin: &Origin<'_>) -> Result<(), Failure> 
         stop.send_replace(true);
         outcome
     };
-    tokio::join!(direct, through_queues).0?;
+    let (direct, through_queues) = tokio::join!(direct, through_queues);
+    direct?;
+    through_queues.map_err(anyhow::Error::from)?;
     if let Some(server) = server {
         // A client that keeps its connection busy must not keep the process.
         server.abort();

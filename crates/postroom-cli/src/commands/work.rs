@@ -27,7 +27,7 @@ pub(super) async fn run(origin: &Origin<'_>) -> Result<(), Failure> {
     let names: Vec<&str> = config.queued.iter().map(|queued| queued.name.as_str()).collect();
     tracing::info!(integrations = names.join(", "), "the worker runs");
     stop_on(signals, stop);
-    transport.run(Part::Worker, has_stopped(stopped)).await;
+    transport.run(Part::Worker, has_stopped(stopped)).await.map_err(anyhow::Error::from)?;
     if let Some(server) = server {
         // A client that keeps its connection busy must not keep the process.
         server.abort();

@@ -2,7 +2,9 @@
 
 use super::fault::{Fault, Place};
 use super::sections::{NO_INTEGRATION, is_integration};
+use postroom_bullmq::RedisConfig;
 use std::time::Duration;
+use url::Url;
 
 /// What the environment says. What is not set, or set to nothing, changes nothing.
 #[derive(Debug, Default, PartialEq)]
@@ -56,13 +58,40 @@ impl Overrides {
             poll_interval: poll_interval.map(Duration::from_millis),
             dead_letter: dead_letter(environment, faults),
             webhook_timeout: webhook_timeout.map(Duration::from_millis),
-            redis_host: environment("REDIS_HOST")
-                .map(|host| host.trim().to_owned())
-                .filter(|host| !host.is_empty()),
+            redis_host: redis_host(environment, faults),
             redis_port: redis_port.and_then(|n| u16::try_from(n).ok()),
             kafka_brokers: environment("KAFKA_BROKERS").filter(|text| !text.trim().is_empty()),
         }
     }
+}
+
+fn redis_host(
+    environment: &dyn Fn(&str) -> Option<String>,
+    faults: &mut Vec<Fault>,
+) -> Option<String> {
+    let host = environment("REDIS_HOST").filter(|text| !text.trim().is_empty())?;
+    let host = host.trim();
+    let url = Url::parse(&RedisConfig::url_of(host, 1)).ok();
+    // A host and nothing else: no scheme, user, port or path.
+    let is_host = url.is_some_and(|url| {
+        url.port() == Some(1)
+            && url.username().is_empty()
+            && matches!(url.path(), "" | "/")
+            && url.query().is_none()
+            && url.fragment().is_none()
+    });
+    if !is_host {
+        faults.push(Fault {
+            place: Place::Outside,
+            problem: "the environment variable REDIS_HOST must be the name or address of a host"
+                .to_owned(),
+            hint: Some(
+                "the port is REDIS_PORT's, and all else belongs into `redis.url`".to_owned(),
+            ),
+        });
+        return None;
+    }
+    Some(host.to_owned())
 }
 
 fn dead_letter(
@@ -123,6 +152,20 @@ mod tests {
         assert_eq!(read(&[("OUTBOX_MAX_ATTEMPTS", " ")]).0, Overrides::default());
         let (overrides, _) = read(&[("OUTBOX_DEADLETTER_TOPIC", "webhook:dead")]);
         assert_eq!(overrides.dead_letter.as_deref(), Some("webhook:dead"));
+    }
+
+    #[test]
+    fn the_host_of_redis_is_a_host() {
+        for host in ["localhost", " redis.example ", "10.0.0.7", "::1", "[::1]"] {
+            let (overrides, faults) = read(&[("REDIS_HOST", host)]);
+            assert_eq!(overrides.redis_host.as_deref(), Some(host.trim()));
+            assert!(faults.is_empty(), "{host}");
+        }
+        for rubbish in ["redis://h", "h:6379", "h/0", "u@h", "a b", "h?x", "h#x", "[::1]:7"] {
+            let (overrides, faults) = read(&[("REDIS_HOST", rubbish)]);
+            assert_eq!(overrides.redis_host, None, "{rubbish}");
+            assert!(faults[0].problem.contains("REDIS_HOST"), "{rubbish}");
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::sections::{NO_INTEGRATION, Relay, is_integration, retry_keys};
 use postroom_core::{AttemptLimit, RetryPolicy};
 use postroom_sinks::{Destination, SinkKind};
 use serde_json::{Map, Value};
+use std::collections::HashMap;
 use std::time::Duration;
 
 /// The keys that every integration takes.
@@ -27,6 +28,7 @@ pub(super) fn read(
 ) -> (Vec<Integration>, Vec<Queued>) {
     let (mut direct, mut through_queues) = (Vec::new(), Vec::new());
     let Some(section) = root.section("integrations") else { return (direct, through_queues) };
+    let mut queues = HashMap::new();
     for (name, section) in section.sections() {
         if !is_integration(&name) {
             section.fault(format!("the name in [integrations] {NO_INTEGRATION}"), None);
@@ -41,15 +43,29 @@ pub(super) fn read(
                 section.expect_only(&known);
                 let retry = overridden(retry_keys(&section).over(relay.retry), overrides);
                 through_queues.push(queued(&name, &section, retry, None));
+                is_alone(&section, through_queues.last(), &mut queues);
             }
             Transport::BullMq { is_external: false } => {
                 if let Some(own) = integration(&name, &section, relay, overrides) {
                     through_queues.push(queued(&name, &section, own.retry, Some(own)));
+                    is_alone(&section, through_queues.last(), &mut queues);
                 }
             }
         }
     }
     (direct, through_queues)
+}
+
+/// Faults an integration whose queue is another's too: whose rate and concurrency would hold there?
+fn is_alone(section: &Section<'_>, queued: Option<&Queued>, queues: &mut HashMap<String, String>) {
+    let Some(queued) = queued.filter(|queued| !queued.queue.is_by_tenant()) else { return };
+    let queue = queued.queue.name(&queued.name, None);
+    if let Some(other) = queues.get(&queue) {
+        let problem = format!("its queue {queue} is that of {other} too");
+        section.fault(problem, Some("give one of them another name by `queue`".to_owned()));
+    } else {
+        queues.insert(queue, queued.name.clone());
+    }
 }
 
 /// What a relay without any configuration serves.

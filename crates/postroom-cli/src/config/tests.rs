@@ -384,6 +384,20 @@ fn the_environment_moves_redis() {
 }
 
 #[test]
+fn no_two_integrations_share_a_queue() {
+    let with = |pattern: &str| {
+        let one = format!("transport = \"bullmq\"\nqueue = \"{pattern}\"\n");
+        let file = format!("[integrations.\"noop:a\"]\n{one}[integrations.\"noop:b\"]\n{one}");
+        read(&file, &[])
+    };
+    let faults = with("orders").unwrap_err();
+    assert!(faults.to_string().contains("its queue orders is that of noop:a too"), "{faults}");
+    assert!(with("orders-{integration}").is_ok());
+    // Those of tenants are known only later.
+    assert!(with("orders-{tenant}").is_ok());
+}
+
+#[test]
 fn faults_of_bullmq_are_told() {
     let faults = read(
         r#"

@@ -11,7 +11,7 @@ use std::path::Path;
 const VERSIONS: [Bullmq; 2] = [Bullmq::V5, Bullmq::V6];
 
 /// A worker that knows nothing of Postroom.
-async fn worker(bullmq: Bullmq, outbox: &Outbox, mut options: Value) -> Process {
+pub(crate) async fn worker(bullmq: Bullmq, outbox: &Outbox, mut options: Value) -> Process {
     options["port"] = outbox.address.port().into();
     options["queue"] = outbox.queue().name().into();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/node/outbox_worker.mjs");

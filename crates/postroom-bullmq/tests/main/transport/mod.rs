@@ -2,6 +2,8 @@
 
 mod dispatching;
 mod external;
+mod holding;
 mod outbox;
 mod sharing;
+mod truth;
 mod working;

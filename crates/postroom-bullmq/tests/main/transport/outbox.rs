@@ -25,6 +25,8 @@ pub(crate) struct Outbox {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) address: SocketAddr,
     pub(crate) lane: QueueLane,
+    /// More lanes of the same process.
+    pub(crate) others: Vec<QueueLane>,
     pub(crate) tenants: TenantRates,
     pub(crate) settings: Settings,
 }
@@ -54,7 +56,8 @@ pub(crate) fn external(address: SocketAddr) -> Outbox {
         ..Settings::default()
     };
     let store: Arc<dyn Store> = Arc::new(memory.clone());
-    Outbox { memory, store, address, lane, tenants: TenantRates::default(), settings }
+    let (others, tenants) = (Vec::new(), TenantRates::default());
+    Outbox { memory, store, address, lane, others, tenants, settings }
 }
 
 /// A lane whose jobs we run.
@@ -135,7 +138,7 @@ impl Outbox {
             Arc::clone(&self.store),
             redis(self.address),
             settings,
-            vec![self.lane.clone()],
+            [&self.lane].into_iter().chain(&self.others).cloned().collect(),
             self.tenants.clone(),
             Arc::clone(&metrics),
         ));
@@ -155,7 +158,7 @@ impl Outbox {
                     relay.run(stop).await.expect("the relay runs");
                 }
             };
-            tokio::join!(through, beside);
+            tokio::join!(through, beside).0.expect("the transport runs");
         });
         Running { transport, metrics, stop, task }
     }
@@ -184,7 +187,8 @@ impl Running {
     pub(crate) fn counted(&self, line: &str) -> u64 {
         let text = self.metrics.text();
         let found = text.lines().find(|one| one.starts_with(line) && !one.starts_with('#'));
-        found.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0)
+        let value = found.and_then(|line| line.rsplit(' ').next()?.parse().ok());
+        value.unwrap_or_else(|| panic!("no {line} in:\n{text}"))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Jobs that our own workers run.
 
-use super::outbox::{own, soon};
+use super::outbox::{external, own, soon};
 use crate::servers::LONG;
 use postroom_bullmq::{JobName, Part, Rate, TenantRate, Workers};
 use postroom_core::{Outcome, RawJson};
@@ -135,15 +135,22 @@ async fn a_worker_that_stops_loses_nothing() {
     let sink = MemorySink::new();
     let outbox = own(server.address(), Arc::new(sink.clone()));
     let ids = outbox.enqueue_many(300).await;
-    let relay = outbox.start(Part::Relay);
-    for _ in 0..3 {
+    // One that runs no jobs itself.
+    let mut dispatching = external(server.address());
+    dispatching.store = Arc::clone(&outbox.store);
+    let relay = dispatching.start(Part::Relay);
+    for round in 1..=3 {
         let worker = outbox.start(Part::Worker);
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        soon(sink.wait_for(round * 50)).await;
         worker.stop().await;
     }
+    assert_eq!(sink.attempts(), sink.delivered().len());
+    let worker = outbox.start(Part::Worker);
     for id in ids {
         assert_eq!(outbox.wait(id, "SENT").await.message.attempts, 0);
     }
+    assert_eq!((sink.delivered().len(), sink.attempts()), (300, 300));
+    worker.stop().await;
     relay.stop().await;
 }
 

@@ -1,0 +1,112 @@
+//! Queues that cannot be used as they are, while Redis itself answers.
+
+use crate::error::QueueError;
+use postroom_relay::describe;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long nothing is dispatched to a queue that could not take it.
+const HELD: Duration = Duration::from_secs(2);
+
+/// Who has met with a fault: only the same one knows when it is over.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(crate) enum Who {
+    Opener,
+    Dispatcher,
+    Watcher,
+    Sweep,
+}
+
+/// The faults of queues. Each concerns the lanes of its queue, and no others.
+#[derive(Debug, Default)]
+pub(crate) struct Faults(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// The queues of each lane.
+    queues: HashMap<usize, HashSet<String>>,
+    faults: HashMap<(String, Who), (String, Instant)>,
+}
+
+impl Faults {
+    /// Notes that a lane uses a queue.
+    pub(crate) fn uses(&self, lane: usize, queue: &str) {
+        self.state().queues.entry(lane).or_default().insert(queue.to_owned());
+    }
+
+    /// Notes that a queue cannot be used. Says so in the log, unless it was known.
+    pub(crate) fn begin(&self, queue: &str, who: Who, error: &QueueError) {
+        let error = describe(error);
+        let known = (error.clone(), Instant::now());
+        let before = self.state().faults.insert((queue.to_owned(), who), known);
+        if before.is_none_or(|(before, _)| before != error) {
+            tracing::warn!(
+                queue,
+                error,
+                "this queue cannot be used: its lanes pause, no attempt is used"
+            );
+        }
+    }
+
+    /// Notes that it can.
+    pub(crate) fn end(&self, queue: &str, who: Who) {
+        let mut state = self.state();
+        if !state.faults.is_empty() && state.faults.remove(&(queue.to_owned(), who)).is_some() {
+            tracing::info!(queue, "the queue can be used again");
+        }
+    }
+
+    /// Why a lane's queues cannot be used.
+    pub(crate) fn error(&self, lane: usize) -> Option<String> {
+        let state = self.state();
+        let mut faults = state.faults.iter();
+        let fault = faults.find(|((queue, _), _)| state.has(lane, queue));
+        fault.map(|(_, (error, _))| error.clone())
+    }
+
+    /// Whether nothing is to be dispatched for a lane for now.
+    pub(crate) fn is_held(&self, lane: usize) -> bool {
+        let state = self.state();
+        state.faults.iter().any(|((queue, who), (_, since))| {
+            *who == Who::Dispatcher && since.elapsed() < HELD && state.has(lane, queue)
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn has(&self, lane: usize, queue: &str) -> bool {
+        self.queues.get(&lane).is_some_and(|queues| queues.contains(queue))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_fault_concerns_the_lanes_of_its_queue_until_whoever_met_it_says_so() {
+        let faults = Faults::default();
+        for (lane, queue) in [(0, "a"), (0, "b"), (1, "b"), (2, "c")] {
+            faults.uses(lane, queue);
+        }
+        let error = QueueError::misconfigured("host:6379", "no rights");
+        faults.begin("b", Who::Dispatcher, &error);
+        faults.begin("b", Who::Watcher, &error);
+        let held = |faults: &Faults| [0, 1, 2].map(|lane| faults.is_held(lane));
+        assert_eq!(held(&faults), [true, true, false]);
+        assert!(faults.error(1).is_some() && faults.error(2).is_none());
+        // It is tried again, and stays a fault until that has worked.
+        tokio::time::advance(HELD).await;
+        assert_eq!(held(&faults), [false; 3]);
+        faults.end("b", Who::Dispatcher);
+        assert!(faults.error(0).is_some());
+        faults.end("b", Who::Watcher);
+        assert_eq!(faults.error(0), None);
+    }
+}
