@@ -97,6 +97,7 @@ async fn a_queue_that_cannot_be_used_pauses_its_own_lane() {
     })
     .await;
     assert!(shown[0].error.as_deref().unwrap().contains("WRONGTYPE"), "{shown:?}");
+    assert_eq!(shown[1].state, LaneState::Running);
     for n in 1..=3 {
         outbox.enqueue(&fine.clone().event_id(format!("e-{n}"))).await;
         eventually("a job in the other queue", LONG, async || {
