@@ -39,17 +39,16 @@ impl ReadSize {
     }
 
     fn learn<'a>(&self, read: impl Iterator<Item = &'a Message>) {
-        let (mut count, mut bytes) = (0, 0);
+        let (mut count, mut bytes) = (0_usize, 0_usize);
         for message in read {
             count += 1;
             let headers = message.headers.as_ref().map_or(0, |headers| headers.as_str().len());
             bytes += message.payload.as_str().len() + headers;
         }
-        if count > 0 {
-            let each = (bytes / count).max(1);
+        if let Some(each) = bytes.checked_div(count) {
             // By steps: a few small ones say little of the next.
             let most = self.get().saturating_mul(4).min(READ_MAX);
-            self.0.store((READ_BYTES / each).clamp(1, most), Ordering::Relaxed);
+            self.0.store((READ_BYTES / each.max(1)).clamp(1, most), Ordering::Relaxed);
         }
     }
 }

@@ -1,8 +1,8 @@
 //! What stands in the way of some does not hold up the others.
 
-use super::outbox::{external, own, soon};
+use super::outbox::{CLAIM_TIME, external, own, soon};
 use crate::servers::{LONG, redis};
-use postroom_bullmq::{Part, Queue, QueuePattern};
+use postroom_bullmq::{JobState, Part, Queue, QueuePattern};
 use postroom_core::NewMessage;
 use postroom_relay::{Beside as _, LaneState};
 use postroom_sinks::MemorySink;
@@ -38,6 +38,45 @@ async fn a_locked_message_holds_up_no_other_outcome() {
     relay.stop().await;
 }
 
+/// A finished job is all that is left of its word until the database has taken it.
+#[tokio::test]
+async fn a_job_whose_outcome_is_refused_is_kept() {
+    let server = Redis::shared().await;
+    let database = Postgres::shared().await.database().await;
+    postroom_store::migrate(database.url()).await.unwrap();
+    let mut outbox = external(server.address());
+    outbox.store = postroom_store::open(database.url(), &OpenOptions::default()).await.unwrap();
+    let id = outbox.enqueue(&outbox.message("order.created", 3)).await;
+    let relay = outbox.start(Part::Relay);
+    outbox.wait_waiting(id, 1).await;
+    let client = database.client().await;
+    let table = "ALTER TABLE core_outbox.integration_outbox";
+    let refuse = format!("{table} ADD CONSTRAINT no_more CHECK (status <> 'SENT')");
+    client.batch_execute(&refuse).await.unwrap();
+    // By hand, as BullMQ leaves it.
+    let (queue, job) = (outbox.queue(), id.to_string());
+    let key = format!("bull:{}", queue.name());
+    for command in [
+        vec!["LREM", &format!("{key}:wait"), "0", &job],
+        vec!["HSET", &format!("{key}:{job}"), "returnvalue", "null", "finishedOn", "1"],
+        vec!["ZADD", &format!("{key}:completed"), "1", &job],
+    ] {
+        server.cli(&command).await.unwrap();
+    }
+    // Looked at more than once.
+    tokio::time::sleep(CLAIM_TIME).await;
+    let states = queue.states(std::slice::from_ref(&job)).await.unwrap();
+    assert_eq!(states, [JobState::Completed]);
+    client.batch_execute(&format!("{table} DROP CONSTRAINT no_more")).await.unwrap();
+    assert_eq!(outbox.wait(id, "SENT").await.message.attempts, 0);
+    eventually("the job to be removed", LONG, async || {
+        let states = queue.states(std::slice::from_ref(&job)).await.ok()?;
+        (states[0] == JobState::Gone).then_some(())
+    })
+    .await;
+    relay.stop().await;
+}
+
 #[tokio::test]
 async fn a_queue_that_cannot_be_used_pauses_its_own_lane() {
     let server = Redis::shared().await;
@@ -58,6 +97,7 @@ async fn a_queue_that_cannot_be_used_pauses_its_own_lane() {
     })
     .await;
     assert!(shown[0].error.as_deref().unwrap().contains("WRONGTYPE"), "{shown:?}");
+    assert_eq!(shown[1].state, LaneState::Running);
     for n in 1..=3 {
         outbox.enqueue(&fine.clone().event_id(format!("e-{n}"))).await;
         eventually("a job in the other queue", LONG, async || {
