@@ -56,6 +56,11 @@ impl Ready {
         ];
         Self { event_id, headers, body: payload() }
     }
+
+    /// What a sink has its server recognise a repetition by.
+    pub(crate) fn once(&self, integration: &str) -> String {
+        format!("{integration}/{0}/{0}", self.event_id)
+    }
 }
 
 /// What is measured.
