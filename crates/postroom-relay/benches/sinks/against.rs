@@ -38,6 +38,8 @@ pub(crate) fn sink(integration: &str, options: Value) -> anyhow::Result<Arc<dyn 
 /// handed to the library.
 pub(crate) struct Ready {
     pub(crate) event_id: String,
+    /// What a sink has its server recognise a repetition by.
+    pub(crate) once: String,
     pub(crate) headers: Vec<(&'static str, String)>,
     pub(crate) body: String,
 }
@@ -54,12 +56,8 @@ impl Ready {
             ("postroom-schema-version", "1".to_owned()),
             ("postroom-attempt", "1".to_owned()),
         ];
-        Self { event_id, headers, body: payload() }
-    }
-
-    /// What a sink has its server recognise a repetition by.
-    pub(crate) fn once(&self, integration: &str) -> String {
-        format!("{integration}/{0}/{0}", self.event_id)
+        let once = format!("bench:bench/{event_id}/{event_id}");
+        Self { event_id, once, headers, body: payload() }
     }
 }
 

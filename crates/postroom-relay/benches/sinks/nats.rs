@@ -41,7 +41,7 @@ pub(crate) async fn run() -> anyhow::Result<()> {
                     headers.insert(*name, value.as_str());
                 }
                 headers.insert("content-type", "application/json");
-                headers.insert("Nats-Msg-Id", message.once("nats:bench").as_str());
+                headers.insert("Nats-Msg-Id", message.once.as_str());
                 let body = message.body.clone().into();
                 let published = jetstream.publish_with_headers("bench", headers, body).await?;
                 acknowledgements.push(published.into_future());
