@@ -52,6 +52,7 @@ struct State {
     upstream: SocketAddr,
     passage: watch::Sender<Passage>,
     connections: AtomicUsize,
+    let_through: AtomicUsize,
 }
 
 impl State {
@@ -85,7 +86,8 @@ impl Proxy {
         let address = listener.local_addr().expect("a bound socket has an address");
         listener.set_nonblocking(true).expect("a listener can be made non-blocking");
         let passage = watch::Sender::new(Passage::Open);
-        let state = Arc::new(State { upstream, passage, connections: AtomicUsize::new(0) });
+        let (connections, let_through) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let state = Arc::new(State { upstream, passage, connections, let_through });
         let (stop, stopped) = oneshot::channel();
         let shared = Arc::clone(&state);
         let thread = std::thread::spawn(move || {
@@ -120,6 +122,12 @@ impl Proxy {
     pub fn connections(&self) -> usize {
         self.state.connections.load(Ordering::Acquire)
     }
+
+    /// How many of them were not reset at once.
+    #[must_use]
+    pub fn let_through(&self) -> usize {
+        self.state.let_through.load(Ordering::Acquire)
+    }
 }
 
 impl Drop for Proxy {
@@ -138,6 +146,7 @@ async fn accept(listener: TcpListener, state: Arc<State>) {
             reset(&client);
             continue;
         }
+        state.let_through.fetch_add(1, Ordering::AcqRel);
         let state = Arc::clone(&state);
         tokio::spawn(async move {
             // However it ends, both sides end with it.

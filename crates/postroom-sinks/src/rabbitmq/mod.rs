@@ -203,14 +203,24 @@ impl RabbitSink {
 
     /// Publishes until every message is settled. When the broker ends a channel because of one
     /// message, the others go on without it.
-    async fn publish(&self, link: &Link, letters: &[Letter], batch: &Batch<'_>) {
+    ///
+    /// # Errors
+    /// What ended the last channel.
+    async fn publish(
+        &self,
+        link: &Link,
+        letters: &[Letter],
+        batch: &Batch<'_>,
+    ) -> Result<(), Failure> {
         loop {
-            let channel = match link.take_channel().await {
-                Ok(channel) => channel,
-                Err(error) => return batch.settle_rest(&self.classify(&Failure::of(&error))),
-            };
+            let channel = link.take_channel().await.map_err(|error| {
+                let failure = Failure::of(&error);
+                batch.settle_rest(&self.classify(&failure));
+                failure
+            })?;
             let Some(failure) = self.pass(&channel, letters, batch).await else {
-                return link.give_back(channel);
+                link.give_back(channel);
+                return Ok(());
             };
             let outcome = self.classify(&failure);
             let open = || letters.iter().filter(|letter| !batch.is_settled(letter.index));
@@ -222,11 +232,12 @@ impl RabbitSink {
                 .map(|one| one.index)
                 .collect();
             if culprits.is_empty() {
-                return batch.settle_rest(&outcome);
+                batch.settle_rest(&outcome);
+                return Err(failure);
             }
             culprits.into_iter().for_each(|index| batch.settle(index, outcome.clone()));
             if open().next().is_none() {
-                return;
+                return Err(failure);
             }
         }
     }
@@ -250,11 +261,18 @@ impl Sink for RabbitSink {
             Err(outcome) => return batch.settle_rest(&outcome),
         };
         let publishing = self.publish(&held.connection, &letters, &batch);
-        if tokio::time::timeout_at(deadline, publishing).await.is_err() {
-            // A connection on which nothing comes back is not worth keeping.
-            self.connections.lost(&held);
-            batch.settle_rest(&self.classify(&Failure::TimedOut));
-        } else if !held.connection.is_up() {
+        let ended = tokio::time::timeout_at(deadline, publishing).await;
+        // What the client alone complains of, or nothing at all, is a connection that is not worth
+        // keeping. It does not always know of its end by the time its channels do.
+        let is_worth_keeping = match ended {
+            Ok(Ok(())) => true,
+            Ok(Err(failure)) => failure.is_from_the_broker(),
+            Err(_) => {
+                batch.settle_rest(&self.classify(&Failure::TimedOut));
+                false
+            }
+        };
+        if !is_worth_keeping || !held.connection.is_up() {
             self.connections.lost(&held);
         }
     }

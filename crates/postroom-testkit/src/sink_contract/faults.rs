@@ -179,12 +179,12 @@ pub async fn a_lost_connection_is_made_again_in_the_background(harness: &impl Si
     let proxy = Proxy::start(harness.server());
     let sink = harness.sink(proxy.address()).await;
     insist(&*sink, "e-1").await;
+    let before = proxy.let_through();
     proxy.set(Passage::Down);
     expect_retry(&*sink, "e-2").await;
-    let before = proxy.connections();
     proxy.set(Passage::Open);
     eventually("a connection to be made", SOON, async || {
-        (proxy.connections() > before).then_some(())
+        (proxy.let_through() > before).then_some(())
     })
     .await;
     insist(&*sink, "e-2").await;
