@@ -15,24 +15,27 @@ use crate::parcel::{Name, Wrapping};
 use crate::registry::{Build, BuildError, Destination, SinkConfig, SinkKind};
 use crate::template::Template;
 use crate::tls;
-use async_nats::jetstream::context::GetStreamByNameErrorKind;
+use async_nats::jetstream::context::{GetStreamByNameErrorKind, PublishError};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::{HeaderMap, HeaderName, HeaderValue, Subject};
 use async_trait::async_trait;
 use classify::{Failure, classify};
-use futures_util::StreamExt as _;
-use futures_util::stream::FuturesUnordered;
+use futures_util::FutureExt as _;
 use link::{Event, Link};
 use postroom_core::{Message, Outcome, ProbeError, Report, Sink};
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
-use tokio::time::Instant;
+use tokio::time::{Instant, interval_at};
 
 /// How long to listen for a refusal of a subject that this connection has not sent to before.
 /// The server says so before it answers anything later, but on another way through the client.
 const REFUSAL_WAIT: Duration = Duration::from_millis(20);
+
+/// How often to look for acknowledgements that have come before an earlier message's: another
+/// stream's may.
+const OVERTAKEN_AFTER: Duration = Duration::from_millis(10);
 
 pub(crate) const KIND: SinkKind = SinkKind {
     name: "nats",
@@ -132,39 +135,37 @@ impl NatsSink {
         Ok(Letter { index, subject: subject.into(), headers, body: parcel.body })
     }
 
-    /// Publishes in order, and takes the stream's acknowledgements as they come.
+    /// Publishes in order, then takes the stream's acknowledgements. They come in that order too,
+    /// so that one wake for the first of them finds many.
     async fn publish(&self, link: &Link, letters: Vec<Letter>, batch: &Batch<'_>) {
-        let (published, mut awaited) = mpsc::unbounded_channel();
-        let publishing = async move {
-            for letter in letters {
-                let Letter { index, subject, headers, body } = letter;
-                let message = PublishMessage::build().payload(body.into()).headers(headers);
-                match link.jetstream.send_publish(subject, message).await {
-                    // Nobody takes it any more when the batch has been given up.
-                    Ok(acknowledgement) => drop(published.send((index, acknowledgement))),
-                    Err(error) => batch.settle(index, self.classify(&Failure::of(&error))),
-                }
+        let mut awaited = VecDeque::with_capacity(letters.len());
+        for Letter { index, subject, headers, body } in letters {
+            let message = PublishMessage::build().payload(body.into()).headers(headers);
+            match link.jetstream.send_publish(subject, message).await {
+                Ok(acknowledgement) => awaited.push_back((index, acknowledgement.into_future())),
+                Err(error) => batch.settle(index, self.classify(&Failure::of(&error))),
             }
+        }
+        let settle = |index, acknowledged: Result<_, PublishError>| {
+            let failure = acknowledged.err().map(|error| Failure::of(&error));
+            batch.settle(index, failure.map_or(Outcome::Delivered, |one| self.classify(&one)));
         };
-        let acknowledging = async {
-            let mut waiting = FuturesUnordered::new();
-            loop {
-                tokio::select! {
-                    Some((index, acknowledgement)) = awaited.recv() => {
-                        waiting.push(async move { (index, acknowledgement.await) });
-                    }
-                    Some((index, result)) = waiting.next() => {
-                        let outcome = match result {
-                            Ok(_) => Outcome::Delivered,
-                            Err(error) => self.classify(&Failure::of(&error)),
-                        };
-                        batch.settle(index, outcome);
-                    }
-                    else => return,
+        let mut overtaken = interval_at(Instant::now() + OVERTAKEN_AFTER, OVERTAKEN_AFTER);
+        while let Some((index, first)) = awaited.front_mut() {
+            tokio::select! {
+                biased;
+                acknowledged = first => {
+                    settle(*index, acknowledged);
+                    awaited.pop_front();
                 }
+                _ = overtaken.tick() => awaited.retain_mut(|(index, acknowledgement)| {
+                    let acknowledged = acknowledgement.now_or_never();
+                    let is_awaited = acknowledged.is_none();
+                    acknowledged.into_iter().for_each(|one| settle(*index, one));
+                    is_awaited
+                }),
             }
-        };
-        tokio::join!(publishing, acknowledging);
+        }
     }
 
     /// Publishes in order without a stream, and waits until the server has dealt with it all.
