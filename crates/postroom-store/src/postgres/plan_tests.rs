@@ -22,7 +22,7 @@ async fn outbox() -> (TestDatabase, Client) {
     client
         .batch_execute(&format!(
             "PREPARE take (int, uuid, text, float8, text[], int[], timestamptz[], bigint[], bigint,
-                           bigint, boolean)
+                           bigint, uuid)
              AS {TAKE}"
         ))
         .await
@@ -57,7 +57,7 @@ async fn explain_take(client: &Client) -> Value {
     let (due, seq): (String, i64) = (mark.get(0), mark.get(1));
     let execute = format!(
         "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE take (262144, gen_random_uuid(), 'w', 30, \
-         ARRAY['noop'], ARRAY[{LIMIT}], ARRAY['{due}'::timestamptz], ARRAY[{seq}], {LIMIT}, 4194304, false)"
+         ARRAY['noop'], ARRAY[{LIMIT}], ARRAY['{due}'::timestamptz], ARRAY[{seq}], {LIMIT}, 4194304, NULL)"
     );
     explain(client, &execute).await
 }

@@ -9,7 +9,13 @@ use postroom_core::{Backlog, Finding, LaneBacklog, Reconciled, StoreResult, Toke
 use std::time::Duration;
 use tokio_postgres::{Error, Row};
 
-const ANY_EXPIRED: &str = "SELECT EXISTS (SELECT FROM core_outbox.claim WHERE until < now())";
+const ANY_EXPIRED: &str = "SELECT EXISTS (
+    SELECT FROM core_outbox.claim c
+    WHERE c.until < now()
+      AND NOT EXISTS (
+          SELECT FROM core_outbox.claim kept WHERE kept.token = c.lease AND kept.until >= now()
+      )
+)";
 pub(super) const RESCUE: &str = concat!(
     include_str!("sql/rescue.sql"),
     include_str!("sql/note_attempts.sql"),
