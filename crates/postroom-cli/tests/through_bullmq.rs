@@ -108,7 +108,7 @@ async fn a_frozen_relay_loses_its_lease_and_doubles_nothing() {
                    JOIN core_outbox.claim c ON c.token = d.claim WHERE (c.worker = $1) = $2";
         client.query_one(sql, &[&frozen, &is]).await.unwrap().get::<_, i64>(0)
     };
-    let frozen = scene.relay();
+    let mut frozen = scene.relay();
     let mut ids = scene.outbox.enqueue("webhook:a", 60).await;
     let worker = eventually("a lease", SOON, async || {
         let sql = "SELECT worker FROM core_outbox.claim WHERE dispatched AND lease IS NULL";

@@ -10,6 +10,7 @@ use crate::error::QueueError;
 use crate::queue::{JobState, Queue};
 use postroom_core::{Fence, Settlement};
 use postroom_relay::{Settings, describe};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,7 +34,7 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
             Ok(gone) => {
                 has_lease = !claims.is_empty();
                 // A claim that ended while the call ran is gone too, but not lost.
-                let still = shared.books.claims();
+                let still: HashSet<_> = shared.books.claims().into_iter().collect();
                 let lost: Vec<_> = gone.into_iter().filter(|one| still.contains(one)).collect();
                 if !lost.is_empty() {
                     let claims = lost.len();

@@ -13,9 +13,12 @@ WITH expired AS (
                AS seqs
     FROM core_outbox.claim c
     WHERE c.until < now()
-      AND NOT EXISTS (
-          SELECT FROM core_outbox.claim kept WHERE kept.token = c.lease AND kept.until >= now()
-      )
+      -- Kept by a lease. There are as many as relays, and an array of them is the same under every
+      -- plan.
+      AND (c.lease = ANY (ARRAY(
+          SELECT kept.token FROM core_outbox.claim kept
+          WHERE kept.dispatched AND kept.lease IS NULL AND kept.until >= now()
+      ))) IS NOT TRUE
     LIMIT $2
     FOR UPDATE OF c SKIP LOCKED
 ),
