@@ -3,7 +3,7 @@
 use crate::docs::pages::Page;
 use crate::faults_outbox::{CLAIM_TIME, Outbox, SHORT_CLAIMS, SOON};
 use postroom_testkit::soak::Soak;
-use postroom_testkit::{Behaviour, Bullmq, Process, Receiver, Redis, eventually};
+use postroom_testkit::{Behaviour, Bullmq, Process, Receiver, Redis, Signal, eventually};
 use std::time::Duration;
 
 /// An outbox with a lane through BullMQ.
@@ -97,6 +97,48 @@ async fn a_killed_relay_holds_up_no_worker() {
     .await;
 }
 
+/// A relay that was frozen for longer than its lease leaves its jobs to another, and wakes up to
+/// take new messages beside it: every message has one job.
+#[tokio::test]
+async fn a_frozen_relay_loses_its_lease_and_doubles_nothing() {
+    let scene = Scene::set().await;
+    let client = scene.outbox.client().await;
+    let held_by = async |frozen: &str, is: bool| {
+        let sql = "SELECT count(*) FROM core_outbox.delivery d
+                   JOIN core_outbox.claim c ON c.token = d.claim WHERE (c.worker = $1) = $2";
+        client.query_one(sql, &[&frozen, &is]).await.unwrap().get::<_, i64>(0)
+    };
+    let mut frozen = scene.relay();
+    let mut ids = scene.outbox.enqueue("webhook:a", 60).await;
+    let worker = eventually("a lease", SOON, async || {
+        let sql = "SELECT worker FROM core_outbox.claim WHERE dispatched AND lease IS NULL";
+        Some(client.query_opt(sql, &[]).await.ok()??.get::<_, String>(0))
+    })
+    .await;
+    eventually("all jobs", SOON, async || (held_by(&worker, true).await == 60).then_some(())).await;
+    frozen.signal(Signal::SIGSTOP);
+    let _other = scene.relay();
+    eventually("the other relay to adopt them", SOON, async || {
+        (held_by(&worker, false).await == 60).then_some(())
+    })
+    .await;
+    ids.extend(scene.outbox.enqueue("webhook:a", 20).await);
+    frozen.signal(Signal::SIGCONT);
+    frozen.wait_for_line("claims on jobs expired", SOON).await;
+    ids.extend(scene.outbox.enqueue("webhook:a", 20).await);
+    eventually("a job for each", SOON, async || {
+        let waiting = scene.redis.cli(&["LLEN", "bull:outbox-webhook-a:wait"]).await.ok()?;
+        (waiting == 100).then_some(())
+    })
+    .await;
+    let _worker = scene.worker().await;
+    scene.outbox.wait_for_all(&ids, "SENT").await;
+    assert_eq!(scene.receiver.count(), 100, "nothing is delivered twice");
+    for record in scene.outbox.records(&ids).await {
+        assert_eq!(record.message.attempts, 0);
+    }
+}
+
 /// One process does it all, and says so when Redis is away.
 #[tokio::test]
 async fn a_relay_runs_its_own_jobs_and_stops_cleanly() {
@@ -128,7 +170,7 @@ async fn a_relay_runs_its_own_jobs_and_stops_cleanly() {
     for record in scene.outbox.records(&more).await {
         assert_eq!(record.message.attempts, 0);
     }
-    relay.signal(postroom_testkit::Signal::SIGTERM);
+    relay.signal(Signal::SIGTERM);
     assert_eq!(relay.wait(CLAIM_TIME + Duration::from_secs(15)).await.code(), Some(0));
 }
 

@@ -187,7 +187,7 @@ impl Claimer {
             bytes: TAKE_BYTES,
             payload_limit: settings.payload_limit,
             claim_time: settings.claim_time,
-            dispatch: false,
+            lease: None,
         }
     }
 

@@ -54,7 +54,7 @@ impl<'a> Repository<'a> {
             bytes: usize::MAX,
             payload_limit: Limits::default().payload_bytes,
             claim_time: self.claim_time,
-            dispatch: false,
+            lease: None,
         };
         let batch = self.store.take(&take).await?;
         let mut batches: Vec<Batch> = batch.into_iter().collect();

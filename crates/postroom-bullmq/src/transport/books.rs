@@ -102,6 +102,7 @@ impl Books {
 
     /// Forgets what claims held that are another relay's by now.
     pub(crate) fn lost(&self, tokens: &[Token]) {
+        let tokens: HashSet<&Token> = tokens.iter().collect();
         let mut state = self.state();
         let lost: Vec<Uuid> = state
             .jobs

@@ -178,7 +178,7 @@ impl Dispatcher {
             bytes: TAKE_BYTES,
             payload_limit: settings.payload_limit,
             claim_time: settings.claim_time,
-            dispatch: true,
+            lease: Some(self.shared.lease),
         }
     }
 

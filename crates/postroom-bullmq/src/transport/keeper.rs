@@ -9,7 +9,8 @@ use super::shared::Shared;
 use crate::error::QueueError;
 use crate::queue::{JobState, Queue};
 use postroom_core::{Fence, Settlement};
-use postroom_relay::describe;
+use postroom_relay::{Settings, describe};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,18 +19,22 @@ const LOOK_MAX: usize = 5_000;
 /// How often claims that hold nothing any more are given up.
 const END_EVERY: Duration = Duration::from_secs(1);
 
-/// Extends every claim, three times within its time: one statement for all of them.
-pub(crate) async fn extend(shared: Arc<Shared>) {
+/// Keeps every claim by this relay's lease, which is extended three times within its time. While
+/// there is nothing to keep there is no lease.
+pub(crate) async fn keep(shared: Arc<Shared>) {
+    let Settings { worker, claim_time, .. } = &shared.settings;
+    let mut has_lease = false;
     loop {
         tokio::time::sleep(shared.chance.share(shared.interval(), 0.8)).await;
-        let tokens = shared.books.claims();
-        if tokens.is_empty() {
+        let claims = shared.books.claims();
+        if claims.is_empty() && !has_lease {
             continue;
         }
-        match shared.store.extend(&tokens, shared.settings.claim_time).await {
+        match shared.store.keep(shared.lease, worker, &claims, *claim_time).await {
             Ok(gone) => {
+                has_lease = !claims.is_empty();
                 // A claim that ended while the call ran is gone too, but not lost.
-                let still = shared.books.claims();
+                let still: HashSet<_> = shared.books.claims().into_iter().collect();
                 let lost: Vec<_> = gone.into_iter().filter(|one| still.contains(one)).collect();
                 if !lost.is_empty() {
                     let claims = lost.len();
@@ -39,6 +44,15 @@ pub(crate) async fn extend(shared: Arc<Shared>) {
             }
             Err(error) => tracing::debug!(error = describe(&error), "claims were not extended"),
         }
+    }
+}
+
+/// Ends the lease of a relay that stops: another need not wait for its end before it looks after the
+/// jobs that are left.
+pub(crate) async fn let_go(shared: &Shared) {
+    let Settings { worker, claim_time, .. } = &shared.settings;
+    if let Err(error) = shared.store.keep(shared.lease, worker, &[], *claim_time).await {
+        tracing::debug!(error = describe(&error), "the lease stays until it expires");
     }
 }
 

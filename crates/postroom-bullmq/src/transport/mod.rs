@@ -42,7 +42,7 @@ use deliverer::Deliverer;
 use dispatcher::Dispatcher;
 use faults::Faults;
 use outage::Outage;
-use postroom_core::Store;
+use postroom_core::{Store, Token};
 use postroom_relay::{
     Beside, Chance, Health, LaneHealth, LaneState as Running, Metrics, Observed, Pauses, Settings,
 };
@@ -117,6 +117,7 @@ impl Transport {
             lanes: lanes.collect(),
             metrics,
             books: Books::default(),
+            lease: Token::random(),
             turns: Turns::new(tenants),
             read_size: ReadSize::default(),
             faults: Faults::default(),
@@ -151,7 +152,7 @@ impl Transport {
         services.spawn(reader::run(Arc::clone(&self.shared), questions));
         if part == Part::Relay {
             let shared = || Arc::clone(&self.shared);
-            services.spawn(keeper::extend(shared()));
+            services.spawn(keeper::keep(shared()));
             services.spawn(keeper::end(shared()));
             services.spawn(keeper::sweep(shared(), settler.clone(), Arc::clone(&queues)));
             let queues = Arc::clone(&queues);
@@ -211,6 +212,10 @@ impl Transport {
             while working.join_next().await.is_some() {}
         })
         .await;
+        services.shutdown().await;
+        if part == Part::Relay {
+            let _ = tokio::time::timeout(STOP_GRACE, keeper::let_go(&self.shared)).await;
+        }
         outcome
     }
 

@@ -8,7 +8,7 @@ use super::outage::Outage;
 use super::tenants::Turns;
 use crate::error::QueueError;
 use crate::server::Redis;
-use postroom_core::{Message, Store, StoreError, StoreErrorKind, StoreResult};
+use postroom_core::{Message, Store, StoreError, StoreErrorKind, StoreResult, Token};
 use postroom_relay::{Backoff, Chance, Metrics, Pauses, Settings, describe};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +27,8 @@ pub(crate) struct Shared {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) chance: Chance,
     pub(crate) books: Books,
+    /// What keeps this relay's claims on what is in queues.
+    pub(crate) lease: Token,
     pub(crate) turns: Turns,
     pub(crate) read_size: ReadSize,
     pub(crate) faults: Faults,

@@ -42,9 +42,10 @@ pub struct Take<'a> {
     pub payload_limit: usize,
     /// How long the claim lasts unless extended.
     pub claim_time: Duration,
-    /// Whether what is taken is handed over to a queue. Such a message cannot kill the relay that
-    /// holds it: when the claim is lost, that counts as no rescue.
-    pub dispatch: bool,
+    /// The relay's lease, if what is taken is handed over to a queue: the claim then also lasts as
+    /// long as the lease is [kept](Claims::keep), however long its messages are in queues. Such a
+    /// message cannot kill the relay that holds it: when the claim is lost, that counts as no rescue.
+    pub lease: Option<Token>,
 }
 
 /// Messages taken under one token.
@@ -196,6 +197,18 @@ pub trait Claims: Send + Sync {
 
     /// Extends claims by `claim_time` from now. Returns the tokens that are lost.
     async fn extend(&self, tokens: &[Token], claim_time: Duration) -> StoreResult<Vec<Token>>;
+
+    /// Keeps the claims that were taken under a lease for `claim_time` from now: by one write,
+    /// however many they are. These are all that their relay knows; any other claim under the lease,
+    /// such as one whose taker never heard of it, lasts for its own time. Without any claim the lease
+    /// goes. Returns the claims that are lost.
+    async fn keep(
+        &self,
+        lease: Token,
+        worker: &str,
+        claims: &[Token],
+        claim_time: Duration,
+    ) -> StoreResult<Vec<Token>>;
 
     /// A signal for new messages, where the database has one.
     async fn wake(&self) -> Option<Box<dyn Wake>>;

@@ -78,7 +78,7 @@ async fn a_pass_frees_what_a_dead_relay_held(outbox: Outbox) {
         bytes: usize::MAX,
         payload_limit: usize::MAX,
         claim_time: Duration::ZERO,
-        dispatch: false,
+        lease: None,
     };
     let held = outbox.store.take(&take).await.unwrap().expect("due");
     assert_eq!(held.messages.len(), 6);

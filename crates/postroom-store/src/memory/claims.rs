@@ -3,6 +3,7 @@
 use super::MemoryStore;
 use super::settle;
 use super::tables::{Claim, Delivery, Row, Tables, is_open};
+use crate::leased::Known;
 use async_trait::async_trait;
 use chrono::{DateTime, TimeDelta, Utc};
 use postroom_core::{
@@ -74,6 +75,41 @@ impl Claims for MemoryStore {
         Ok(lost)
     }
 
+    async fn keep(
+        &self,
+        lease: Token,
+        worker: &str,
+        claims: &[Token],
+        claim_time: Duration,
+    ) -> StoreResult<Vec<Token>> {
+        let now = self.clock.now();
+        let mut tables = self.lock();
+        if claims.is_empty() {
+            // What was taken under it goes by its own time then.
+            tables.claims.remove(&lease);
+            return Ok(Vec::new());
+        }
+        let until = after(now, claim_time);
+        let kept = tables.claims.entry(lease).or_insert_with(|| Claim {
+            worker: worker.to_owned(),
+            since: now,
+            until,
+            alone: false,
+            dispatched: true,
+            lease: None,
+        });
+        kept.until = until;
+        let under = tables.claims.iter().filter(|(_, claim)| claim.lease == Some(lease));
+        let found: Vec<_> = under.map(|(token, claim)| (*token, claim.until < now)).collect();
+        let known = Known::among(&found, claims);
+        for token in &known.strange {
+            if let Some(claim) = tables.claims.get_mut(token) {
+                claim.lease = None;
+            }
+        }
+        Ok(known.lost)
+    }
+
     async fn wake(&self) -> Option<Box<dyn Wake>> {
         Some(self.written.wake())
     }
@@ -132,8 +168,9 @@ impl Tables {
             since: now,
             until: after(now, take.claim_time),
             // What is handed over to a queue is no suspect.
-            alone: alone && !take.dispatch,
-            dispatched: take.dispatch,
+            alone: alone && take.lease.is_none(),
+            dispatched: take.lease.is_some(),
+            lease: take.lease,
         };
         self.claims.insert(token, claim);
         Batch { token, messages }

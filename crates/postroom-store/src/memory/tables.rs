@@ -73,6 +73,8 @@ pub(super) struct Claim {
     pub(super) alone: bool,
     /// What was handed over to a queue cannot kill its relay: losing it is no rescue.
     pub(super) dispatched: bool,
+    /// The token of the lease that keeps it beyond its own time.
+    pub(super) lease: Option<Token>,
 }
 
 type Fence = (String, String, String, i32);

@@ -20,7 +20,7 @@ impl Upkeep for MemoryStore {
         let expired: Vec<Token> = tables
             .claims
             .iter()
-            .filter(|(_, claim)| claim.until < now)
+            .filter(|(_, claim)| claim.until < now && !tables.is_kept(claim, now))
             .map(|(token, _)| *token)
             .collect();
         let (mut freed, mut claims) = (0, 0);
@@ -105,6 +105,12 @@ impl Upkeep for MemoryStore {
 }
 
 impl Tables {
+    /// Whether a claim's lease keeps it beyond its own time.
+    fn is_kept(&self, claim: &Claim, now: DateTime<Utc>) -> bool {
+        let lease = claim.lease.and_then(|lease| self.claims.get(&lease));
+        lease.is_some_and(|lease| lease.until >= now)
+    }
+
     /// Frees a delivery whose claim has expired. Lost alone, its message has failed, unless
     /// someone closed it meanwhile.
     fn free_lost(&mut self, seq: i64, claim: &Claim, now: DateTime<Utc>) {

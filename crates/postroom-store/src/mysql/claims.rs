@@ -5,6 +5,7 @@ use super::error::store_error;
 use super::follow::follow;
 use super::version::Locking;
 use super::{LIST, MySqlStore, delete, execute, fetch, list, numbers, row, settle, statements};
+use crate::leased::Known;
 use async_trait::async_trait;
 use chrono::NaiveDateTime;
 use postroom_core::{
@@ -57,6 +58,21 @@ impl Claims for MySqlStore {
         let doing = "extending claims";
         let work = async {
             self.extend_claims(tokens, claim_time).await.map_err(|e| store_error(doing, e))
+        };
+        promptly(doing, work).await
+    }
+
+    async fn keep(
+        &self,
+        lease: Token,
+        worker: &str,
+        claims: &[Token],
+        claim_time: Duration,
+    ) -> StoreResult<Vec<Token>> {
+        let doing = "keeping a lease";
+        let work = async {
+            let kept = self.keep_lease(lease, worker, claims, claim_time);
+            kept.await.map_err(|e| store_error(doing, e))
         };
         promptly(doing, work).await
     }
@@ -152,6 +168,45 @@ impl MySqlStore {
             tx.commit().await?;
         }
         Ok(tokens.iter().filter(|token| !held.contains(&token.0)).copied().collect())
+    }
+
+    /// The claims that are lost. Those under the lease are found without a lock, and changed by
+    /// their key: others come and go beside them.
+    async fn keep_lease(
+        &self,
+        lease: Token,
+        worker: &str,
+        claims: &[Token],
+        claim_time: Duration,
+    ) -> Result<Vec<Token>, Error> {
+        if claims.is_empty() {
+            sqlx::query(statements::FORGET_LEASE).bind(lease.0).execute(&self.pool).await?;
+            return Ok(Vec::new());
+        }
+        sqlx::query(statements::KEEP)
+            .bind(lease.0)
+            .bind(worker)
+            .bind(micros(claim_time))
+            .bind(micros(claim_time))
+            .execute(&self.pool)
+            .await?;
+        let rows = sqlx::query(statements::LEASED).bind(lease.0).fetch_all(&self.pool).await?;
+        let found = rows
+            .iter()
+            .map(|row| Ok((Token(row.try_get(0)?), row.try_get(1)?)))
+            .collect::<Result<Vec<_>, Error>>()?;
+        let known = Known::among(&found, claims);
+        for part in known.strange.chunks(LIST) {
+            let mut tx = self.begin().await?;
+            let tokens = literals(part);
+            execute(
+                &mut tx,
+                format!("UPDATE outbox_claim SET lease = NULL WHERE token IN ({tokens})"),
+            )
+            .await?;
+            tx.commit().await?;
+        }
+        Ok(known.lost)
     }
 }
 
@@ -278,8 +333,9 @@ async fn hold(
         .bind(take.worker)
         .bind(micros(take.claim_time))
         // What is handed over to a queue is no suspect.
-        .bind(matches!(queue, Queue::Rescued) && !take.dispatch)
-        .bind(take.dispatch)
+        .bind(matches!(queue, Queue::Rescued) && take.lease.is_none())
+        .bind(take.lease.is_some())
+        .bind(take.lease.map(|lease| lease.0))
         .execute(&mut *tx)
         .await?;
     Ok(Some(Batch { token, messages }))

@@ -19,6 +19,11 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "dispatch",
         sql: include_str!("../../migrations/mysql/0002_dispatch.sql"),
     },
+    Migration {
+        number: 3,
+        name: "lease",
+        sql: include_str!("../../migrations/mysql/0003_lease.sql"),
+    },
 ];
 
 /// Two processes that migrate one database at once take turns by this lock. A session's locks go

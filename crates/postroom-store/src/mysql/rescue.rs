@@ -35,7 +35,7 @@ pub(super) async fn rescue(store: &MySqlStore, limit: usize) -> Result<u64, Erro
 /// How many messages were freed, and how many claims ended.
 async fn rescue_some(store: &MySqlStore, limit: usize) -> Result<(u64, u64), Error> {
     let mut tokens = Vec::new();
-    let expired = format!("{} ORDER BY until, token LIMIT {limit}", statements::EXPIRED);
+    let expired = format!("{} ORDER BY c.until, c.token LIMIT {limit}", statements::EXPIRED);
     for row in sqlx::query(AssertSqlSafe(expired)).fetch_all(&store.pool).await? {
         tokens.push(Token(row.try_get::<Uuid, _>(0)?));
     }
@@ -48,8 +48,10 @@ async fn rescue_some(store: &MySqlStore, limit: usize) -> Result<(u64, u64), Err
     for part in tokens.chunks(LIST) {
         let sql = format!(
             "SELECT token, worker, alone, TIMESTAMPDIFF(MICROSECOND, since, until), dispatched \
-             FROM outbox_claim FORCE INDEX (PRIMARY) \
-             WHERE token IN ({}) AND until < UTC_TIMESTAMP(6) {}",
+             FROM outbox_claim AS c FORCE INDEX (PRIMARY) \
+             WHERE token IN ({}) AND until < UTC_TIMESTAMP(6) \
+               AND NOT EXISTS (SELECT 1 FROM outbox_claim AS kept \
+                               WHERE kept.token = c.lease AND kept.until >= UTC_TIMESTAMP(6)) {}",
             literals(part),
             locking.clause()
         );

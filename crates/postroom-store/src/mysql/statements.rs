@@ -51,19 +51,35 @@ pub(super) const DUE: &str = "
     WHERE queue = ? AND integration = ? AND due_at <= UTC_TIMESTAMP(6)
     ORDER BY due_at, seq LIMIT ? ";
 
-/// Token, worker, claim time in microseconds, alone, dispatched.
+/// Token, worker, claim time in microseconds, alone, dispatched, lease.
 pub(super) const INSERT_CLAIM: &str = "
+    INSERT INTO outbox_claim (token, worker, since, until, alone, dispatched, lease)
+    VALUES (?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, ?, ?, ?)";
+
+/// Lease, worker, claim time in microseconds, twice.
+pub(super) const KEEP: &str = "
     INSERT INTO outbox_claim (token, worker, since, until, alone, dispatched)
-    VALUES (?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, ?, ?)";
+    VALUES (?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, FALSE, TRUE)
+    ON DUPLICATE KEY UPDATE until = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND";
+
+/// The claims under a lease, and whether the own time of each is over. Lease.
+pub(super) const LEASED: &str =
+    "SELECT token, until < UTC_TIMESTAMP(6) FROM outbox_claim WHERE lease = ?";
+
+/// What was taken under it goes by its own time then. Lease.
+pub(super) const FORGET_LEASE: &str = "DELETE FROM outbox_claim WHERE token = ?";
 
 /// A claim goes once nothing carries it. Token, twice.
 pub(super) const FORGET_CLAIM: &str = "
     DELETE FROM outbox_claim
     WHERE token = ? AND NOT EXISTS (SELECT 1 FROM outbox_delivery WHERE claim = ?)";
 
-/// Claims that have expired; a limit and a clause that locks follow.
-pub(super) const EXPIRED: &str = "SELECT token, worker, alone FROM outbox_claim FORCE INDEX (outbox_claim_until) \
-     WHERE until < UTC_TIMESTAMP(6)";
+/// Claims that have expired and that no lease keeps; an order and a limit follow.
+pub(super) const EXPIRED: &str = "
+    SELECT c.token FROM outbox_claim AS c FORCE INDEX (outbox_claim_until)
+    LEFT JOIN outbox_claim AS kept FORCE INDEX (PRIMARY)
+        ON kept.token = c.lease AND kept.until >= UTC_TIMESTAMP(6)
+    WHERE c.until < UTC_TIMESTAMP(6) AND kept.token IS NULL";
 
 /// What is waiting, by integration.
 pub(super) const BACKLOG: &str = "

@@ -6,6 +6,7 @@ use super::marks::{Place, is_from_start};
 use super::row::{TakenRow, taken};
 use super::transaction::{BEGIN, JOIN_BY_HASH, transact};
 use super::{PgStore, statements};
+use crate::leased::Known;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use postroom_core::{
@@ -13,11 +14,15 @@ use postroom_core::{
 };
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
+use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 const TAKE_RESCUED: &str =
     concat!(include_str!("sql/take_rescued.sql"), include_str!("sql/content.sql"));
 const EXTEND: &str = include_str!("sql/extend.sql");
+const KEEP: &str = include_str!("sql/keep.sql");
+const LET_GO: &str = include_str!("sql/let_go.sql");
+const FORGET_LEASE: &str = "DELETE FROM core_outbox.claim WHERE token = $1";
 const FORGET_ORPHANS: &str = include_str!("sql/forget_orphans.sql");
 
 #[async_trait]
@@ -46,7 +51,7 @@ impl Claims for PgStore {
             &client,
             BEGIN,
             &statement,
-            &[&payload_limit, &integrations, &take.worker, &claim_seconds, &take.dispatch],
+            &[&payload_limit, &integrations, &take.worker, &claim_seconds, &lease(take)],
         )
         .await
         .map_err(|e| store_error(doing, e))?;
@@ -85,6 +90,36 @@ impl Claims for PgStore {
             .collect::<Result<_, _>>()
             .map_err(|e| store_error(doing, e))?;
         Ok(tokens.iter().filter(|token| !held.contains(&token.0)).copied().collect())
+    }
+
+    async fn keep(
+        &self,
+        lease: Token,
+        worker: &str,
+        claims: &[Token],
+        claim_time: Duration,
+    ) -> StoreResult<Vec<Token>> {
+        let doing = "keeping a lease";
+        let client = self.connection().await?;
+        if claims.is_empty() {
+            // What was taken under it goes by its own time then.
+            client.query(FORGET_LEASE, &[&lease.0]).await.map_err(|e| store_error(doing, e))?;
+            return Ok(Vec::new());
+        }
+        let params: [&(dyn ToSql + Sync); 3] = [&lease.0, &worker, &claim_time.as_secs_f64()];
+        let statement = client.prepare_cached(KEEP).await.map_err(|e| store_error(doing, e))?;
+        let rows = client.run(&statement, &params).await.map_err(|e| store_error(doing, e))?;
+        let found = rows
+            .iter()
+            .map(|row| Ok((Token(row.try_get(0)?), row.try_get(1)?)))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|e| store_error(doing, e))?;
+        let known = Known::among(&found, claims);
+        if !known.strange.is_empty() {
+            let strange: Vec<Uuid> = known.strange.iter().map(|token| token.0).collect();
+            client.query(LET_GO, &[&strange]).await.map_err(|e| store_error(doing, e))?;
+        }
+        Ok(known.lost)
     }
 
     async fn wake(&self) -> Option<Box<dyn Wake>> {
@@ -126,7 +161,7 @@ impl PgStore {
                 &seq_marks,
                 &clamp_i64(take.rows),
                 &clamp_i64(take.bytes),
-                &take.dispatch,
+                &lease(take),
             ],
         )
         .await
@@ -178,6 +213,10 @@ pub(super) async fn forget(client: &Connection, orphans: &[i64]) -> StoreResult<
 
 fn integrations(quotas: &[Quota]) -> Vec<&str> {
     quotas.iter().map(|quota| quota.integration.as_str()).collect()
+}
+
+fn lease(take: &Take<'_>) -> Option<Uuid> {
+    take.lease.map(|lease| lease.0)
 }
 
 fn clamp_i32(n: usize) -> i32 {

@@ -22,7 +22,7 @@ async fn outbox() -> (TestDatabase, Client) {
     client
         .batch_execute(&format!(
             "PREPARE take (int, uuid, text, float8, text[], int[], timestamptz[], bigint[], bigint,
-                           bigint, boolean)
+                           bigint, uuid)
              AS {TAKE}"
         ))
         .await
@@ -57,7 +57,7 @@ async fn explain_take(client: &Client) -> Value {
     let (due, seq): (String, i64) = (mark.get(0), mark.get(1));
     let execute = format!(
         "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE take (262144, gen_random_uuid(), 'w', 30, \
-         ARRAY['noop'], ARRAY[{LIMIT}], ARRAY['{due}'::timestamptz], ARRAY[{seq}], {LIMIT}, 4194304, false)"
+         ARRAY['noop'], ARRAY[{LIMIT}], ARRAY['{due}'::timestamptz], ARRAY[{seq}], {LIMIT}, 4194304, NULL)"
     );
     explain(client, &execute).await
 }
@@ -384,6 +384,52 @@ async fn a_rescue_reads_what_it_frees() {
         assert!(deliveries <= 3.0 * LIMIT as f64, "{deliveries} deliveries read: {plan:#}");
         assert!(messages <= 2.0 * LIMIT as f64, "{messages} messages read: {plan:#}");
     }
+}
+
+/// Nearly every look for expired claims finds none, however many a lease keeps.
+#[tokio::test]
+async fn claims_under_a_lease_are_read_once_and_nothing_they_hold() {
+    const CLAIMS: i64 = 5_000;
+    let (_database, client) = outbox().await;
+    enqueue(&client, "noop", 5_000).await;
+    client
+        .batch_execute(&format!(
+            "ALTER TABLE core_outbox.claim SET (autovacuum_enabled = off);
+             INSERT INTO core_outbox.claim (token, worker, since, until, alone, dispatched)
+             VALUES (gen_random_uuid(), 'w', now(), now() + interval '1 hour', false, true);
+             WITH held AS (
+                 UPDATE core_outbox.delivery SET claim = gen_random_uuid()
+                 RETURNING seq, claim
+             )
+             INSERT INTO core_outbox.claim (token, worker, since, until, alone, seqs, dispatched, lease)
+             SELECT held.claim, 'w', now(), now(), false, ARRAY[held.seq], true, lease.token
+             FROM held, core_outbox.claim lease;
+             PREPARE rescue (int, bigint, uuid) AS {}",
+            upkeep::RESCUE
+        ))
+        .await
+        .unwrap();
+    let by_hash = format!("{BEGIN}; {}", transaction::JOIN_BY_HASH);
+    for prepare in [
+        "SELECT 1",
+        "ANALYZE core_outbox.claim",
+        "UPDATE pg_class SET reltuples = 0, relpages = 0 WHERE relnamespace = 'core_outbox'::regnamespace",
+    ] {
+        client.batch_execute(prepare).await.unwrap();
+        for (begin, statement) in [
+            ("BEGIN", upkeep::ANY_EXPIRED),
+            (&*by_hash, "EXECUTE rescue (20, 10, gen_random_uuid())"),
+        ] {
+            let explain = format!("EXPLAIN (ANALYZE, FORMAT JSON) {statement}");
+            let plan = explain_under(&client, begin, &explain).await;
+            // The leases, and the claims.
+            let (claims, deliveries) = (rows_read(&plan, "claim"), rows_read(&plan, "delivery"));
+            assert!(claims <= 2.0 * (CLAIMS + 1) as f64, "after {prepare}: {claims}: {plan:#}");
+            assert!(deliveries == 0.0, "after {prepare}: {deliveries}: {plan:#}");
+        }
+    }
+    let held = "SELECT count(*) FROM core_outbox.delivery WHERE claim IS NOT NULL";
+    assert_eq!(client.query_one(held, &[]).await.unwrap().get::<_, i64>(0), CLAIMS);
 }
 
 #[tokio::test]

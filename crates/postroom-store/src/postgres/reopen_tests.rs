@@ -88,7 +88,7 @@ fn take(quotas: &[Quota]) -> Take<'_> {
         bytes: 1 << 20,
         payload_limit: 1 << 20,
         claim_time: Duration::from_secs(30),
-        dispatch: false,
+        lease: None,
     }
 }
 

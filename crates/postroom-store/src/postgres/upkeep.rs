@@ -9,7 +9,15 @@ use postroom_core::{Backlog, Finding, LaneBacklog, Reconciled, StoreResult, Toke
 use std::time::Duration;
 use tokio_postgres::{Error, Row};
 
-const ANY_EXPIRED: &str = "SELECT EXISTS (SELECT FROM core_outbox.claim WHERE until < now())";
+/// Claims that no lease keeps, as in `rescue.sql`.
+pub(super) const ANY_EXPIRED: &str = "SELECT EXISTS (
+    SELECT FROM core_outbox.claim
+    WHERE until < now()
+      AND (lease = ANY (ARRAY(
+          SELECT token FROM core_outbox.claim
+          WHERE dispatched AND lease IS NULL AND until >= now()
+      ))) IS NOT TRUE
+)";
 pub(super) const RESCUE: &str = concat!(
     include_str!("sql/rescue.sql"),
     include_str!("sql/note_attempts.sql"),

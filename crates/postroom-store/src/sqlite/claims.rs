@@ -4,6 +4,7 @@ use super::error::store_error;
 use super::row::{number, taken, token};
 use super::time::{later, now_ms};
 use super::{SqliteStore, settle, statements, wake};
+use crate::leased::Known;
 use async_trait::async_trait;
 use postroom_core::{
     Batch, Claims, Quota, Settled, Settlement, StoreResult, Take, Taken, Token, Wake,
@@ -72,6 +73,22 @@ impl Claims for SqliteStore {
         let held = rows.iter().map(|row| token(row, 0)).collect::<Result<Vec<_>, _>>();
         let held = held.map_err(|e| store_error(doing, e))?;
         Ok(tokens.iter().filter(|token| !held.contains(token)).copied().collect())
+    }
+
+    async fn keep(
+        &self,
+        lease: Token,
+        worker: &str,
+        claims: &[Token],
+        claim_time: Duration,
+    ) -> StoreResult<Vec<Token>> {
+        let doing = "keeping a lease";
+        let mut tx = self.begin(doing).await?;
+        let lost = keep(&mut tx, lease, worker, claims, claim_time)
+            .await
+            .map_err(|e| store_error(doing, e))?;
+        tx.commit().await.map_err(|e| store_error(doing, e))?;
+        Ok(lost)
     }
 
     async fn wake(&self) -> Option<Box<dyn Wake>> {
@@ -208,8 +225,9 @@ async fn hold(
         .bind(now)
         .bind(later(now, take.claim_time))
         // What is handed over to a queue is no suspect.
-        .bind(alone && !take.dispatch)
-        .bind(take.dispatch)
+        .bind(alone && take.lease.is_none())
+        .bind(take.lease.is_some())
+        .bind(take.lease.map(|lease| lease.0.to_string()))
         .execute(&mut *tx)
         .await?;
     sqlx::query(statements::CLAIM).bind(token.0.to_string()).bind(&seqs).execute(&mut *tx).await?;
@@ -226,6 +244,40 @@ async fn hold(
         })
         .collect();
     Ok(Batch { token, messages: messages? })
+}
+
+/// The claims that are lost.
+async fn keep(
+    tx: &mut SqliteConnection,
+    lease: Token,
+    worker: &str,
+    claims: &[Token],
+    claim_time: Duration,
+) -> Result<Vec<Token>, Error> {
+    let lease = lease.0.to_string();
+    if claims.is_empty() {
+        sqlx::query(statements::FORGET_LEASE).bind(&lease).execute(&mut *tx).await?;
+        return Ok(Vec::new());
+    }
+    let now = now_ms();
+    sqlx::query(statements::KEEP)
+        .bind(&lease)
+        .bind(worker)
+        .bind(now)
+        .bind(later(now, claim_time))
+        .execute(&mut *tx)
+        .await?;
+    let rows = sqlx::query(statements::LEASED).bind(&lease).bind(now).fetch_all(&mut *tx).await?;
+    let found = rows
+        .iter()
+        .map(|row| Ok((token(row, 0)?, row.try_get(1)?)))
+        .collect::<Result<Vec<_>, Error>>()?;
+    let known = Known::among(&found, claims);
+    if !known.strange.is_empty() {
+        let strange: Vec<String> = known.strange.iter().map(|token| token.0.to_string()).collect();
+        sqlx::query(statements::LET_GO).bind(json(&strange)).execute(&mut *tx).await?;
+    }
+    Ok(known.lost)
 }
 
 /// A list as the JSON array that `json_each` reads: one statement for any number of rows.

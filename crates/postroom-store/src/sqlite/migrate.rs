@@ -25,6 +25,11 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "dispatch",
         sql: include_str!("../../migrations/sqlite/0003_dispatch.sql"),
     },
+    Migration {
+        number: 4,
+        name: "lease",
+        sql: include_str!("../../migrations/sqlite/0004_lease.sql"),
+    },
 ];
 
 const BOOKS: &str = "

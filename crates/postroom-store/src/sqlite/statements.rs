@@ -104,10 +104,10 @@ pub(super) const FOLLOW: &str = concat!(
        AND outbox_delivery.claim IS NULL AND m.seq = outbox_delivery.seq"
 );
 
-/// `?1` token, `?2` worker, `?3` since, `?4` until, `?5` alone, `?6` dispatched.
+/// `?1` token, `?2` worker, `?3` since, `?4` until, `?5` alone, `?6` dispatched, `?7` lease.
 pub(super) const INSERT_CLAIM: &str = "
-    INSERT INTO outbox_claim (token, worker, since, until, alone, dispatched)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    INSERT INTO outbox_claim (token, worker, since, until, alone, dispatched, lease)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
 
 /// `?1` token, `?2` numbers.
 pub(super) const CLAIM: &str =
@@ -135,6 +135,22 @@ pub(super) const DISPATCHED: &str = concat!(
 pub(super) const EXTEND: &str = "
     UPDATE outbox_claim SET until = ?2 WHERE token IN (SELECT value FROM json_each(?1))
     RETURNING token";
+
+/// `?1` lease, `?2` worker, `?3` now, `?4` until.
+pub(super) const KEEP: &str = "
+    INSERT INTO outbox_claim (token, worker, since, until, alone, dispatched)
+    VALUES (?1, ?2, ?3, ?4, 0, 1)
+    ON CONFLICT (token) DO UPDATE SET until = excluded.until";
+
+/// The claims under a lease, and whether the own time of each is over. `?1` lease, `?2` now.
+pub(super) const LEASED: &str = "SELECT token, until < ?2 FROM outbox_claim WHERE lease = ?1";
+
+/// Claims that no lease keeps any more. `?1` tokens.
+pub(super) const LET_GO: &str =
+    "UPDATE outbox_claim SET lease = NULL WHERE token IN (SELECT value FROM json_each(?1))";
+
+/// What was taken under it goes by its own time then. `?1` lease.
+pub(super) const FORGET_LEASE: &str = "DELETE FROM outbox_claim WHERE token = ?1";
 
 /// The statements that change deliveries by a fence, which is `?1`: what they do not return was lost
 /// to another relay, or is another dispatch's.
@@ -222,8 +238,13 @@ pub(super) const ALREADY_SETTLED: &str = "
     WHERE seq IN (SELECT value FROM json_each(?2)) AND settled = ?1";
 
 /// `?1` now, `?2` claims.
-pub(super) const EXPIRED: &str = "SELECT token, worker, alone, until - since, dispatched FROM outbox_claim \
-     WHERE until < ?1 LIMIT ?2";
+pub(super) const EXPIRED: &str = "
+    SELECT c.token, c.worker, c.alone, c.until - c.since, c.dispatched FROM outbox_claim AS c
+    WHERE c.until < ?1
+      AND NOT EXISTS (
+          SELECT 1 FROM outbox_claim AS kept WHERE kept.token = c.lease AND kept.until >= ?1
+      )
+    LIMIT ?2";
 
 /// `?1` token, `?2` rescues to add.
 pub(super) const FREE_RESCUED: &str = "

@@ -28,7 +28,7 @@ async fn bury(store: &dyn Store, messages: usize) {
         bytes: usize::MAX >> 1,
         payload_limit: Limits::default().payload_bytes,
         claim_time: Duration::from_secs(60),
-        dispatch: false,
+        lease: None,
     };
     let batch = store.take(&take).await.expect("take").expect("due");
     let tried =

@@ -25,7 +25,7 @@ fn take_of(quotas: &[Quota; 1]) -> Take<'_> {
         bytes: 1 << 20,
         payload_limit: 1 << 20,
         claim_time: Duration::from_secs(600),
-        dispatch: false,
+        lease: None,
     }
 }
 

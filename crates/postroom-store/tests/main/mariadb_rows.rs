@@ -269,6 +269,6 @@ fn everything() -> postroom_core::Take<'static> {
         bytes: 1 << 20,
         payload_limit: 1 << 20,
         claim_time: std::time::Duration::from_secs(600),
-        dispatch: false,
+        lease: None,
     }
 }

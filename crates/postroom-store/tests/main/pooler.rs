@@ -113,7 +113,7 @@ async fn drain(store: &dyn Store) -> usize {
         bytes: 1 << 20,
         payload_limit: 1 << 18,
         claim_time: Duration::from_secs(30),
-        dispatch: false,
+        lease: None,
     };
     let Some(batch) = store.take(&take).await.expect("take") else { return 0 };
     let mut sent = 0;

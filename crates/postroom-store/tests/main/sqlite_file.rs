@@ -27,7 +27,7 @@ async fn take(store: &dyn Store) -> Result<usize, StoreError> {
         bytes: 1 << 20,
         payload_limit: 1 << 20,
         claim_time: Duration::from_secs(60),
-        dispatch: false,
+        lease: None,
     };
     Ok(store.take(&take).await?.map_or(0, |batch| batch.messages.len()))
 }

@@ -240,7 +240,7 @@ pub async fn a_rescued_message_that_is_dispatched_is_no_suspect(outbox: &impl Ha
         bytes: 1 << 20,
         payload_limit: 1 << 20,
         claim_time: Duration::from_secs(600),
-        dispatch: true,
+        lease: Some(Token::random()),
     };
     assert_eq!(store.take_rescued(&take).await.expect("take").len(), 1);
     outbox.expire_claims().await;

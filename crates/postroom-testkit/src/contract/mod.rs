@@ -13,6 +13,7 @@ pub mod enqueue;
 pub mod extend;
 pub mod fencing;
 mod harness;
+pub mod lease;
 pub mod operate;
 mod plain_row;
 pub mod plain_rows;
@@ -138,6 +139,16 @@ macro_rules! contract_tests {
                 a_word_on_a_cancelled_message_changes_nothing
                 set_back_to_pending_it_keeps_its_number
             }
+            lease {
+                a_lease_keeps_every_claim_under_it
+                claims_under_a_lease_that_ends_are_rescued
+                claims_of_a_lease_that_nobody_keeps_are_rescued
+                what_is_left_of_an_expired_lease_is_kept_again
+                a_lease_goes_with_its_last_claim
+                a_claim_that_its_relay_does_not_know_is_rescued
+                a_claim_just_taken_is_no_stranger
+                a_lease_keeps_no_claim_of_another
+            }
             by_hand {
                 set_back_to_pending_it_is_delivered_again
                 sent_elsewhere_it_is_delivered_there
@@ -256,6 +267,7 @@ mod tests {
             include_str!("extend.rs"),
             include_str!("rescue.rs"),
             include_str!("dispatch.rs"),
+            include_str!("lease.rs"),
             include_str!("by_hand.rs"),
             include_str!("upkeep.rs"),
             include_str!("admin.rs"),

@@ -67,7 +67,22 @@ pub(super) async fn take_rescued(store: &dyn Store, worker: &str, lanes: &[&str]
 
 /// Takes up to `rows` messages of a lane for a queue.
 pub(super) async fn take_for_queue(store: &dyn Store, lane: &str, rows: usize) -> Batch {
-    let batch = take_within(store, "dispatcher", &[lane], rows, |take| take.dispatch = true).await;
+    take_under(store, Token::random(), lane, rows, CLAIM_TIME).await
+}
+
+/// Takes up to `rows` messages of a lane for a queue, under a lease.
+pub(super) async fn take_under(
+    store: &dyn Store,
+    lease: Token,
+    lane: &str,
+    rows: usize,
+    claim_time: Duration,
+) -> Batch {
+    let batch = take_within(store, "dispatcher", &[lane], rows, |take| {
+        take.lease = Some(lease);
+        take.claim_time = claim_time;
+    })
+    .await;
     batch.expect("due messages")
 }
 
@@ -99,7 +114,7 @@ fn wish<'a>(worker: &'a str, quotas: &'a [Quota]) -> Take<'a> {
         bytes: 64 << 20,
         payload_limit: 1 << 20,
         claim_time: CLAIM_TIME,
-        dispatch: false,
+        lease: None,
     }
 }
 

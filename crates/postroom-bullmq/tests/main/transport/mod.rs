@@ -3,6 +3,7 @@
 mod dispatching;
 mod external;
 mod holding;
+mod leasing;
 mod outbox;
 mod sharing;
 mod truth;

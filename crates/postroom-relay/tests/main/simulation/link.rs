@@ -103,6 +103,16 @@ impl Claims for Link {
         Ok(lost)
     }
 
+    async fn keep(
+        &self,
+        lease: Token,
+        worker: &str,
+        claims: &[Token],
+        claim_time: Duration,
+    ) -> StoreResult<Vec<Token>> {
+        self.world.store.keep(lease, worker, claims, claim_time).await
+    }
+
     async fn wake(&self) -> Option<Box<dyn Wake>> {
         self.world.store.wake().await
     }

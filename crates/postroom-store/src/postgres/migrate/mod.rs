@@ -51,6 +51,11 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "dispatch",
         sql: include_str!("../../../migrations/postgres/0006_dispatch.sql"),
     },
+    Migration {
+        number: 7,
+        name: "lease",
+        sql: include_str!("../../../migrations/postgres/0007_lease.sql"),
+    },
 ];
 
 /// Applies what is missing. Safe to run twice, from several processes at once, and again after

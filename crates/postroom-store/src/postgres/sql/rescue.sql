@@ -4,15 +4,23 @@
 -- `note_attempts.sql`, which follows), $2 claims at most, $3 a fresh token for the attempts counted
 -- here. Runs under JOIN_BY_HASH of `transaction.rs`; the arrays beside the joins bound what is read.
 WITH expired AS (
-    SELECT token, worker, alone, dispatched, greatest(extract(epoch FROM until - since), 0) AS held_for,
-           -- A relay older than the column names nothing: then everything is looked through.
-           CASE WHEN seqs <> '{}' THEN seqs
-                ELSE ARRAY(SELECT d.seq FROM core_outbox.delivery d WHERE d.claim = token) END
+    SELECT c.token, c.worker, c.alone, c.dispatched,
+           greatest(extract(epoch FROM c.until - c.since), 0) AS held_for,
+           -- A relay older than the column names nothing: then everything is looked through. A lease
+           -- names nothing either, and holds nothing itself.
+           CASE WHEN c.seqs <> '{}' OR c.dispatched THEN c.seqs
+                ELSE ARRAY(SELECT d.seq FROM core_outbox.delivery d WHERE d.claim = c.token) END
                AS seqs
-    FROM core_outbox.claim
-    WHERE until < now()
+    FROM core_outbox.claim c
+    WHERE c.until < now()
+      -- Kept by a lease. There are as many as relays, and an array of them is the same under every
+      -- plan.
+      AND (c.lease = ANY (ARRAY(
+          SELECT kept.token FROM core_outbox.claim kept
+          WHERE kept.dispatched AND kept.lease IS NULL AND kept.until >= now()
+      ))) IS NOT TRUE
     LIMIT $2
-    FOR UPDATE SKIP LOCKED
+    FOR UPDATE OF c SKIP LOCKED
 ),
 held AS (
     SELECT seq, message_id, claim FROM core_outbox.delivery

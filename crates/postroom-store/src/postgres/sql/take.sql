@@ -1,7 +1,7 @@
 -- Takes due deliveries of several lanes under one token and reads their messages.
 -- $1 payload limit (for `content.sql`, which follows), $2 token, $3 worker, $4 claim time in
 -- seconds, $5 integrations, $6 rows per integration, $7 and $8 low-water marks (due time and seq),
--- $9 rows over all, $10 bytes over all, $11 whether it is taken for a queue.
+-- $9 rows over all, $10 bytes over all, $11 the lease of what is taken for a queue, or null.
 --
 -- The ctid array keeps its LIMIT under every plan; a CTE joined back, or `id IN (SELECT …)`,
 -- does not. The planner settings that go with it are in `transaction.rs`. The number of a lane's
@@ -38,8 +38,9 @@ WITH taken AS (
     RETURNING seq, message_id, rescues, due_at, bytes, claim, dispatch
 ),
 held AS (
-    INSERT INTO core_outbox.claim (token, worker, since, until, alone, seqs, dispatched)
-    SELECT $2, $3, now(), now() + make_interval(secs => $4), false, array_agg(seq), $11
+    INSERT INTO core_outbox.claim (token, worker, since, until, alone, seqs, dispatched, lease)
+    SELECT $2, $3, now(), now() + make_interval(secs => $4), false, array_agg(seq),
+           $11::uuid IS NOT NULL, $11::uuid
     FROM taken
     HAVING count(*) > 0
 )

@@ -1,7 +1,7 @@
 -- Takes at most one rescued delivery per lane, each under a token of its own: a message that
 -- kills its relay takes no neighbour along. For a queue it is no suspect.
 -- $1 payload limit (for `content.sql`, which follows), $2 integrations, $3 worker, $4 claim time
--- in seconds, $5 whether it is taken for a queue.
+-- in seconds, $5 the lease of what is taken for a queue, or null.
 WITH taken AS (
     UPDATE core_outbox.delivery
     SET claim = gen_random_uuid()
@@ -22,6 +22,8 @@ WITH taken AS (
     RETURNING seq, message_id, rescues, due_at, bytes, claim, dispatch
 ),
 held AS (
-    INSERT INTO core_outbox.claim (token, worker, since, until, alone, seqs, dispatched)
-    SELECT claim, $3, now(), now() + make_interval(secs => $4), NOT $5, ARRAY[seq], $5 FROM taken
+    INSERT INTO core_outbox.claim (token, worker, since, until, alone, seqs, dispatched, lease)
+    SELECT claim, $3, now(), now() + make_interval(secs => $4), $5::uuid IS NULL, ARRAY[seq],
+           $5::uuid IS NOT NULL, $5::uuid
+    FROM taken
 )
