@@ -19,6 +19,7 @@ mod messages;
 mod mqtt;
 #[cfg(feature = "nats")]
 mod nats;
+mod noop;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "gcp")]
@@ -35,6 +36,7 @@ mod sms;
 mod sns;
 #[cfg(feature = "aws")]
 mod sqs;
+mod stdout;
 #[cfg(any(
     feature = "mqtt",
     feature = "nats",
@@ -45,3 +47,4 @@ mod sqs;
 mod verifiers;
 #[cfg(feature = "webhook")]
 mod webhook;
+mod whole;
