@@ -20,6 +20,7 @@ mod mqtt;
 #[cfg(feature = "nats")]
 mod nats;
 mod noop;
+mod page;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "gcp")]

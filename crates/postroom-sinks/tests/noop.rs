@@ -1,6 +1,6 @@
 //! The sink that does nothing acknowledges everything.
 
-use crate::destination::sink;
+use crate::page;
 use crate::whole::NOWHERE;
 use postroom_core::{Message, Outcome, Sink};
 use postroom_testkit::sink_contract::{Received, SinkHarness, deliver_all, message};
@@ -30,7 +30,7 @@ impl SinkHarness for Nothing {
     }
 
     async fn sink(&self, _: SocketAddr) -> Arc<dyn Sink> {
-        sink("noop:x", json!({}))
+        page::sink("noop", json!({}))
     }
 
     async fn received(&self) -> Vec<Received> {

@@ -1,6 +1,7 @@
 //! The Redis sink against a real server, read back by redis-cli.
 
 use crate::destination::{refused, rejected, retried, sink};
+use crate::page;
 use crate::verifiers;
 use postroom_core::{Message, Outcome, RawJson, Sink};
 use postroom_testkit::sink_contract::{Received, SinkHarness, deliver_all, message};
@@ -375,4 +376,12 @@ async fn tls_is_checked_against_the_named_authority() {
         assert!(refused(&outcomes[0]).contains("`ca_file`"), "{outcomes:?}");
     }
     assert_eq!(entries(&server, "a").await.len(), 1);
+}
+
+#[tokio::test]
+async fn the_configuration_on_its_page_delivers() {
+    let server = Redis::private(&["--user relay on >hunter2 ~* &* +@all"]).await.or_skip();
+    let url = format!("redis://relay:hunter2@{}/0", server.address());
+    page::deliver("redis", json!({"url": url})).await;
+    assert_eq!(entries(&server, "orders:acme").await.len(), 1);
 }

@@ -2,12 +2,14 @@
 
 use crate::destination::refused;
 use crate::messages::deliver;
+use crate::page;
 use crate::whole::{NOWHERE, received};
 use async_trait::async_trait;
 use postroom_core::{Message, Outcome, RawJson, Report, Sink};
 use postroom_sinks::StdoutSink;
 use postroom_testkit::Proxy;
 use postroom_testkit::sink_contract::{Received, SinkHarness, deliver_all, message};
+use serde_json::json;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
@@ -31,7 +33,7 @@ async fn delivers() {
     }
     let sent: Vec<Sent> = serde_json::from_reader(std::io::stdin()).unwrap();
     let batch: Vec<Message> = sent.into_iter().map(made).collect();
-    for outcome in deliver(&StdoutSink, &batch).await {
+    for outcome in deliver(&*page::sink("stdout", json!({})), &batch).await {
         let (class, error) = match outcome {
             Outcome::Delivered => ("delivered", String::new()),
             Outcome::Reject { error } => ("reject", error),

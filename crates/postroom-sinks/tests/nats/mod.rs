@@ -3,6 +3,7 @@
 mod client;
 
 use crate::destination::{refused, rejected, retried, sink};
+use crate::page;
 use crate::verifiers;
 use client::Client;
 use postroom_core::{Message, Outcome, RawJson, Sink};
@@ -279,4 +280,13 @@ async fn tls_is_checked_against_the_named_authority() {
     let doubting = sink("nats:a", json!({"url": url, "mode": "core"}));
     let outcomes = deliver_all(&*doubting, &[message("e-1")]).await;
     assert!(refused(&outcomes[0]).contains("`ca_file`"), "{outcomes:?}");
+}
+
+#[tokio::test]
+async fn the_configuration_on_its_page_delivers() {
+    let stream = Stream { server: Nats::shared().await, name: "orders".to_owned() };
+    let address = stream.server();
+    Client::connect(address).create_stream("orders", &["orders.>"], json!({}));
+    page::deliver("nats", json!({"url": format!("nats://{address}")})).await;
+    assert_eq!(stream.received().await.len(), 1);
 }
