@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(60);
 
 /// A topic of its own, and a subscriber that was there before anything was published.
 struct Topic {

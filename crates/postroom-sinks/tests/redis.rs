@@ -191,7 +191,7 @@ async fn subscribers_of_a_channel_hear_it() {
     let mut command = std::process::Command::new("redis-cli");
     command.args(["-p", &port, "SUBSCRIBE", &stream.key()]);
     let subscriber = postroom_testkit::Process::spawn(&mut command);
-    let soon = Duration::from_secs(10);
+    let soon = Duration::from_secs(60);
     subscriber.wait_for_line("subscribe", soon).await;
     eventually("the subscription to be there", soon, async || {
         let counts = stream.server.cli(&["PUBSUB", "NUMSUB", &stream.key()]).await.unwrap();
@@ -320,7 +320,7 @@ async fn what_a_user_may_not_do_pauses_the_lane_and_shows_no_password() {
 async fn in_a_cluster_the_mark_lies_in_the_slot_of_its_key() {
     let server = Redis::private(&["--cluster-enabled", "yes"]).await.or_skip();
     server.cli(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).await.unwrap();
-    eventually("the cluster to be up", Duration::from_secs(10), async || {
+    eventually("the cluster to be up", Duration::from_secs(60), async || {
         let info = server.cli(&["CLUSTER", "INFO"]).await.unwrap();
         info.to_string().contains("cluster_state:ok").then_some(())
     })

@@ -5,7 +5,7 @@ use crate::eventually;
 use postroom_core::{Message, Outcome, REPLAY_HEADER, RawJson};
 use std::time::Duration;
 
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(60);
 
 /// Waits until `n` messages can be read at the destination.
 pub(super) async fn arrived(harness: &impl SinkHarness, n: usize) -> Vec<Received> {
