@@ -15,6 +15,9 @@ struct Package {
 const PACKAGES: &[Package] = &[
     Package { name: "postgresql", is_there: has_postgres },
     Package { name: "mariadb-server", is_there: has_mariadb },
+    // Servers that a variable names come without their clients.
+    Package { name: "postgresql-client", is_there: || answers("psql", &["--version"]) },
+    Package { name: "mariadb-client", is_there: || answers("mariadb", &["--version"]) },
     Package { name: "pgbouncer", is_there: || postroom_testkit::find_pgbouncer().is_ok() },
     // The sink for Kafka links librdkafka, which is built from its source.
     Package { name: "libssl-dev", is_there: || answers("pkg-config", &["--exists", "openssl"]) },
@@ -30,6 +33,8 @@ const PACKAGES: &[Package] = &[
     Package { name: "nats-server", is_there: || postroom_testkit::find_nats().is_ok() },
     Package { name: "rabbitmq-server", is_there: || postroom_testkit::find_rabbitmq().is_ok() },
     Package { name: "redis-server", is_there: || postroom_testkit::find_redis().is_ok() },
+    Package { name: "redis-tools", is_there: || answers("redis-cli", &["--version"]) },
+    Package { name: "openssl", is_there: || answers("openssl", &["version"]) },
     Package { name: "python3-pika", is_there: has_pika },
     Package { name: "faketime", is_there: || answers("faketime", &["--version"]) },
     Package { name: "python3-venv", is_there: has_python },

@@ -5,7 +5,7 @@ use postroom_testkit::{Behaviour, Postgres, Process, Receiver, Signal, TestDatab
 use serde_json::Value;
 use std::time::Duration;
 
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(60);
 
 /// A folder with an outbox, and a relay's configuration for it.
 struct Outbox {

@@ -33,7 +33,7 @@ async fn it_runs_on_a_database_that_is_lent_to_it() {
 async fn ctrl_c_ends_it_with_the_proof() {
     let folder = Folder::new();
     let mut demo = folder.start(&["demo", "--rate", "100"]);
-    demo.wait_for_line("delivered", Duration::from_secs(20)).await;
+    demo.wait_for_line("delivered", Duration::from_secs(60)).await;
     demo.signal(Signal::SIGINT);
     assert!(demo.wait(Duration::from_secs(30)).await.success(), "{}", demo.stderr());
     let proof = demo.stdout();

@@ -9,15 +9,15 @@ use std::time::Duration;
 #[tokio::test]
 async fn fault_10_four_relays_deliver_each_of_100_000_messages_exactly_once() {
     let outbox = Outbox::postgres().await;
-    fill_postgres(&outbox, 100_000).await;
-    drain(&outbox, 4, 100_000, "batch_size = 1000").await;
+    let fill = fill_postgres(&outbox, 100_000);
+    drain(&outbox, 4, 100_000, "batch_size = 1000", fill).await;
 }
 
 #[tokio::test]
 async fn two_relays_deliver_each_of_50_000_messages_exactly_once() {
     let outbox = Outbox::postgres().await;
-    fill_postgres(&outbox, 50_000).await;
-    drain(&outbox, 2, 50_000, "").await;
+    let fill = fill_postgres(&outbox, 50_000);
+    drain(&outbox, 2, 50_000, "", fill).await;
 }
 
 #[tokio::test]
@@ -28,8 +28,10 @@ async fn two_relays_deliver_each_of_20_000_messages_on_mariadb_exactly_once() {
          SELECT CONCAT('order-', seq), CONCAT('e-', seq), 'file:all', 'order.created.v1', \
                 JSON_OBJECT('orderId', seq) \
          FROM seq_1_to_20000";
-    sqlx::raw_sql(insert).execute(&mut outbox.mariadb_connection().await).await.unwrap();
-    drain(&outbox, 2, 20_000, "").await;
+    let fill = async {
+        sqlx::raw_sql(insert).execute(&mut outbox.mariadb_connection().await).await.unwrap();
+    };
+    drain(&outbox, 2, 20_000, "", fill).await;
 }
 
 async fn fill_postgres(outbox: &Outbox, messages: usize) {
@@ -43,13 +45,24 @@ async fn fill_postgres(outbox: &Outbox, messages: usize) {
     outbox.client().await.batch_execute(&insert).await.unwrap();
 }
 
-async fn drain(outbox: &Outbox, relays: usize, messages: usize, keys: &str) {
+/// `fill` brings the messages once all relays are there: one that starts late could find nothing.
+async fn drain(
+    outbox: &Outbox,
+    relays: usize,
+    messages: usize,
+    keys: &str,
+    fill: impl Future<Output = ()>,
+) {
     let mut relays: Vec<Process> = (0..relays)
         .map(|n| {
             let file = format!("[integrations.\"file:all\"]\npath = \"{n}.jsonl\"");
             outbox.relay(keys, &file)
         })
         .collect();
+    for relay in &relays {
+        relay.wait_for_line("the relay runs", SOON).await;
+    }
+    fill.await;
     eventually("every message to be delivered", SOON * 2, async || {
         // Not at every look: counting takes from those who work.
         tokio::time::sleep(Duration::from_millis(100)).await;

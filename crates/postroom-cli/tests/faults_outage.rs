@@ -72,22 +72,22 @@ async fn fault_26_a_database_that_is_away_is_asked_ever_less_often() {
     let ids = outbox.enqueue("webhook:a", 2_000).await;
 
     let asked = |seconds| {
-        let (before, end) = (proxy.connections(), Instant::now() + seconds);
+        let (before, begun) = (proxy.connections(), Instant::now());
         let proxy = &proxy;
         async move {
-            while Instant::now() < end {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-            proxy.connections() - before
+            tokio::time::sleep(seconds).await;
+            let asked = proxy.connections() - before;
+            // A busy machine wakes late, and relays ask on meanwhile.
+            (asked, usize::try_from(begun.elapsed().as_secs()).unwrap() + 1)
         }
     };
-    let first = asked(AWAY / 2).await;
-    let second = asked(AWAY / 2).await;
+    let (first, during_first) = asked(AWAY / 2).await;
+    let (second, during_second) = asked(AWAY / 2).await;
     // Each relay has five stages that ask: with claims of two seconds, upkeep does so five times
     // in a second, and the others ever less often.
-    let upkeep = 3 * 3 * 8;
-    assert!(first <= 3 * 15 + upkeep, "{first} connections in the first {:?}", AWAY / 2);
-    assert!(second <= 3 * 6 + upkeep, "{second} connections in the next {:?}", AWAY / 2);
+    for (asked, others, seconds) in [(first, 15, during_first), (second, 6, during_second)] {
+        assert!(asked <= 3 * (others + 8 * seconds), "{asked} connections in {seconds} s");
+    }
     for relay in &relays {
         wait_until_ready(relay, false).await;
     }

@@ -4,7 +4,7 @@ use crate::command::Folder;
 use postroom_testkit::{Behaviour, Receiver, Signal, eventually};
 use std::time::Duration;
 
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn without_a_configuration_it_serves_an_outbox_in_the_folder() {

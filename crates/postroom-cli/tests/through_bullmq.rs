@@ -4,7 +4,6 @@ use crate::docs::pages::Page;
 use crate::faults_outbox::{CLAIM_TIME, Outbox, SHORT_CLAIMS, SOON};
 use postroom_testkit::soak::Soak;
 use postroom_testkit::{Behaviour, Bullmq, Process, Receiver, Redis, Signal, eventually};
-use std::time::Duration;
 
 /// An outbox with a lane through BullMQ.
 struct Scene {
@@ -171,7 +170,7 @@ async fn a_relay_runs_its_own_jobs_and_stops_cleanly() {
         assert_eq!(record.message.attempts, 0);
     }
     relay.signal(Signal::SIGTERM);
-    assert_eq!(relay.wait(CLAIM_TIME + Duration::from_secs(15)).await.code(), Some(0));
+    assert_eq!(relay.wait(CLAIM_TIME + SOON).await.code(), Some(0));
 }
 
 /// `cargo xtask soak bullmq`, and a short one with the older BullMQ.

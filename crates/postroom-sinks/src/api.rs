@@ -1,6 +1,5 @@
 //! Requests to the HTTP interface of a service, and as much of its answers as is needed.
 
-use crate::options::Options;
 use crate::registry::BuildError;
 use postroom_core::{Outcome, ProbeError};
 use reqwest::header::HeaderMap;
@@ -117,23 +116,6 @@ impl Api {
             }
         }
     }
-}
-
-/// Reads a URL that may be left out. Faults never show it: it can be a secret as a whole.
-pub(crate) fn read_url(options: &mut Options, key: &str) -> Option<Url> {
-    let text: String = options.optional(key, "an http or https URL")?;
-    let problem = match Url::parse(&text) {
-        Err(error) => format!("is no URL: {error}"),
-        Ok(url) if !matches!(url.scheme(), "http" | "https") => {
-            "must begin with http:// or https://".to_owned()
-        }
-        Ok(url) if !url.username().is_empty() || url.password().is_some() => {
-            "must not hold a user or password".to_owned()
-        }
-        Ok(url) => return Some(url),
-    };
-    options.fault(&[key], problem, None);
-    None
 }
 
 /// `host:port` of a URL, which is all of it that an error text may show.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 /// Passes each event of a stream to an integration on once. A second message on purpose, with
-/// another `copy`, is passed on as well; a replay is not.
+/// another `copy`, is passed on as well, and so is a replay.
 ///
 /// What makes it up is remembered after the inner sink has reported it delivered, and forgotten when
 /// `capacity` newer ones have come: the memory is bounded, and it is this process's own. What

@@ -67,14 +67,7 @@ impl FileSink {
 #[async_trait]
 impl Sink for FileSink {
     async fn deliver(&self, batch: &[Message], report: &Report<'_>) {
-        let mut lines = Vec::new();
-        let mut written = Vec::with_capacity(batch.len());
-        for (index, message) in batch.iter().enumerate() {
-            match json_line::append(message, &mut lines) {
-                Ok(()) => written.push(index),
-                Err(rejection) => report.outcome(index, rejection),
-            }
-        }
+        let (lines, written) = json_line::of_batch(batch, report);
         let (path, turn) = (Arc::clone(&self.path), Arc::clone(&self.turn));
         // On a thread of its own the write is never cut in half by a timeout of the lane.
         let result = tokio::task::spawn_blocking(move || {

@@ -30,6 +30,8 @@ mod api;
 #[cfg(feature = "aws")]
 mod aws;
 mod batch;
+#[cfg(any(feature = "aws", feature = "gcp"))]
+mod cause;
 mod connections;
 mod dedup;
 #[cfg(feature = "email")]

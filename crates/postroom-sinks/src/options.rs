@@ -3,6 +3,8 @@
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::time::Duration;
+#[cfg(any(feature = "aws", feature = "slack", feature = "sms"))]
+use url::Url;
 
 /// What is wrong with one option.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -89,6 +91,25 @@ impl Options {
             self.fault(&[key], format!("must be {DURATION}"), None);
         }
         duration
+    }
+
+    /// Reads an http or https URL that may be left out. Faults never show it: it can be a secret as
+    /// a whole. `login` says where a user and password go, which it may not hold.
+    #[cfg(any(feature = "aws", feature = "slack", feature = "sms"))]
+    pub(crate) fn http_url(&mut self, key: &str, login: Option<&str>) -> Option<Url> {
+        let text: String = self.optional(key, "an http or https URL")?;
+        let (problem, hint) = match Url::parse(&text) {
+            Err(error) => (format!("is no URL: {error}"), None),
+            Ok(url) if !matches!(url.scheme(), "http" | "https") => {
+                ("must begin with http:// or https://".to_owned(), None)
+            }
+            Ok(url) if !url.username().is_empty() || url.password().is_some() => {
+                ("must not hold a user or password".to_owned(), login.map(str::to_owned))
+            }
+            Ok(url) => return Some(url),
+        };
+        self.fault(&[key], problem, hint);
+        None
     }
 
     /// Records a fault.

@@ -3,9 +3,9 @@
 //! A message is delivered once the service has answered with its id. In FIFO topics the
 //! ordering key is the message group.
 
-use crate::aws::{Access, AwsSink, Entry, Failure, Make, Post, Target};
+use crate::aws::{Access, AwsSink, Entry, Failure, Make, Post, Target, read_wrapping};
 use crate::options::Options;
-use crate::parcel::{Format, Wrapping};
+use crate::parcel::Wrapping;
 use crate::registry::{Build, BuildError, Destination, SinkConfig, SinkKind};
 use aws_sdk_sns::Client;
 use aws_sdk_sns::config::Builder;
@@ -47,15 +47,7 @@ impl SnsConfig {
         const EXPECTED: &str = "such as \"arn:aws:sns:eu-west-1:123456789012:orders\"";
         let topic_arn: Option<String> = options.required("topic_arn", EXPECTED);
         let mut access = Access::read(options, to.own_timeout());
-        let wrapping = Wrapping::read(options);
-        if wrapping.format() == Format::CloudEventsBinary {
-            options.fault(
-                &["format"],
-                "needs more attributes beside the body than the queues behind a topic have room \
-                 for",
-                Some("use \"cloudevents\", which is one body".to_owned()),
-            );
-        }
+        let wrapping = read_wrapping(options);
         let topic_arn = topic_arn?;
         match region_of(&topic_arn) {
             Some(region) => access.region = access.region.or_else(|| Some(region.to_owned())),

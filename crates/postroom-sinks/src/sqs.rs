@@ -3,9 +3,11 @@
 //! A message is delivered once the service has answered with its id. In FIFO queues the
 //! idempotency key is the deduplication id, and the ordering key the message group.
 
-use crate::aws::{Access, AwsSink, Entry, Failure, Make, Post, Target, classify, read_url};
+use crate::aws::{
+    Access, AwsSink, Entry, Failure, LOGIN, Make, Post, Target, classify, read_wrapping,
+};
 use crate::options::Options;
-use crate::parcel::{Format, Wrapping};
+use crate::parcel::Wrapping;
 use crate::registry::{Build, BuildError, Destination, SinkConfig, SinkKind};
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::config::Builder;
@@ -49,19 +51,12 @@ pub(crate) struct SqsConfig {
 impl SqsConfig {
     fn read(options: &mut Options, to: &Destination<'_>) -> Option<Self> {
         let queue: Option<String> = options.optional("queue", "the name of a queue");
-        let queue_url = read_url(options, "queue_url");
+        let queue_url = options.http_url("queue_url", Some(LOGIN));
         if queue.is_some() && queue_url.is_some() {
             options.fault(&["queue"], "is not needed beside `queue_url`: leave one out", None);
         }
         let mut access = Access::read(options, to.own_timeout());
-        let wrapping = Wrapping::read(options);
-        if wrapping.format() == Format::CloudEventsBinary {
-            options.fault(
-                &["format"],
-                "needs more attributes beside the body than a queue has room for",
-                Some("use \"cloudevents\", which is one body".to_owned()),
-            );
-        }
+        let wrapping = read_wrapping(options);
         if let Some(url) = &queue_url {
             match amazons_region(url) {
                 Some(region) => access.region = access.region.or(Some(region.to_owned())),

@@ -34,14 +34,7 @@ pub struct StdoutSink;
 #[async_trait]
 impl Sink for StdoutSink {
     async fn deliver(&self, batch: &[Message], report: &Report<'_>) {
-        let mut lines = Vec::new();
-        let mut written = Vec::with_capacity(batch.len());
-        for (index, message) in batch.iter().enumerate() {
-            match json_line::append(message, &mut lines) {
-                Ok(()) => written.push(index),
-                Err(rejection) => report.outcome(index, rejection),
-            }
-        }
+        let (lines, written) = json_line::of_batch(batch, report);
         let result = write(&lines).await;
         for index in written {
             report.outcome(index, classify(&result));

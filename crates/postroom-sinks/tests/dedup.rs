@@ -1,7 +1,7 @@
 //! Each message is passed on once.
 
 use crate::messages::{deliver, deliver_one, message};
-use postroom_core::{Message, Outcome};
+use postroom_core::{Message, Outcome, REPLAY_HEADER, RawJson};
 use postroom_sinks::{DedupSink, MemorySink};
 use std::sync::Arc;
 
@@ -24,12 +24,14 @@ async fn repeats_are_acknowledged_and_not_passed_on() {
 }
 
 #[tokio::test]
-async fn another_stream_and_a_second_copy_are_no_repeats() {
+async fn another_stream_a_second_copy_and_a_replay_are_no_repeats() {
     let (inner, sink) = wrapped(10);
     let other = Message { stream_id: "order-2".to_owned(), ..message("a") };
     let copy = Message { copy: 1, ..message("a") };
-    let batch = [message("a"), other, copy];
-    assert_eq!(deliver(&*sink, &batch).await, vec![Outcome::Delivered; 3]);
+    let headers = format!("{{\"{REPLAY_HEADER}\":\"{}\"}}", copy.id);
+    let replay = Message { copy: 2, headers: Some(RawJson::trusted(headers)), ..message("a") };
+    let batch = [message("a"), other, copy, replay];
+    assert_eq!(deliver(&*sink, &batch).await, vec![Outcome::Delivered; 4]);
     assert_eq!(inner.delivered(), batch);
 }
 

@@ -6,10 +6,11 @@ use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A sink for an integration with these options, and an attempt of three seconds.
+/// A sink for an integration with these options, and an attempt of five seconds: few for a test that
+/// waits for its end, and enough for a busy machine.
 pub(crate) fn sink(integration: &str, options: Value) -> Arc<dyn Sink> {
     let Value::Object(options) = options else { panic!("options are a table") };
-    let destination = Destination { integration, timeout: Duration::from_secs(3) };
+    let destination = Destination { integration, timeout: Duration::from_secs(5) };
     let kind = SinkKind::of(integration).unwrap();
     let config = kind.validate(options, &destination).unwrap();
     config.build().unwrap()

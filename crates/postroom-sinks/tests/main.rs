@@ -19,6 +19,8 @@ mod messages;
 mod mqtt;
 #[cfg(feature = "nats")]
 mod nats;
+mod noop;
+mod page;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "gcp")]
@@ -35,6 +37,7 @@ mod sms;
 mod sns;
 #[cfg(feature = "aws")]
 mod sqs;
+mod stdout;
 #[cfg(any(
     feature = "mqtt",
     feature = "nats",
@@ -45,3 +48,4 @@ mod sqs;
 mod verifiers;
 #[cfg(feature = "webhook")]
 mod webhook;
+mod whole;

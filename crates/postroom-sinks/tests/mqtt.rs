@@ -1,6 +1,7 @@
 //! The MQTT sink against a real broker, read back by mosquitto_sub.
 
 use crate::destination::{refused, rejected, retried, sink};
+use crate::page;
 use crate::verifiers;
 use postroom_core::{Message, Outcome, RawJson, Sink};
 use postroom_testkit::sink_contract::{Received, SinkHarness, deliver_all, message};
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(60);
 
 /// A topic of its own, and a subscriber that was there before anything was published.
 struct Topic {
@@ -29,8 +30,12 @@ async fn start() -> Topic {
 }
 
 async fn start_with(qos: u8) -> Topic {
+    subscribe(format!("t{}", Uuid::now_v7().simple()), qos).await
+}
+
+/// A subscriber of all topics below one.
+async fn subscribe(name: String, qos: u8) -> Topic {
     let server = Mosquitto::shared().await;
-    let name = format!("t{}", Uuid::now_v7().simple());
     // Line by line, which it does not do by itself into a pipe. With QoS 0 on this side: with
     // another, this Mosquitto forgets about what waits behind the first twenty.
     let mut command = Command::new("stdbuf");
@@ -271,4 +276,12 @@ async fn cloud_events_are_read_by_the_official_sdk_in_both_modes() {
         }));
     }
     verifiers::expect_events("mqtt: CloudEvents", verifiers::by_node, &cases);
+}
+
+#[tokio::test]
+async fn the_configuration_on_its_page_delivers() {
+    let topic = subscribe("shop".to_owned(), 1).await;
+    page::deliver("mqtt", json!({"url": format!("mqtt://{}", topic.server())})).await;
+    let heard = eventually("the message to be heard", SOON, async || topic.heard().pop()).await;
+    assert_eq!(heard["topic"], "shop/acme/order.placed.v1");
 }

@@ -3,6 +3,7 @@
 
 use crate::destination::{refused, rejected, sink};
 use crate::http_receiver::{Answer, Receiver, Request};
+use crate::page;
 use postroom_core::{Message, Outcome, RawJson, Sink};
 use postroom_testkit::sink_contract::{Received, SinkHarness, deliver_all, message};
 use serde_json::{Value, json};
@@ -204,4 +205,12 @@ async fn fault_28_a_limit_is_obeyed_within_an_hour() {
         let Outcome::Retry { after: found, .. } = outcome else { panic!("{outcome:?}") };
         assert_eq!(found, after.map(Duration::from_secs), "{value}");
     }
+}
+
+#[tokio::test]
+async fn the_configuration_on_its_page_delivers() {
+    let receiver = Receiver::start(Answer::Bytes(http("200 OK", "", "ok"))).await;
+    page::deliver("slack", json!({"url": receiver.url()})).await;
+    let body: Value = serde_json::from_str(&receiver.requests()[0].body).unwrap();
+    assert_eq!(body, json!({"text": "Order o-1 failed"}));
 }

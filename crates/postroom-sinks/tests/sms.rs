@@ -3,6 +3,7 @@
 
 use crate::destination::{refused, rejected, sink};
 use crate::http_receiver::{Answer, Receiver, Request};
+use crate::page;
 use postroom_core::{Message, Outcome, RawJson, Sink};
 use postroom_testkit::sink_contract::{Received, SinkHarness, deliver_all, message};
 use serde_json::{Value, json};
@@ -221,4 +222,12 @@ async fn fault_28_a_limit_is_obeyed_within_an_hour() {
         let Outcome::Retry { after: found, .. } = outcome else { panic!("{outcome:?}") };
         assert_eq!(found, after.map(Duration::from_secs), "{value}");
     }
+}
+
+#[tokio::test]
+async fn the_configuration_on_its_page_delivers() {
+    let twilio = start().await;
+    let url = format!("http://{}", twilio.receiver.address);
+    page::deliver("sms", json!({"url": url, "account_sid": "AC1"})).await;
+    assert_eq!(twilio.sent.lock().unwrap()[0]["Body"], "Your code is 1234");
 }

@@ -4,10 +4,12 @@
 use crate::aws::{Queue, answer, fresh_name};
 use crate::destination::{refused, rejected, sink};
 use crate::http_receiver::{Answer, Receiver};
+use crate::page;
 use postroom_core::{Message, Outcome, RawJson, Sink};
 use postroom_testkit::sink_contract::{Received, SinkHarness, deliver_all, message};
 use postroom_testkit::{Moto, skip};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -130,16 +132,26 @@ async fn a_subscriber_without_raw_delivery_gets_the_body_inside_a_notification()
     assert_eq!(key, "e-1");
 }
 
-/// Moto does not deduplicate what is published to FIFO topics, so that is not looked at.
 #[tokio::test]
 async fn a_fifo_topic_passes_group_and_deduplication_on() {
     let raw = json!({"RawMessageDelivery": "true"});
     let Some(topic) = Topic::open("a_fifo_topic", ".fifo", &raw).await else { return };
-    let sent = Message { ordering_key: Some("k".to_owned()), ..message("e-1") };
-    assert_eq!(deliver_all(&*topic.sink(), &[sent]).await, [Outcome::Delivered]);
-    let attributes = topic.queue.messages()[0]["Attributes"].clone();
-    assert_eq!(attributes["MessageGroupId"], "k");
-    assert_eq!(attributes["MessageDeduplicationId"], "test:contract/order-1/e-1");
+    let keyed = |copy| Message { ordering_key: Some("k".to_owned()), copy, ..message("e-1") };
+    let other = Message { stream_id: "order-2".to_owned(), ..keyed(0) };
+    for sent in [keyed(0), keyed(0), keyed(1), other] {
+        assert_eq!(deliver_all(&*topic.sink(), &[sent]).await, [Outcome::Delivered]);
+    }
+    let mut ids = BTreeSet::new();
+    for message in topic.queue.messages() {
+        let attributes = &message["Attributes"];
+        assert_eq!(attributes["MessageGroupId"], "k");
+        ids.insert(attributes["MessageDeduplicationId"].as_str().unwrap().to_owned());
+    }
+    // A repetition has the same as the first, and nothing else has.
+    let expected = ["order-1/e-1", "order-1/e-1/1", "order-2/e-1"];
+    assert_eq!(ids, expected.map(|id| format!("test:contract/{id}")).into());
+    let reason = "moto drops nothing at a topic: the ids that Amazon goes by are looked at instead";
+    skip("sns: a FIFO topic drops what it has seen", reason);
 }
 
 #[tokio::test]
@@ -183,4 +195,15 @@ async fn codes_are_read_from_the_answer_and_secrets_do_not_show() {
         let outcome = outcome_of(status, code).await;
         assert!(matches!(outcome, Outcome::Retry { .. }), "{code}: {outcome:?}");
     }
+}
+
+#[tokio::test]
+async fn the_configuration_on_its_page_delivers() {
+    let raw = json!({"RawMessageDelivery": "true"});
+    let Some(topic) = Topic::open("the_configuration_on_its_page", "", &raw).await else { return };
+    let endpoint = format!("http://{}", topic.queue.server.address());
+    let replaced = json!({"topic_arn": topic.arn, "endpoint": endpoint, "access_key_id": "test",
+        "secret_access_key": "hunter2"});
+    page::deliver("sns", replaced).await;
+    assert_eq!(topic.queue.received().len(), 1);
 }

@@ -4,6 +4,7 @@
 use crate::aws::{Queue, answer, fresh_name};
 use crate::destination::{refused, rejected, retried, sink};
 use crate::http_receiver::{Answer, Receiver, Request};
+use crate::page;
 use postroom_core::{Message, Outcome, RawJson, Sink};
 use postroom_testkit::sink_contract::{Received, SinkHarness, deliver_all, message};
 use postroom_testkit::{Authority, Moto, Smtp, SmtpSecurity, skip};
@@ -262,4 +263,15 @@ async fn a_certificate_that_nobody_vouches_for_pauses_the_lane() {
     let outcomes = deliver_all(&*sink, &[message("e-1")]).await;
     assert!(refused(&outcomes[0]).contains("certificate"), "{outcomes:?}");
     assert!(sink.probe().await.unwrap_err().to_string().contains("certificate"));
+}
+
+#[tokio::test]
+async fn the_configuration_on_its_page_delivers() {
+    let test = "the_configuration_on_its_page_delivers";
+    let Some(queue) = queue(test, "", json!({})).await else { return };
+    let endpoint = format!("http://{}", queue.server.address());
+    let replaced = json!({"queue": queue.name, "region": "us-east-1", "endpoint": endpoint,
+        "access_key_id": "test", "secret_access_key": "hunter2"});
+    page::deliver("sqs", replaced).await;
+    assert_eq!(queue.received().len(), 1);
 }

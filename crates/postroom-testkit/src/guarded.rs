@@ -226,6 +226,13 @@ pub(crate) fn on_free_port(
     }
 }
 
+/// Does what blocks on a thread where it may.
+pub(crate) async fn apart<T: Send + 'static>(
+    work: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
+) -> anyhow::Result<T> {
+    tokio::task::spawn_blocking(work).await.context("a thread of the test kit panicked")?
+}
+
 /// A server that all tests of this process share, started at the first call.
 ///
 /// # Panics
@@ -238,6 +245,16 @@ pub(crate) async fn shared<T: Send + Sync>(
     let started = || server.get_or_init(|| start().map_err(|error| NotStarted::of(&error)));
     let started = tokio::task::spawn_blocking(started).await.expect("starting a server panicked");
     started.as_ref().map_err(NotStarted::error).or_skip()
+}
+
+/// The same for a server that is hard to have: why there is none, for a skip of more than one test.
+pub(crate) async fn shared_or_reason<T: Send + Sync>(
+    server: &'static OnceLock<Result<T, String>>,
+    start: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
+) -> Result<&'static T, &'static str> {
+    let started = || server.get_or_init(|| start().map_err(|error| format!("{error:#}")));
+    let started = tokio::task::spawn_blocking(started).await.expect("starting a server panicked");
+    started.as_ref().map_err(String::as_str)
 }
 
 /// Why a server did not start, for every test that asks for it.

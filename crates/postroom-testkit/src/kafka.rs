@@ -10,6 +10,7 @@ pub use kcat::KafkaRecord;
 pub use programs::{KafkaPrograms, find_kafka};
 
 use crate::Proxy;
+use crate::guarded::{apart, shared_or_reason};
 use anyhow::Context as _;
 use server::{Door, Server};
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -43,16 +44,11 @@ impl Kafka {
     /// When starting it does.
     pub async fn shared() -> Result<&'static Self, &'static str> {
         static SHARED: OnceLock<Result<Kafka, String>> = OnceLock::new();
-        // `get_or_init` blocks while another test starts the broker: not on an async thread.
-        let start = || {
-            SHARED.get_or_init(|| {
-                let given = std::env::var(VARIABLE).ok().filter(|brokers| !brokers.is_empty());
-                let kafka = given.map_or_else(Self::start, |brokers| Ok(Self::given(brokers)));
-                kafka.map_err(|error| format!("{error:#}"))
-            })
-        };
-        let kafka = tokio::task::spawn_blocking(start).await.expect("starting Kafka panicked");
-        kafka.as_ref().map_err(String::as_str)
+        shared_or_reason(&SHARED, || {
+            let given = std::env::var(VARIABLE).ok().filter(|brokers| !brokers.is_empty());
+            given.map_or_else(Self::start, |brokers| Ok(Self::given(brokers)))
+        })
+        .await
     }
 
     /// A broker of its own.
@@ -60,7 +56,7 @@ impl Kafka {
     /// # Errors
     /// When it cannot be had, or does not start.
     pub async fn private() -> anyhow::Result<Self> {
-        tokio::task::spawn_blocking(Self::start).await.context("starting Kafka panicked")?
+        apart(Self::start).await
     }
 
     fn given(brokers: String) -> Self {
@@ -138,8 +134,6 @@ impl Kafka {
     /// When it cannot be read.
     pub async fn read(&self, topic: &str) -> anyhow::Result<Vec<KafkaRecord>> {
         let (brokers, topic) = (self.brokers.clone(), topic.to_owned());
-        tokio::task::spawn_blocking(move || kcat::read(&brokers, &topic))
-            .await
-            .context("reading by kcat panicked")?
+        apart(move || kcat::read(&brokers, &topic)).await
     }
 }

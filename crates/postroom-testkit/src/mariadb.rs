@@ -7,6 +7,7 @@ mod server;
 pub use binaries::{MariaDbPrograms, find_mariadb};
 pub use database::MariaDatabase;
 
+use crate::guarded::apart;
 use anyhow::Context as _;
 use server::Server;
 use std::sync::{Arc, OnceLock};
@@ -56,9 +57,7 @@ impl MariaDb {
     pub async fn private(settings: &[(&str, &str)]) -> anyhow::Result<Self> {
         let settings: Vec<_> =
             settings.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
-        tokio::task::spawn_blocking(move || Self::start_private(&settings))
-            .await
-            .context("starting a private MariaDB panicked")?
+        apart(move || Self::start_private(&settings)).await
     }
 
     fn start_private(settings: &[(String, String)]) -> anyhow::Result<Self> {
@@ -96,7 +95,7 @@ impl MariaDb {
     /// When the server is not ours, or does not end.
     pub async fn stop(&self) -> anyhow::Result<()> {
         let server = self.own_server()?;
-        tokio::task::spawn_blocking(move || server.stop()).await.context("the stop panicked")?
+        apart(move || server.stop()).await
     }
 
     /// Starts a stopped server again, on the same port and with the same data.
@@ -105,9 +104,7 @@ impl MariaDb {
     /// When the server is not ours, or does not start.
     pub async fn start(&self) -> anyhow::Result<()> {
         let server = self.own_server()?;
-        tokio::task::spawn_blocking(move || server.start(START_LIMIT))
-            .await
-            .context("the start panicked")?
+        apart(move || server.start(START_LIMIT)).await
     }
 
     fn own_server(&self) -> anyhow::Result<Arc<Server>> {

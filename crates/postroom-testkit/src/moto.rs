@@ -1,6 +1,6 @@
 //! Amazon's services for tests: moto, and Amazon's own library for Python as another client.
 
-use crate::guarded::{Guarded, Kind, on_free_port};
+use crate::guarded::{Guarded, Kind, on_free_port, shared_or_reason};
 use crate::python_with;
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
@@ -41,10 +41,7 @@ impl Moto {
     /// When it cannot be had, for a skip.
     pub async fn shared() -> Result<&'static Self, String> {
         static SHARED: OnceLock<Result<Moto, String>> = OnceLock::new();
-        // `get_or_init` blocks while another test starts the server: not on an async thread.
-        let start = || SHARED.get_or_init(|| Self::start().map_err(|error| format!("{error:#}")));
-        let shared = tokio::task::spawn_blocking(start).await.expect("starting moto panicked");
-        shared.as_ref().map_err(Clone::clone)
+        shared_or_reason(&SHARED, Self::start).await.map_err(str::to_owned)
     }
 
     fn start() -> anyhow::Result<Self> {

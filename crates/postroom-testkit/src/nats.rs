@@ -1,6 +1,6 @@
 //! NATS with JetStream for tests.
 
-use crate::guarded::{Guarded, Kind, NotStarted, on_free_port, shared};
+use crate::guarded::{Guarded, Kind, NotStarted, apart, on_free_port, shared};
 use crate::programs::find_program;
 use anyhow::Context as _;
 use std::fs;
@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 const KIND: Kind = Kind { name: "NATS", prefix: "postroom-nats-", user: "nobody", crash: "KILL" };
-const START_LIMIT: Duration = Duration::from_secs(20);
+const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// Where the NATS server is.
 ///
@@ -45,9 +45,7 @@ impl Nats {
     /// When it is not installed, or does not start.
     pub async fn private(settings: &str) -> anyhow::Result<Self> {
         let settings = settings.to_owned();
-        tokio::task::spawn_blocking(move || Self::start(&settings))
-            .await
-            .context("starting NATS panicked")?
+        apart(move || Self::start(&settings)).await
     }
 
     fn start(settings: &str) -> anyhow::Result<Self> {

@@ -1,6 +1,6 @@
 //! A PgBouncer in transaction mode before a PostgreSQL server.
 
-use crate::guarded::{Guarded, Kind, on_free_port};
+use crate::guarded::{Guarded, Kind, apart, on_free_port};
 use crate::programs::find_program;
 use anyhow::Context as _;
 use std::fs;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 const KIND: Kind =
     Kind { name: "PgBouncer", prefix: "postroom-pgbouncer-", user: "postgres", crash: "KILL" };
-const START_LIMIT: Duration = Duration::from_secs(20);
+const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// Where PgBouncer is: in the system's folders for programs, or on `PATH`.
 ///
@@ -37,9 +37,7 @@ impl PgBouncer {
     pub async fn start(server_url: &str, sessions: u32) -> anyhow::Result<Self> {
         let server: tokio_postgres::Config = server_url.parse().context("the server's URL")?;
         let port = server.get_ports().first().copied().unwrap_or(5432);
-        tokio::task::spawn_blocking(move || Self::start_before(port, sessions))
-            .await
-            .context("starting PgBouncer panicked")?
+        apart(move || Self::start_before(port, sessions)).await
     }
 
     fn start_before(server: u16, sessions: u32) -> anyhow::Result<Self> {

@@ -7,6 +7,7 @@ mod server;
 pub use binaries::find_postgres;
 pub use database::TestDatabase;
 
+use crate::guarded::apart;
 use anyhow::Context as _;
 use server::Server;
 use std::path::Path;
@@ -67,9 +68,7 @@ impl Postgres {
         let settings: Vec<_> =
             settings.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
         let parent = parent.to_owned();
-        tokio::task::spawn_blocking(move || Self::start_private(&parent, &settings))
-            .await
-            .context("starting a private PostgreSQL panicked")?
+        apart(move || Self::start_private(&parent, &settings)).await
     }
 
     fn start_private(parent: &Path, settings: &[(String, String)]) -> anyhow::Result<Self> {
@@ -107,7 +106,7 @@ impl Postgres {
     /// When the server is not ours, or does not end.
     pub async fn stop(&self) -> anyhow::Result<()> {
         let server = self.own_server()?;
-        tokio::task::spawn_blocking(move || server.stop()).await.context("the stop panicked")?
+        apart(move || server.stop()).await
     }
 
     /// Starts a stopped server again, on the same port and with the same data.
@@ -116,9 +115,7 @@ impl Postgres {
     /// When the server is not ours, or does not start.
     pub async fn start(&self) -> anyhow::Result<()> {
         let server = self.own_server()?;
-        tokio::task::spawn_blocking(move || server.start(START_LIMIT))
-            .await
-            .context("the start panicked")?
+        apart(move || server.start(START_LIMIT)).await
     }
 
     fn own_server(&self) -> anyhow::Result<Arc<Server>> {

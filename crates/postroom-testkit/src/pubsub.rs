@@ -1,6 +1,6 @@
 //! Pub/Sub for tests: the emulator that comes with Google's command-line tools.
 
-use crate::guarded::{Guarded, Kind, on_free_port};
+use crate::guarded::{Guarded, Kind, on_free_port, shared_or_reason};
 use crate::programs::find_program;
 use anyhow::Context as _;
 use std::fs;
@@ -29,10 +29,7 @@ impl PubSub {
     /// When it cannot be had, for a skip.
     pub async fn shared() -> Result<&'static Self, String> {
         static SHARED: OnceLock<Result<PubSub, String>> = OnceLock::new();
-        // `get_or_init` blocks while another test starts the server: not on an async thread.
-        let start = || SHARED.get_or_init(|| Self::start().map_err(|error| format!("{error:#}")));
-        let shared = tokio::task::spawn_blocking(start).await.expect("starting Pub/Sub panicked");
-        shared.as_ref().map_err(Clone::clone)
+        shared_or_reason(&SHARED, Self::start).await.map_err(str::to_owned)
     }
 
     fn start() -> anyhow::Result<Self> {

@@ -1,6 +1,6 @@
 //! RabbitMQ for tests.
 
-use crate::guarded::{Guarded, Kind, NotStarted, free_port, on_free_port, shared};
+use crate::guarded::{Guarded, Kind, NotStarted, apart, free_port, on_free_port, shared};
 use crate::programs::find_program;
 use crate::skip::NotInstalled;
 use anyhow::Context as _;
@@ -68,9 +68,7 @@ impl RabbitMq {
     /// When it is not installed, or does not start.
     pub async fn private(settings: &str) -> anyhow::Result<Self> {
         let settings = settings.to_owned();
-        tokio::task::spawn_blocking(move || Self::start(&settings))
-            .await
-            .context("starting RabbitMQ panicked")?
+        apart(move || Self::start(&settings)).await
     }
 
     fn start(more: &str) -> anyhow::Result<Self> {

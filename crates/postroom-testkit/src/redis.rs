@@ -1,7 +1,7 @@
 //! Redis for tests.
 
 use crate::CertificateFiles;
-use crate::guarded::{Guarded, Kind, NotStarted, on_free_port, shared};
+use crate::guarded::{Guarded, Kind, NotStarted, apart, on_free_port, shared};
 use crate::programs::find_program;
 use anyhow::{Context as _, ensure};
 use std::io::{Read as _, Write as _};
@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 const KIND: Kind = Kind { name: "Redis", prefix: "postroom-redis-", user: "nobody", crash: "KILL" };
-const START_LIMIT: Duration = Duration::from_secs(20);
+const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// Where the Redis server is.
 ///
@@ -47,9 +47,7 @@ impl Redis {
     /// When it is not installed, or does not start.
     pub async fn private(arguments: &[&str]) -> anyhow::Result<Self> {
         let arguments: Vec<String> = arguments.iter().map(|one| (*one).to_owned()).collect();
-        tokio::task::spawn_blocking(move || Self::start(&arguments))
-            .await
-            .context("starting Redis panicked")?
+        apart(move || Self::start(&arguments)).await
     }
 
     /// A server of its own that speaks TLS as well, on the port that is returned with it.
@@ -99,7 +97,7 @@ impl Redis {
     /// When it cannot be killed.
     pub async fn crash(&self) -> anyhow::Result<()> {
         let guarded = Arc::clone(&self.guarded);
-        tokio::task::spawn_blocking(move || guarded.stop()).await.context("stopping Redis")?
+        apart(move || guarded.stop()).await
     }
 
     /// Starts it again after a crash, on the same port and empty.
@@ -109,8 +107,7 @@ impl Redis {
     pub async fn start_again(&self) -> anyhow::Result<()> {
         let (guarded, port) = (Arc::clone(&self.guarded), self.port);
         let command = command(&self.program, port, guarded.folder(), &self.arguments);
-        let start = move || guarded.start(&command, START_LIMIT, || answers(port));
-        tokio::task::spawn_blocking(start).await.context("starting Redis panicked")?
+        apart(move || guarded.start(&command, START_LIMIT, || answers(port))).await
     }
 
     /// Where it listens.

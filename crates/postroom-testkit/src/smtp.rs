@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// As root: its interpreter is in the cache of whoever runs the tests.
 const KIND: Kind = Kind { name: "SMTP", prefix: "postroom-smtp-", user: "root", crash: "KILL" };
-const START_LIMIT: Duration = Duration::from_secs(20);
+const START_LIMIT: Duration = Duration::from_secs(60);
 const PACKAGES: &[&str] = &["aiosmtpd==1.4.6"];
 
 /// How a private server protects itself.

@@ -15,6 +15,8 @@ use url::Url;
 
 /// Longer than any network on the way that works.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
+/// Where a user and password go that no URL may hold.
+pub(crate) const LOGIN: &str = "those are `access_key_id` and `secret_access_key`";
 /// Whoever names an endpoint of their own has no regions; signatures name one all the same.
 const REGION_OF_ENDPOINTS: &str = "us-east-1";
 
@@ -32,7 +34,7 @@ pub(crate) struct Access {
 impl Access {
     /// Reads `endpoint`, `region`, `access_key_id`, `secret_access_key` and `session_token`.
     pub(crate) fn read(options: &mut Options, limit: Duration) -> Self {
-        let endpoint = read_url(options, "endpoint");
+        let endpoint = options.http_url("endpoint", Some(LOGIN));
         let region: Option<String> = options.optional("region", "a region such as \"eu-west-1\"");
         let id: Option<String> = options.optional("access_key_id", "a string");
         let secret: Option<String> = options.optional("secret_access_key", "a string");
@@ -100,24 +102,6 @@ impl Access {
         }
         Ok(config)
     }
-}
-
-/// Reads a URL that may be left out. Faults never show it.
-pub(crate) fn read_url(options: &mut Options, key: &str) -> Option<Url> {
-    let text: String = options.optional(key, "an http or https URL")?;
-    let problem = match Url::parse(&text) {
-        Err(error) => format!("is no URL: {error}"),
-        Ok(url) if !matches!(url.scheme(), "http" | "https") => {
-            "must begin with http:// or https://".to_owned()
-        }
-        Ok(url) if !url.username().is_empty() || url.password().is_some() => {
-            "must not hold a user or password: those are `access_key_id` and `secret_access_key`"
-                .to_owned()
-        }
-        Ok(url) => return Some(url),
-    };
-    options.fault(&[key], problem, None);
-    None
 }
 
 #[cfg(test)]

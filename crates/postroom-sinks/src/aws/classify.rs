@@ -1,14 +1,12 @@
 //! What a failure at one of Amazon's services means for a message.
 
+use crate::cause::{root, short};
 use crate::tls;
 use aws_credential_types::provider::error::CredentialsError;
 use aws_sdk_sqs::config::http::HttpResponse;
 use aws_sdk_sqs::error::{ProvideErrorMetadata, SdkError};
 use postroom_core::Outcome;
 use std::error::Error;
-
-/// The most of a service's own words that is passed on.
-const SAID_CHARS_MAX: usize = 300;
 
 /// What is sent to.
 #[derive(Clone, Debug)]
@@ -211,19 +209,6 @@ fn find<'a, T: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a 
         cause = error.source();
     }
     None
-}
-
-/// The words of the last cause, which says most.
-fn root(error: &(dyn Error + 'static)) -> String {
-    let mut last = error;
-    while let Some(source) = last.source() {
-        last = source;
-    }
-    short(&last.to_string())
-}
-
-fn short(text: &str) -> String {
-    text.chars().take(SAID_CHARS_MAX).collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! A message as an entry of a request.
 
-use crate::parcel::{Name, Wrapping};
+use crate::options::Options;
+use crate::parcel::{Format, Name, Wrapping};
 use postroom_core::{Message, Outcome};
 use ring::digest::{SHA256, digest};
 use serde_json::{Map, Value};
@@ -29,6 +30,19 @@ const SINGLE: [&str; 8] = [
 /// All others, as one JSON object of strings.
 const REST: &str = "postroom-headers";
 const CONTENT_TYPE: &str = "content-type";
+
+/// Reads `format` and `idempotency_key`.
+pub(crate) fn read_wrapping(options: &mut Options) -> Wrapping {
+    let wrapping = Wrapping::read(options);
+    if wrapping.format() == Format::CloudEventsBinary {
+        options.fault(
+            &["format"],
+            "needs more attributes beside the body than a queue, or one behind a topic, has room for",
+            Some("use \"cloudevents\", which is one body".to_owned()),
+        );
+    }
+    wrapping
+}
 
 /// How messages become entries.
 #[derive(Clone, Copy, Debug)]

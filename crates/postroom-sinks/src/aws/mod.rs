@@ -6,7 +6,7 @@ mod classify;
 mod entry;
 mod sink;
 
-pub(crate) use access::{Access, read_url};
+pub(crate) use access::{Access, LOGIN};
 pub(crate) use classify::{Failure, Target, classify};
-pub(crate) use entry::{Entry, Make};
+pub(crate) use entry::{Entry, Make, read_wrapping};
 pub(crate) use sink::{AwsSink, Post};

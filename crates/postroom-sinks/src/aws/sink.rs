@@ -100,13 +100,7 @@ impl<P: Post> Sink for AwsSink<P> {
     async fn deliver(&self, messages: &[Message], report: &Report<'_>) {
         let batch = Batch::new(report, messages.len());
         let deadline = Instant::now() + self.limit;
-        let mut entries = Vec::with_capacity(messages.len());
-        for (index, message) in messages.iter().enumerate() {
-            match self.make.entry(index, message) {
-                Ok(entry) => entries.push(entry),
-                Err(outcome) => batch.settle(index, outcome),
-            }
-        }
+        let entries = batch.prepare(messages, |index, message| self.make.entry(index, message));
         if entries.is_empty() {
             return;
         }

@@ -33,6 +33,7 @@ impl KafkaConfig {
         let brokers = brokers(options);
         let topic = topic(options, to.channel());
         let keys = [("event_id", Key::EventId), ("ordering_key", Key::OrderingKey)];
+        // Left out, it is the event id; what an ordered lane asks for will come with `to`.
         let key = options.choice("key", &keys).unwrap_or_default();
         let codecs = ["none", "lz4", "zstd", "snappy"].map(|codec| (codec, codec));
         let compression = options.choice("compression", &codecs).unwrap_or("none");

@@ -1,15 +1,12 @@
 //! What a failure at Pub/Sub means for a message.
 
+use crate::cause::{root, short};
 use crate::tls;
 use google_cloud_gax::error::rpc::Code;
 use google_cloud_pubsub::Error;
 use google_cloud_pubsub::error::PublishError;
 use postroom_core::Outcome;
-use std::error::Error as StdError;
 use std::path::Path;
-
-/// The most of the service's own words that is passed on.
-const SAID_CHARS_MAX: usize = 300;
 
 /// How publishing one message failed.
 #[derive(Clone, Debug, PartialEq)]
@@ -141,19 +138,6 @@ pub(super) fn unusable_file(file: &Path, problem: &str) -> Outcome {
         "cannot use {}: {problem}: correct the integration's `credentials_file`",
         file.display()
     ))
-}
-
-/// The words of the last cause, which says most.
-pub(super) fn root(error: &(dyn StdError + 'static)) -> String {
-    let mut last = error;
-    while let Some(source) = last.source() {
-        last = source;
-    }
-    short(&last.to_string())
-}
-
-fn short(text: &str) -> String {
-    text.chars().take(SAID_CHARS_MAX).collect()
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! A client of Pub/Sub.
 
 use super::PubSubConfig;
-use super::classify::{Failure, classify, root, unusable_file};
+use super::classify::{Failure, classify, unusable_file};
+use crate::cause::root;
 use google_cloud_auth::credentials::{self, Credentials, anonymous, service_account};
 use google_cloud_gax::client_builder;
 use google_cloud_gax::retry_policy::{NeverRetry, RetryPolicyExt as _};

@@ -84,6 +84,14 @@ fn answer(place: &str, is_fixed: bool, code: &str, words: &str) -> Outcome {
     Outcome::retry(said)
 }
 
+/// A value that is over the server's limit.
+pub(super) fn too_large(place: &str, length: u64, limit: u64) -> Outcome {
+    Outcome::reject(format!(
+        "{place} takes values of up to {limit} bytes, and one of this message has {length}: send a \
+         reference instead, or raise `proto-max-bulk-len` there and redrive it"
+    ))
+}
+
 /// How connecting failed.
 pub(super) fn classify_connect(place: &str, error: &RedisError) -> Outcome {
     if tls::is_behind(error) {

@@ -56,6 +56,12 @@ impl Entry {
         let Parcel { once, body, .. } = parcel;
         Ok(Self { index, key, once, fields, body })
     }
+
+    /// How many bytes the longest of its values has.
+    pub(super) fn longest_value(&self) -> u64 {
+        let lengths = self.fields.iter().map(|(_, value)| value.len());
+        lengths.fold(self.body.len(), usize::max) as u64
+    }
 }
 
 impl Appending {

@@ -14,6 +14,11 @@ use ::redis::{
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use postroom_core::Outcome;
+use std::collections::HashMap;
+
+/// The server's setting for the longest value.
+const VALUE_LIMIT: &str = "proto-max-bulk-len";
+const VALUE_LIMIT_USUAL: u64 = 512 << 20;
 
 /// A connection.
 #[derive(Clone)]
@@ -39,6 +44,22 @@ impl Link {
         match self {
             Self::One(connection) => ping.query_async(connection).await,
             Self::Cluster(connection) => ping.query_async(connection).await,
+        }
+    }
+
+    /// How many bytes a value may have. Who may not ask, as is common where Redis is rented, is told
+    /// what it is unless somebody has changed it.
+    pub(super) async fn value_limit(&mut self) -> RedisResult<u64> {
+        let mut ask = cmd("CONFIG");
+        ask.arg("GET").arg(VALUE_LIMIT);
+        let answer: RedisResult<HashMap<String, u64>> = match self {
+            Self::One(connection) => ask.query_async(connection).await,
+            Self::Cluster(connection) => ask.query_async(connection).await,
+        };
+        match answer {
+            Ok(settings) => Ok(settings.get(VALUE_LIMIT).copied().unwrap_or(VALUE_LIMIT_USUAL)),
+            Err(error) if error.code().is_some() => Ok(VALUE_LIMIT_USUAL),
+            Err(error) => Err(error),
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::template::Template;
 use crate::tls;
 use ::redis::{Pipeline, RedisError};
 use async_trait::async_trait;
-use classify::{Failure, classify};
+use classify::{Failure, classify, too_large};
 use command::{Appending, Entry};
 use futures_util::future::join_all;
 use link::Link;
@@ -35,6 +35,9 @@ const DEDUPE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How many connections in a row a batch may lose once its entries are sent one by one.
 const LOST_MAX: usize = 3;
+
+/// No server's limit for a value can be set below this.
+const VALUE_LIMIT_LEAST: u64 = 1 << 20;
 
 pub(crate) const KIND: SinkKind = SinkKind {
     name: "redis",
@@ -148,15 +151,9 @@ impl RedisSink {
         Entry::new(index, key, self.config.wrapping.parcel(message)?)
     }
 
-    /// Sends what goes to one key, in order. Says whether the connection is still good. When it is
-    /// lost, entries that are not `alone` on it are left open: one of them may be to blame.
-    async fn send(
-        &self,
-        mut link: Link,
-        entries: &[Entry],
-        alone: bool,
-        batch: &Batch<'_>,
-    ) -> bool {
+    /// Sends what goes to one key, in order. When the connection is lost, the entries are left
+    /// open: one of them may be to blame.
+    async fn send(&self, mut link: Link, entries: &[Entry], batch: &Batch<'_>) -> Sent {
         let mut pipeline = Pipeline::with_capacity(entries.len());
         for (place, entry) in entries.iter().enumerate() {
             match self.config.appending.command(entry, place == 0) {
@@ -168,30 +165,48 @@ impl RedisSink {
             }
         }
         if pipeline.is_empty() {
-            return true;
+            return Sent::Good;
         }
         match link.send(pipeline.ignore_errors()).await {
             Ok(answers) => {
-                let mut is_good = true;
+                let mut sent = Sent::Good;
                 for (entry, answer) in entries.iter().zip(answers) {
                     let outcome = match answer.map_err(|error| Failure::of(&error)) {
                         Ok(_) => Outcome::Delivered,
                         Err(failure) => {
-                            is_good &= !failure.ends_connection();
+                            if failure.ends_connection() {
+                                sent = Sent::Ended;
+                            }
                             self.classify(&failure)
                         }
                     };
                     batch.settle(entry.index, outcome);
                 }
-                is_good
+                sent
             }
-            Err(error) if !alone && is_lost(&error) && !error.is_timeout() => false,
+            Err(error) if is_lost(&error) && !error.is_timeout() => Sent::Lost(Failure::of(&error)),
             Err(error) => {
                 let outcome = self.classify(&Failure::of(&error));
                 entries.iter().for_each(|entry| batch.settle(entry.index, outcome.clone()));
-                !is_lost(&error)
+                if is_lost(&error) { Sent::Ended } else { Sent::Good }
             }
         }
+    }
+
+    /// What the loss of a connection means for the one entry that was sent over it. Redis hangs up
+    /// at a value over its limit, often before its answer can be read: then it is asked for the
+    /// limit over the next connection.
+    async fn classify_lost(&self, entry: &Entry, failure: &Failure, deadline: Instant) -> Outcome {
+        let length = entry.longest_value();
+        if length > VALUE_LIMIT_LEAST
+            && let Ok(mut held) = self.connections.get(deadline).await
+            && let Ok(Ok(limit)) =
+                tokio::time::timeout_at(deadline, held.connection.value_limit()).await
+            && length > limit
+        {
+            return too_large(&self.config.endpoint.place(), length, limit);
+        }
+        self.classify(failure)
     }
 
     /// Sends each entry that is still open by itself, so that one at which the server ends the
@@ -214,12 +229,18 @@ impl RedisSink {
                 Err(outcome) => return batch.settle_rest(&outcome),
             };
             let one = std::slice::from_ref(entry);
-            let sending = self.send(held.connection.clone(), one, true, batch);
+            let sending = self.send(held.connection.clone(), one, batch);
             match tokio::time::timeout_at(deadline, sending).await {
-                Ok(true) => lost_in_a_row = 0,
-                Ok(false) => {
+                Ok(Sent::Good) => lost_in_a_row = 0,
+                Ok(Sent::Ended) => {
                     self.connections.lost(&held);
                     lost_in_a_row += 1;
+                }
+                Ok(Sent::Lost(failure)) => {
+                    self.connections.lost(&held);
+                    lost_in_a_row += 1;
+                    let outcome = self.classify_lost(entry, &failure, deadline).await;
+                    batch.settle(entry.index, outcome);
                 }
                 Err(_) => {
                     self.connections.lost(&held);
@@ -252,14 +273,21 @@ impl Sink for RedisSink {
             Ok(held) => held,
             Err(outcome) => return batch.settle_rest(&outcome),
         };
-        let alone = keys.values().map(Vec::len).sum::<usize>() == 1;
         let sending =
-            keys.values().map(|entries| self.send(held.connection.clone(), entries, alone, &batch));
+            keys.values().map(|entries| self.send(held.connection.clone(), entries, &batch));
         match tokio::time::timeout_at(deadline, join_all(sending)).await {
-            Ok(all) if all.iter().all(|is_good| *is_good) => {}
-            Ok(_) => {
+            Ok(all) if all.iter().all(|sent| matches!(sent, Sent::Good)) => {}
+            Ok(all) => {
                 self.connections.lost(&held);
-                self.send_singly(keys.values().flatten(), &batch, deadline).await;
+                let entries: Vec<&Entry> = keys.values().flatten().collect();
+                match (&all[..], &entries[..]) {
+                    // It was alone already.
+                    ([Sent::Lost(failure)], [entry]) => {
+                        let outcome = self.classify_lost(entry, failure, deadline).await;
+                        batch.settle(entry.index, outcome);
+                    }
+                    _ => self.send_singly(entries.into_iter(), &batch, deadline).await,
+                }
             }
             Err(_) => {
                 // A connection on which nothing comes back is not worth keeping.
@@ -283,6 +311,16 @@ impl Sink for RedisSink {
             Err(_) => Err(self.classify(&Failure::TimedOut).into()),
         }
     }
+}
+
+/// What became of entries that were sent together.
+enum Sent {
+    /// Each is settled, and the connection is still good.
+    Good,
+    /// Each is settled, and the connection is not to be used again.
+    Ended,
+    /// None is settled, and the connection is lost.
+    Lost(Failure),
 }
 
 /// Whether the connection is of no use after this.

@@ -2,7 +2,7 @@
 
 use super::blocks::Blocks;
 use super::sink::SlackSink;
-use crate::api::{place, read_url};
+use crate::api::place;
 use crate::jinja::{Form, Template};
 use crate::options::Options;
 use crate::registry::{Build, BuildError, Destination};
@@ -48,9 +48,9 @@ impl SlackConfig {
             let key = if has_channel { "channel" } else { "api_url" };
             options.fault(&[key], "has no meaning with `url`, which names the channel", None);
         }
-        let url = read_url(options, "url");
+        let url = options.http_url("url", None);
         let api = if options.has("api_url") {
-            read_url(options, "api_url")
+            options.http_url("api_url", None)
         } else {
             Url::parse(API).ok()
         };

@@ -95,10 +95,7 @@ impl Sink for SlackSink {
         };
         match outcome {
             Outcome::Delivered => Ok(()),
-            Outcome::Retry { error, .. }
-            | Outcome::Reject { error }
-            | Outcome::Gone { error }
-            | Outcome::Refuse { error } => Err(ProbeError(error)),
+            failed => Err(failed.into()),
         }
     }
 }

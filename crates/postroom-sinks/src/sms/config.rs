@@ -1,7 +1,7 @@
 //! What an integration says about its SMS.
 
 use super::sink::SmsSink;
-use crate::api::{place, read_url};
+use crate::api::place;
 use crate::jinja::{Form, Template};
 use crate::options::Options;
 use crate::registry::{Build, BuildError, Destination};
@@ -38,8 +38,11 @@ pub(super) enum Sender {
 
 impl SmsConfig {
     pub(super) fn read(options: &mut Options, to: &Destination<'_>) -> Option<Self> {
-        let base =
-            if options.has("url") { read_url(options, "url") } else { Url::parse(TWILIO).ok() };
+        let base = if options.has("url") {
+            options.http_url("url", None)
+        } else {
+            Url::parse(TWILIO).ok()
+        };
         let account_sid: Option<String> = options.required("account_sid", "a string");
         let account_sid = account_sid.filter(|sid| {
             let is_sid = !sid.is_empty() && sid.bytes().all(|byte| byte.is_ascii_alphanumeric());

@@ -90,10 +90,7 @@ impl Sink for SmsSink {
         };
         match outcome {
             Outcome::Delivered => Ok(()),
-            Outcome::Retry { error, .. }
-            | Outcome::Reject { error }
-            | Outcome::Gone { error }
-            | Outcome::Refuse { error } => Err(ProbeError(error)),
+            failed => Err(failed.into()),
         }
     }
 }

@@ -2,7 +2,9 @@
 
 use super::{Mailbox, with_payload};
 use crate::destination::rejected;
+use crate::page;
 use postroom_core::{Outcome, RawJson};
+use postroom_testkit::Smtp;
 use postroom_testkit::sink_contract::{deliver_all, message};
 use serde_json::json;
 
@@ -101,4 +103,17 @@ async fn addresses_outside_of_ascii_are_sent_where_the_server_takes_them() {
     let sink = mailbox.sink(json!({"to": to, "text": "x"}));
     assert_eq!(deliver_all(&*sink, &[message("e-1")]).await, [Outcome::Delivered]);
     assert_eq!(mailbox.mails()[0].recipients, [to]);
+}
+
+#[tokio::test]
+async fn the_configuration_on_its_page_delivers() {
+    let server = Smtp::shared().await;
+    let (host, port) = (server.address().ip().to_string(), server.address().port());
+    // This server wants neither a login nor TLS.
+    let replaced =
+        json!({"host": host, "port": port, "tls": "none", "user": null, "password": null});
+    page::deliver("email", replaced).await;
+    let mail = server.mails("page.test").remove(0);
+    assert_eq!(mail.headers["subject"], "Your order o-1");
+    assert!(mail.html.unwrap().contains("<p>Dear Ann,</p>"));
 }

@@ -3,8 +3,10 @@
 mod contract;
 
 use crate::messages::{deliver, deliver_one, message};
+use crate::page;
 use postroom_core::{Outcome, RawJson, Sink};
 use postroom_sinks::{FileConfig, FileSink};
+use serde_json::json;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -112,4 +114,12 @@ async fn a_row_that_is_no_json_is_rejected_and_its_neighbours_are_not() {
     let outcomes = deliver(&sink(&path), &[message("a"), broken, message("b")]).await;
     assert!(matches!(outcomes[1], Outcome::Reject { .. }));
     assert_eq!(event_ids(&path), ["a", "b"]);
+}
+
+#[tokio::test]
+async fn the_configuration_on_its_page_delivers() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.jsonl");
+    page::deliver("file", json!({"path": path})).await;
+    assert_eq!(event_ids(&path), ["e-1"]);
 }

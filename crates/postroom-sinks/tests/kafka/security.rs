@@ -2,6 +2,7 @@
 
 use super::topic;
 use crate::destination::{refused, sink};
+use crate::page;
 use postroom_core::{Outcome, Sink};
 use postroom_testkit::sink_contract::{deliver_all, message};
 use postroom_testkit::skip;
@@ -71,4 +72,20 @@ async fn settings_that_librdkafka_cannot_combine_pause_the_lane() {
     let sink = sink("kafka:payments", options);
     let outcomes = deliver_all(&*sink, &[message("e-1")]).await;
     assert!(refused(&outcomes[0]).contains("`settings`"), "{outcomes:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_configuration_on_its_page_delivers() {
+    let test = "the_configuration_on_its_page_delivers";
+    let Some(topic) = topic(test).await else { return };
+    let (address, ca) = match topic.kafka().secure_address() {
+        Ok(secure) => secure,
+        Err(reason) => return skip(&format!("kafka: {test}"), reason),
+    };
+    // The broker of the tests knows passwords by PLAIN only.
+    let settings = json!({"sasl.mechanism": "PLAIN", "ssl.ca.location": ca});
+    let replaced =
+        json!({"brokers": address.to_string(), "topic": topic.name, "settings": settings});
+    page::deliver("kafka", replaced).await;
+    assert_eq!(topic.records().await.len(), 1);
 }

@@ -26,7 +26,7 @@ pub(crate) struct Arrived {
 impl Client {
     pub(crate) fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let inbox = format!("answers.{}", uuid::Uuid::now_v7());
         let mut client = Self { stream: BufReader::new(stream), inbox };
         assert!(client.line().starts_with("INFO "));

@@ -2,6 +2,7 @@
 
 use super::{TABLE, configured, database, psql};
 use crate::destination::{refused, rejected};
+use crate::page;
 use postroom_core::{Message, Outcome, RawJson};
 use postroom_testkit::sink_contract::{deliver_all, message};
 use serde_json::json;
@@ -87,4 +88,11 @@ async fn what_concerns_the_table_pauses_the_lane() {
     let nowhere = database.url().replace(database.name(), "nowhere");
     let outcomes = deliver_all(&*configured(&nowhere, json!({})), &[message("e-1")]).await;
     assert!(refused(&outcomes[0]).contains("3D000"), "{outcomes:?}");
+}
+
+#[tokio::test]
+async fn the_configuration_and_the_table_on_its_page_deliver() {
+    let database = database(&page::fence("postgres", "sql")).await;
+    page::deliver("postgres", json!({"url": database.url()})).await;
+    assert_eq!(psql(database.url(), "SELECT count(*) FROM events"), 1);
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 /// A request and its answer; panics when that is an error.
 pub(crate) fn ask(address: SocketAddr, method: &str, path: &str, body: &Value) -> Value {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let body = body.to_string();
     let head = format!(
         "{method} /v1/{path} HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\n\

@@ -3,6 +3,7 @@
 mod client;
 
 use crate::destination::{refused, rejected, sink};
+use crate::page;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use postroom_core::{Message, Outcome, RawJson, Sink};
@@ -266,4 +267,13 @@ async fn a_certificate_that_nobody_vouches_for_pauses_the_lane() {
     let sink = sink("pubsub:orders", options);
     let outcomes = deliver_all(&*sink, &[message("e-1")]).await;
     assert!(refused(&outcomes[0]).contains("certificate"), "{outcomes:?}");
+}
+
+#[tokio::test]
+async fn the_configuration_on_its_page_delivers() {
+    let Some(topic) = Topic::open("the_configuration_on_its_page", json!({})).await else { return };
+    let endpoint = format!("http://{}", topic.server.address());
+    let replaced = json!({"project": "test", "topic": topic.name, "endpoint": endpoint});
+    page::deliver("pubsub", replaced).await;
+    assert_eq!(topic.messages().len(), 1);
 }

@@ -1,6 +1,7 @@
 //! The RabbitMQ sink against a real broker, read back by Python's pika.
 
 use crate::destination::{refused, rejected, retried, sink};
+use crate::page;
 use crate::verifiers;
 use postroom_core::{Message, Outcome, RawJson, Sink};
 use postroom_testkit::sink_contract::{Received, SinkHarness, deliver_all, message};
@@ -276,4 +277,12 @@ async fn tls_is_checked_against_the_named_authority() {
         let outcomes = deliver_all(&*sink("rabbitmq:missing", options), &[message("e-2")]).await;
         assert!(refused(&outcomes[0]).contains("`ca_file`"), "{outcomes:?}");
     }
+}
+
+#[tokio::test]
+async fn the_configuration_on_its_page_delivers() {
+    let queue = Queue { server: RabbitMq::shared().await, name: "orders".to_owned() };
+    queue.pika(&["declare", "orders", "orders", "acme.#", "{}"]).await;
+    page::deliver("rabbitmq", json!({"url": format!("amqp://{}", queue.server())})).await;
+    assert_eq!(queue.received().await.len(), 1);
 }

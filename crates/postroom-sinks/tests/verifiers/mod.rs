@@ -49,7 +49,7 @@ pub(crate) fn event() -> Message {
 /// Delivers [`event`], and returns what the harness's own client reads.
 pub(crate) async fn read_back(harness: &impl SinkHarness, sink: &dyn Sink) -> Received {
     assert_eq!(deliver_all(sink, &[event()]).await, [Outcome::Delivered]);
-    let soon = Duration::from_secs(10);
+    let soon = Duration::from_secs(60);
     eventually("the event to be there", soon, async || harness.received().await.pop()).await
 }
 

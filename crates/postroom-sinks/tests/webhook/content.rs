@@ -1,8 +1,9 @@
 //! What a receiver gets.
 
-use super::{configured, sink};
+use super::{LOOPBACK, configured, sink};
 use crate::http_receiver::{Answer, Receiver};
 use crate::messages::{deliver_one, message};
+use crate::page;
 use postroom_core::{Outcome, RawJson, Sink as _};
 use serde_json::json;
 use std::time::Duration;
@@ -123,4 +124,11 @@ async fn a_probe_delivers_nothing_and_any_answer_will_do() {
     let receiver = Receiver::answering("405 Method Not Allowed", "").await;
     sink(&receiver.url(), Duration::from_secs(5)).probe().await.unwrap();
     assert!(receiver.requests()[0].line.starts_with("HEAD "));
+}
+
+#[tokio::test]
+async fn the_configuration_on_its_page_delivers() {
+    let receiver = Receiver::answering("204 No Content", "").await;
+    page::deliver("webhook", json!({"url": receiver.url(), "allow_addresses": [LOOPBACK]})).await;
+    assert!(receiver.requests()[0].headers["webhook-signature"].starts_with("v1,"));
 }

@@ -111,7 +111,7 @@ async fn a_certificate_that_is_not_accepted_pauses_the_lane() {
 /// Why the lane pauses. The server's alert and the end of the connection can overtake each other;
 /// then it is a retry first.
 async fn refusal(sink: &dyn Sink) -> String {
-    eventually("the refusal", Duration::from_secs(20), async || {
+    eventually("the refusal", Duration::from_secs(60), async || {
         match deliver_one(sink, message("e-1")).await {
             Outcome::Refuse { error } => Some(error),
             Outcome::Retry { .. } => None,

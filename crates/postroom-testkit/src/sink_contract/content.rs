@@ -2,10 +2,10 @@
 
 use super::{Received, SinkHarness, deliver_all, message};
 use crate::eventually;
-use postroom_core::{Message, Outcome};
+use postroom_core::{Message, Outcome, REPLAY_HEADER, RawJson};
 use std::time::Duration;
 
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(60);
 
 /// Waits until `n` messages can be read at the destination.
 pub(super) async fn arrived(harness: &impl SinkHarness, n: usize) -> Vec<Received> {
@@ -134,9 +134,21 @@ pub async fn a_second_copy_arrives(harness: &impl SinkHarness) {
     arrive_beside_the_first(harness, &[copy(1), copy(2)]).await;
 }
 
+/// The operator has asked for it: the receiver may have lost the first. It can tell what it is.
+pub async fn a_replay_arrives_and_says_so(harness: &impl SinkHarness) {
+    let first = message("e-1");
+    let headers = format!("{{\"{REPLAY_HEADER}\": \"{}\"}}", first.id);
+    let replay = Message { copy: 1, headers: Some(RawJson::trusted(headers)), ..message("e-1") };
+    for received in arrive_beside_the_first(harness, std::slice::from_ref(&replay)).await {
+        let Some(id) = received.attributes.get("postroom-message-id") else { continue };
+        let marked = received.attributes.contains_key(REPLAY_HEADER);
+        assert_eq!(marked, *id == replay.id.to_string(), "{received:?}");
+    }
+}
+
 /// Delivers `others` after a message with the same event id: each of them arrives, with the
 /// same key.
-async fn arrive_beside_the_first(harness: &impl SinkHarness, others: &[Message]) {
+async fn arrive_beside_the_first(harness: &impl SinkHarness, others: &[Message]) -> Vec<Received> {
     let sink = harness.sink(harness.server()).await;
     let all: Vec<Message> = std::iter::once(message("e-1")).chain(others.iter().cloned()).collect();
     for one in &all {
@@ -153,6 +165,7 @@ async fn arrive_beside_the_first(harness: &impl SinkHarness, others: &[Message])
         sent.sort();
         assert_eq!(found, sent, "each of them once");
     }
+    received
 }
 
 /// `postroom check` finds it.

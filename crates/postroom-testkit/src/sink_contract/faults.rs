@@ -158,10 +158,10 @@ pub async fn a_probe_says_when_the_destination_is_gone(harness: &impl SinkHarnes
 /// Fifty messages, and far fewer connections. A client over HTTP/1 opens one more whenever the
 /// last answer's is not yet back in its pool, which is often so on a busy machine.
 pub async fn connections_are_used_again(harness: &impl SinkHarness) {
+    let Some(proxy) = proxy(harness, "connections_are_used_again") else { return };
     if let Err(reason) = harness.keeps_connections() {
         return harness.skip("connections_are_used_again", reason);
     }
-    let Some(proxy) = proxy(harness, "connections_are_used_again") else { return };
     let sink = harness.sink(proxy.address()).await;
     insist(&*sink, "first").await;
     for n in 0..50 {
@@ -173,10 +173,12 @@ pub async fn connections_are_used_again(harness: &impl SinkHarness) {
 
 /// Once the destination is there again, without anyone asking.
 pub async fn a_lost_connection_is_made_again_in_the_background(harness: &impl SinkHarness) {
+    let Some(proxy) = proxy(harness, "a_lost_connection_is_made_again_in_the_background") else {
+        return;
+    };
     if let Err(reason) = harness.recovers_by_itself() {
         return harness.skip("a_lost_connection_is_made_again_in_the_background", reason);
     }
-    let proxy = Proxy::start(harness.server());
     let sink = harness.sink(proxy.address()).await;
     insist(&*sink, "e-1").await;
     let before = proxy.let_through();

@@ -28,6 +28,7 @@ macro_rules! sink_contract_tests {
                 a_second_delivery_is_recognisable
                 an_event_id_of_another_stream_or_integration_arrives
                 a_second_copy_arrives
+                a_replay_arrives_and_says_so
                 the_destination_can_be_probed
             }
             faults {

@@ -1,5 +1,7 @@
 //! The memory sink does what a test tells it to.
 
+mod contract;
+
 use crate::messages::{deliver, deliver_one, message};
 use postroom_core::Outcome;
 use postroom_sinks::MemorySink;
