@@ -4,6 +4,7 @@ mod dispatching;
 mod external;
 mod holding;
 mod outbox;
+mod reopened;
 mod sharing;
 mod truth;
 mod working;

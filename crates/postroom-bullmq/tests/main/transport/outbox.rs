@@ -8,7 +8,7 @@ use postroom_bullmq::{
 use postroom_core::{AttemptLimit, NewMessage, Record, RetryPolicy, Sink, Store, SystemClock};
 use postroom_relay::{Metrics, Relay, Settings};
 use postroom_store::memory::MemoryStore;
-use postroom_testkit::eventually;
+use postroom_testkit::{Redis as Server, eventually};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -126,6 +126,38 @@ impl Outbox {
         .await;
     }
 
+    /// Leaves a job that waits as BullMQ does when a worker has completed it; `returned` is what
+    /// it returned, as JSON.
+    pub(crate) async fn complete(&self, server: &Server, job: &str, returned: &str) {
+        let base = format!("bull:{}", self.queue().name());
+        for command in [
+            vec!["LREM", &format!("{base}:wait"), "0", job],
+            vec!["HSET", &format!("{base}:{job}"), "returnvalue", returned, "finishedOn", "1"],
+            vec!["ZADD", &format!("{base}:completed"), "1", job],
+        ] {
+            server.cli(&command).await.expect("Redis answers");
+        }
+    }
+
+    /// Tells the queue's listeners that a job has completed.
+    pub(crate) async fn tell_completed(&self, server: &Server, job: &str) {
+        let events = format!("bull:{}:events", self.queue().name());
+        let told = ["event", "completed", "jobId", job, "returnvalue", "null"];
+        server.cli(&[&["XADD", &events, "*"], &told[..]].concat()).await.expect("Redis answers");
+    }
+
+    /// The transport as a process has it, and where it counts.
+    pub(crate) fn transport(&self, settings: Settings, metrics: &Arc<Metrics>) -> Transport {
+        Transport::new(
+            Arc::clone(&self.store),
+            redis(self.address),
+            settings,
+            [&self.lane].into_iter().chain(&self.others).cloned().collect(),
+            self.tenants.clone(),
+            Arc::clone(metrics),
+        )
+    }
+
     /// Starts a relay, or a worker.
     pub(crate) fn start(&self, part: Part) -> Running {
         let settings = Settings { worker: Settings::default().worker, ..self.settings.clone() };
@@ -134,14 +166,7 @@ impl Outbox {
             Part::Relay => relay.counters(),
             Part::Worker => Arc::new(Metrics::new()),
         };
-        let transport = Arc::new(Transport::new(
-            Arc::clone(&self.store),
-            redis(self.address),
-            settings,
-            [&self.lane].into_iter().chain(&self.others).cloned().collect(),
-            self.tenants.clone(),
-            Arc::clone(&metrics),
-        ));
+        let transport = Arc::new(self.transport(settings, &metrics));
         let stop = watch::Sender::new(false);
         let (running, mut stopped) = (Arc::clone(&transport), stop.subscribe());
         let mut stopped_too = stop.subscribe();
