@@ -139,6 +139,11 @@ impl Books {
         state.by_lane.get(&lane).and_then(|queues| queues.values().max().copied()).unwrap_or(0)
     }
 
+    /// Whether a queue has any job, or is about to be given one.
+    pub(crate) fn has_any(&self, queue: &str) -> bool {
+        self.state().by_lane.values().any(|queues| queues.contains_key(queue))
+    }
+
     /// The jobs that one queue has been given.
     pub(crate) fn of_queue(&self, queue: &str) -> Vec<JobName> {
         let state = self.state();
@@ -216,6 +221,7 @@ mod tests {
             books.add(name, 0, queue, Token::random());
         }
         assert_eq!((books.of_lane(0), books.of_fullest_queue(0)), (3, 2));
+        assert_eq!(["a", "b", "c"].map(|queue| books.has_any(queue)), [true, true, false]);
         books.settled(first);
         assert_eq!((books.of_lane(0), books.of_fullest_queue(0)), (2, 1));
         assert_eq!(books.of_fullest_queue(1), 0);

@@ -1,5 +1,6 @@
 //! From the outbox through a queue and back.
 
+mod closing;
 mod dispatching;
 mod external;
 mod holding;
