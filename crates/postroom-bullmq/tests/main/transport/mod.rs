@@ -1,11 +1,14 @@
 //! From the outbox through a queue and back.
 
 mod closing;
+mod defects;
 mod dispatching;
 mod external;
+mod faulty;
 mod holding;
 mod outbox;
 mod reopened;
 mod sharing;
+mod switching;
 mod truth;
 mod working;
