@@ -1,7 +1,7 @@
 //! What stands in the way of some does not hold up the others.
 
 use super::faulty::{Call, faulty, refused};
-use super::outbox::{CLAIM_TIME, Outbox, external, own, soon};
+use super::outbox::{Outbox, external, own, soon};
 use crate::servers::{LONG, redis};
 use postroom_bullmq::{JobState, Part, Queue, QueuePattern};
 use postroom_core::{NewMessage, Quota, Take};
@@ -45,32 +45,29 @@ async fn a_locked_message_holds_up_no_other_outcome() {
 #[tokio::test]
 async fn a_job_whose_outcome_is_refused_is_kept() {
     let server = Redis::shared().await;
-    let database = Postgres::shared().await.database().await;
-    postroom_store::migrate(database.url()).await.unwrap();
     let mut outbox = external(server.address());
-    outbox.store = postroom_store::open(database.url(), &OpenOptions::default()).await.unwrap();
     let id = outbox.enqueue(&outbox.message("order.created", 3)).await;
+    // Each word is said twice: together with others, and alone.
+    let (is_refused, words) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
+    let (refuses, said) = (Arc::clone(&is_refused), Arc::clone(&words));
+    outbox.store = faulty(Arc::clone(&outbox.store), move |call| {
+        if call.settles(id) && refuses.load(Ordering::SeqCst) {
+            said.fetch_add(1, Ordering::SeqCst);
+            return Err(refused());
+        }
+        Ok(())
+    });
     let relay = outbox.start(Part::Relay);
     outbox.wait_waiting(id, 1).await;
-    let client = database.client().await;
-    let table = "ALTER TABLE core_outbox.integration_outbox";
-    let refuse = format!("{table} ADD CONSTRAINT no_more CHECK (status <> 'SENT')");
-    client.batch_execute(&refuse).await.unwrap();
-    // By hand, as BullMQ leaves it.
     let (queue, job) = (outbox.queue(), id.to_string());
-    let key = format!("bull:{}", queue.name());
-    for command in [
-        vec!["LREM", &format!("{key}:wait"), "0", &job],
-        vec!["HSET", &format!("{key}:{job}"), "returnvalue", "null", "finishedOn", "1"],
-        vec!["ZADD", &format!("{key}:completed"), "1", &job],
-    ] {
-        server.cli(&command).await.unwrap();
-    }
-    // Looked at more than once.
-    tokio::time::sleep(CLAIM_TIME).await;
+    outbox.complete(server, &job, "null").await;
+    eventually("it to be looked at more than once", LONG, async || {
+        (words.load(Ordering::SeqCst) >= 6).then_some(())
+    })
+    .await;
     let states = queue.states(std::slice::from_ref(&job)).await.unwrap();
     assert_eq!(states, [JobState::Completed]);
-    client.batch_execute(&format!("{table} DROP CONSTRAINT no_more")).await.unwrap();
+    is_refused.store(false, Ordering::SeqCst);
     assert_eq!(outbox.wait(id, "SENT").await.message.attempts, 0);
     eventually("the job to be removed", LONG, async || {
         let states = queue.states(std::slice::from_ref(&job)).await.ok()?;

@@ -1,5 +1,6 @@
 //! An outbox with one lane through BullMQ, and what runs it.
 
+use super::faulty::{Call, faulty};
 use crate::servers::{LONG, name, redis};
 use postroom_bullmq::{
     Delivery, JobData, JobName, Part, Queue, QueueLane, QueuePattern, TenantRates, Transport,
@@ -11,6 +12,7 @@ use postroom_store::memory::MemoryStore;
 use postroom_testkit::{Redis as Server, eventually};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -63,7 +65,10 @@ pub(crate) fn external(address: SocketAddr) -> Outbox {
 /// A lane whose jobs we run.
 pub(crate) fn own(address: SocketAddr, sink: Arc<dyn Sink>) -> Outbox {
     let mut outbox = external(address);
-    let timeout = Duration::from_secs(20);
+    // No test has to wait for the end of a claim or a lock unless it says so, and where the machine
+    // stands still for a while none is lost.
+    outbox.settings.claim_time = LONG;
+    let timeout = LONG;
     outbox.lane.workers = Workers::Own(Delivery { sink, concurrency: 4, timeout, rate: None });
     outbox
 }
@@ -124,6 +129,17 @@ impl Outbox {
             (states[0] == postroom_bullmq::JobState::Live).then_some(())
         })
         .await;
+    }
+
+    /// Counts how often claims are extended from now on.
+    pub(crate) fn count_extensions(&mut self) -> Arc<AtomicUsize> {
+        let count = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&count);
+        self.store = faulty(Arc::clone(&self.store), move |call| {
+            counted.fetch_add(usize::from(matches!(call, Call::Extend)), Ordering::SeqCst);
+            Ok(())
+        });
+        count
     }
 
     /// Leaves a job that waits as BullMQ does when a worker has completed it; `returned` is what
@@ -187,6 +203,14 @@ impl Outbox {
         });
         Running { transport, metrics, stop, task }
     }
+}
+
+/// Waits until something has been counted so often.
+pub(crate) async fn wait_counted(count: &AtomicUsize, times: usize) {
+    eventually(&format!("{times} times"), LONG, async || {
+        (count.load(Ordering::SeqCst) >= times).then_some(())
+    })
+    .await;
 }
 
 /// Waits with an end.

@@ -2,11 +2,12 @@
 //! was delivered stays open.
 
 use super::external::worker;
-use super::outbox::{CLAIM_TIME, external, own, soon};
+use super::outbox::{external, own, soon};
 use crate::node::count;
 use crate::servers::{LONG, kept, name};
 use postroom_bullmq::{JobName, JobState, Part, QueuePattern, Workers};
 use postroom_core::{NewMessage, Sink};
+use postroom_relay::Beside as _;
 use postroom_sinks::MemorySink;
 use postroom_testkit::{Bullmq, Redis, eventually};
 use serde_json::json;
@@ -130,7 +131,15 @@ async fn what_node_completes_on_a_lane_of_ours_is_sent() {
     for id in ids {
         assert_eq!(outbox.wait(id, "SENT").await.message.attempts, 0);
     }
-    tokio::time::sleep(CLAIM_TIME).await;
+    // Nothing of it is outstanding, or waits to be delivered again.
+    let queue = outbox.queue();
+    eventually("only what is held to be left", LONG, async || {
+        let counts = queue.counts().await.ok()?;
+        let is_left = (counts.waiting, counts.active) == (0, held.len() as u64);
+        (is_left && relay.transport.health()[0].in_flight == held.len()).then_some(())
+    })
+    .await;
+    eventually("the lines", LONG, async || (count(&node, "delivered") >= 20).then_some(())).await;
     assert_eq!(count(&node, "delivered"), 20);
     drop(node);
     sink.release();
