@@ -96,7 +96,7 @@ pub enum EventKind {
 #[derive(Debug)]
 pub struct Events {
     received: mpsc::Receiver<Result<Event, QueueError>>,
-    reader: JoinHandle<()>,
+    reader: Option<JoinHandle<()>>,
 }
 
 impl Queue {
@@ -105,7 +105,7 @@ impl Queue {
     pub fn events(&self, from: Position) -> Events {
         let (sender, received) = mpsc::channel(EVENTS_MAX);
         let mut reader = Reader { queue: self.clone(), position: from, wire: None, sender };
-        Events { received, reader: tokio::spawn(async move { reader.run().await }) }
+        Events { received, reader: Some(tokio::spawn(async move { reader.run().await })) }
     }
 }
 
@@ -118,15 +118,27 @@ impl Events {
     pub async fn next(&mut self) -> Result<Event, QueueError> {
         match self.received.recv().await {
             Some(next) => next,
-            // The reader ends only with us, or when its runtime does.
-            None => std::future::pending().await,
+            // The reader ends only with us, when its runtime does, or by a defect of ours: then so
+            // do we, since nobody would hear anything any more.
+            None => {
+                if let Some(reader) = &mut self.reader {
+                    let ended = reader.await;
+                    self.reader = None;
+                    if let Some(panic) = ended.err().and_then(|error| error.try_into_panic().ok()) {
+                        std::panic::resume_unwind(panic);
+                    }
+                }
+                std::future::pending().await
+            }
         }
     }
 }
 
 impl Drop for Events {
     fn drop(&mut self) {
-        self.reader.abort();
+        if let Some(reader) = &self.reader {
+            reader.abort();
+        }
     }
 }
 

@@ -5,6 +5,7 @@ mod events;
 mod finished;
 mod job_id;
 mod keys;
+mod presence;
 mod remove;
 mod script;
 mod states;
@@ -13,6 +14,7 @@ pub(crate) use add::now_ms;
 pub use add::{Added, NewJob};
 pub use events::{Event, EventKind, Events, Position};
 pub use finished::{Finished, FinishedPage};
+pub(crate) use presence::{Presence, presence};
 pub(crate) use states::DROPPED;
 pub use states::JobState;
 

@@ -51,12 +51,21 @@ impl Books {
     pub(crate) fn add(&self, name: JobName, lane: usize, queue: &str, token: Token) {
         let mut state = self.state();
         let (dispatch, queue) = (name.dispatch, queue.to_owned());
+        // Set back by hand, a message begins with the same number again.
+        state.settled_set.remove(&name);
         *state.claims.entry(token).or_default() += 1;
         *state.by_lane.entry(lane).or_default().entry(queue.clone()).or_default() += 1;
         let job = Outstanding { dispatch, lane, queue, token, is_added: false };
         if let Some(before) = state.jobs.insert(name.message, job) {
             state.let_go(&before);
         }
+    }
+
+    /// Whether Redis has the job, as far as this relay knows; `None` when it is not outstanding here.
+    pub(crate) fn is_added(&self, name: JobName) -> Option<bool> {
+        let state = self.state();
+        let job = state.jobs.get(&name.message).filter(|job| job.dispatch == name.dispatch);
+        job.map(|job| job.is_added)
     }
 
     /// Notes that Redis has the job.
@@ -129,6 +138,11 @@ impl Books {
     pub(crate) fn of_fullest_queue(&self, lane: usize) -> usize {
         let state = self.state();
         state.by_lane.get(&lane).and_then(|queues| queues.values().max().copied()).unwrap_or(0)
+    }
+
+    /// Whether a queue has any job, or is about to be given one.
+    pub(crate) fn has_any(&self, queue: &str) -> bool {
+        self.state().by_lane.values().any(|queues| queues.contains_key(queue))
     }
 
     /// The jobs that one queue has been given.
@@ -208,6 +222,7 @@ mod tests {
             books.add(name, 0, queue, Token::random());
         }
         assert_eq!((books.of_lane(0), books.of_fullest_queue(0)), (3, 2));
+        assert_eq!(["a", "b", "c"].map(|queue| books.has_any(queue)), [true, true, false]);
         books.settled(first);
         assert_eq!((books.of_lane(0), books.of_fullest_queue(0)), (2, 1));
         assert_eq!(books.of_fullest_queue(1), 0);
@@ -238,5 +253,19 @@ mod tests {
         assert_eq!((books.of_lane(0), books.claims()), (1, vec![second]));
         books.lost(&[second]);
         assert_eq!((books.of_lane(0), books.of_queue("q").len()), (0, 0));
+    }
+
+    #[test]
+    fn what_was_settled_here_is_open_again_once_it_is_handed_over_anew() {
+        let books = Books::default();
+        let job = JobName { message: Uuid::new_v4(), dispatch: 1 };
+        books.settled_here(job);
+        assert_eq!(books.is_added(job), None);
+        books.add(job, 0, "q", Token::random());
+        assert!(!books.is_settled_here(job));
+        assert_eq!(books.is_added(job), Some(false));
+        books.added(job);
+        assert_eq!(books.is_added(job), Some(true));
+        assert_eq!(books.is_added(JobName { dispatch: 2, ..job }), None);
     }
 }

@@ -58,6 +58,13 @@ impl Faults {
         }
     }
 
+    /// Forgets a queue that nobody uses any more.
+    pub(crate) fn forget(&self, queue: &str) {
+        let mut state = self.state();
+        state.queues.values_mut().for_each(|queues| _ = queues.remove(queue));
+        state.faults.retain(|(of, _), _| of != queue);
+    }
+
     /// Why a lane's queues cannot be used.
     pub(crate) fn error(&self, lane: usize) -> Option<String> {
         let state = self.state();
@@ -107,6 +114,10 @@ mod tests {
         faults.end("b", Who::Dispatcher);
         assert!(faults.error(0).is_some());
         faults.end("b", Who::Watcher);
+        assert_eq!(faults.error(0), None);
+        faults.begin("b", Who::Watcher, &error);
+        faults.forget("b");
+        faults.uses(0, "b");
         assert_eq!(faults.error(0), None);
     }
 }

@@ -46,7 +46,7 @@ use postroom_core::{Store, Token};
 use postroom_relay::{
     Beside, Chance, Health, LaneHealth, LaneState as Running, Metrics, Observed, Pauses, Settings,
 };
-use queues::Queues;
+use queues::{Closed, Queues, Told};
 use reader::Reader;
 use settler::Settler;
 use shared::{LaneState, Shared};
@@ -92,7 +92,14 @@ impl Defect {
 /// The lanes of one outbox that run through BullMQ.
 pub struct Transport {
     shared: Arc<Shared>,
-    workers: Mutex<Vec<(usize, watch::Receiver<WorkerHealth>)>>,
+    workers: Mutex<Vec<AtWork>>,
+}
+
+/// A worker that runs.
+struct AtWork {
+    lane: usize,
+    queue: String,
+    health: watch::Receiver<WorkerHealth>,
 }
 
 impl Transport {
@@ -142,12 +149,13 @@ impl Transport {
     ) -> Result<(), Defect> {
         let (settler, words) = settler::settler();
         let (reader, questions) = reader::reader();
-        let (queues, mut opened) = Queues::new(Arc::clone(&self.shared));
+        let (queues, mut told) = Queues::new(Arc::clone(&self.shared));
         let queues = Arc::new(queues);
         let stopping = watch::Sender::new(false);
-        // In sets, which end what they hold when this future is dropped.
-        let (mut services, mut dispatching, mut working) =
-            (JoinSet::new(), JoinSet::new(), JoinSet::new());
+        // In sets, which end what they hold when this future is dropped. Those of queues say whether
+        // their end was due.
+        let (mut services, mut dispatching) = (JoinSet::new(), JoinSet::new());
+        let (mut watching, mut working) = (JoinSet::new(), JoinSet::new());
         services.spawn(settler::run(Arc::clone(&self.shared), words));
         services.spawn(reader::run(Arc::clone(&self.shared), questions));
         if part == Part::Relay {
@@ -171,24 +179,33 @@ impl Transport {
                 Some(ended) = dispatching.join_next() => {
                     break Err(Defect::of("dispatcher", ended));
                 }
-                Some(ended) = working.join_next() => break Err(Defect::of("worker", ended)),
-                Some((lane, queue)) = opened.recv() => {
-                    if part == Part::Relay && watched.insert(queue.name().to_owned()) {
-                        let (shared, settler) = (Arc::clone(&self.shared), settler.clone());
-                        let queue = queue.clone();
-                        services.spawn(Watcher { shared, settler, queue }.run());
+                Some(ended) = watching.join_next() => if !matches!(ended, Ok(true)) {
+                    break Err(Defect::of("watcher", ended.map(|_| ())));
+                },
+                Some(ended) = working.join_next() => if !matches!(ended, Ok(true)) {
+                    break Err(Defect::of("worker", ended.map(|_| ())));
+                },
+                Some(told) = told.recv() => match told {
+                    Told::Opened { lane, queue, closed } => {
+                        if part == Part::Relay && watched.insert(queue.name().to_owned()) {
+                            let (shared, settler) = (Arc::clone(&self.shared), settler.clone());
+                            let watcher = Watcher { shared, settler, queue: queue.clone() };
+                            watching.spawn(watch_until(watcher, closed.clone()));
+                        }
+                        if let Workers::Own(delivery) = &self.shared.lanes[lane].lane.workers
+                            && worked.insert(queue.name().to_owned())
+                        {
+                            let delivery = delivery.clone();
+                            let worker = self.worker(lane, &queue, delivery, &settler, &reader);
+                            working.spawn(work_until(worker, stopping.subscribe(), closed));
+                        }
                     }
-                    if let Workers::Own(delivery) = &self.shared.lanes[lane].lane.workers
-                        && worked.insert(queue.name().to_owned())
-                    {
-                        let worker = self.worker(lane, &queue, delivery.clone(), &settler, &reader);
-                        let mut stopping = stopping.subscribe();
-                        working.spawn(worker.run(async move {
-                            // The sender outlives every worker.
-                            let _ = stopping.wait_for(|stopping| *stopping).await;
-                        }));
+                    Told::Closed(queue) => {
+                        watched.remove(&queue);
+                        worked.remove(&queue);
+                        self.workers().retain(|worker| worker.queue != queue);
                     }
-                }
+                },
                 _ = discover.tick() => {
                     let found = tokio::select! {
                         biased;
@@ -245,7 +262,8 @@ impl Transport {
             delivery,
         };
         let worker = Worker::new(queue, options, Arc::new(deliverer));
-        self.workers().push((lane, worker.health()));
+        let (queue, health) = (queue.name().to_owned(), worker.health());
+        self.workers().push(AtWork { lane, queue, health });
         worker
     }
 
@@ -262,11 +280,10 @@ impl Transport {
     /// Why a lane's queues cannot be used.
     fn redis_error(&self, lane: usize) -> Option<String> {
         let workers = self.workers();
-        let away = workers.iter().filter(|(of, _)| *of == lane).find_map(|(_, health)| {
-            match &*health.borrow() {
-                WorkerHealth::Away(problem) => Some(self.with_place(problem)),
-                WorkerHealth::Starting | WorkerHealth::Up => None,
-            }
+        let mut of_lane = workers.iter().filter(|worker| worker.lane == lane);
+        let away = of_lane.find_map(|worker| match &*worker.health.borrow() {
+            WorkerHealth::Away(problem) => Some(self.with_place(problem)),
+            WorkerHealth::Starting | WorkerHealth::Up => None,
         });
         self.shared.redis_outage.error().or_else(|| self.shared.faults.error(lane)).or(away)
     }
@@ -281,9 +298,36 @@ impl Transport {
         }
     }
 
-    fn workers(&self) -> MutexGuard<'_, Vec<(usize, watch::Receiver<WorkerHealth>)>> {
+    fn workers(&self) -> MutexGuard<'_, Vec<AtWork>> {
         self.workers.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Watches a queue until it is closed; whether it was.
+async fn watch_until(watcher: Watcher, mut closed: Closed) -> bool {
+    tokio::select! {
+        biased;
+        () = closed.wait() => true,
+        () = watcher.run() => false,
+    }
+}
+
+/// Runs a queue's jobs until it is closed or everything stops; whether one of both is so.
+async fn work_until(
+    worker: Worker,
+    mut stopping: watch::Receiver<bool>,
+    mut closed: Closed,
+) -> bool {
+    let (is_stopping, is_closed) = (stopping.clone(), closed.clone());
+    let stop = async move {
+        tokio::select! {
+            // The sender outlives every worker.
+            _ = stopping.wait_for(|stopping| *stopping) => {}
+            () = closed.wait() => {}
+        }
+    };
+    worker.run(stop).await;
+    *is_stopping.borrow() || is_closed.is_closed()
 }
 
 impl Beside for Transport {

@@ -1,63 +1,123 @@
 //! The queues of all lanes, those of tenants included, which are known only once they are used.
+//!
+//! An open queue has connections of its own. That of a tenant is closed when nothing has happened
+//! in it for long; its name stays known, and it is opened again as soon as there is a job.
 
 use super::faults::Who;
 use super::shared::Shared;
 use crate::error::QueueError;
-use crate::queue::Queue;
+use crate::queue::{Presence, Queue, presence};
 use redis::cmd;
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::{Arc, Mutex, PoisonError};
-use tokio::sync::mpsc;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 
-/// Every queue that was opened here. Whoever runs what a queue needs is told of each new one, and of
-/// each new lane of one.
+/// After so many claim times in which a tenant's queue was given no job it is closed.
+const IDLE: u32 = 10;
+/// How many closed queues are looked at in one go.
+const LOOK_MAX: usize = 1_000;
+
+/// Every queue that is open here. Whoever runs what a queue needs is told of each new one, of each
+/// new lane of one, and of each that is closed.
 pub(crate) struct Queues {
     shared: Arc<Shared>,
-    /// By name, with the lanes that use it.
-    open: Mutex<HashMap<String, (Queue, Vec<usize>)>>,
-    opened: mpsc::UnboundedSender<(usize, Queue)>,
+    state: Mutex<State>,
+    told: mpsc::UnboundedSender<Told>,
+}
+
+/// What happens to queues.
+pub(crate) enum Told {
+    /// A lane uses a queue from now on.
+    Opened { lane: usize, queue: Queue, closed: Closed },
+    /// Nobody uses it any more.
+    Closed(String),
+}
+
+/// Knows whether a queue was closed.
+#[derive(Clone)]
+pub(crate) struct Closed(watch::Receiver<()>);
+
+impl Closed {
+    pub(crate) fn is_closed(&self) -> bool {
+        self.0.has_changed().is_err()
+    }
+
+    /// Resolves once it is.
+    pub(crate) async fn wait(&mut self) {
+        // Nothing is ever sent: it changes when the sender goes.
+        while self.0.changed().await.is_ok() {}
+    }
+}
+
+#[derive(Default)]
+struct State {
+    /// By name.
+    open: HashMap<String, Open>,
+    /// The names that each lane has seen, and where among those that are closed to look next.
+    seen: HashMap<usize, (HashSet<String>, String)>,
+}
+
+struct Open {
+    queue: Queue,
+    lanes: Vec<usize>,
+    /// When it was last given a job, as far as is known here.
+    used_at: Instant,
+    /// How many jobs it had been given when that was looked at last.
+    given: Option<u64>,
+    /// Goes with this.
+    closed: watch::Sender<()>,
 }
 
 impl Queues {
-    pub(crate) fn new(shared: Arc<Shared>) -> (Self, mpsc::UnboundedReceiver<(usize, Queue)>) {
-        let (opened, told) = mpsc::unbounded_channel();
-        (Self { shared, open: Mutex::default(), opened }, told)
+    pub(crate) fn new(shared: Arc<Shared>) -> (Self, mpsc::UnboundedReceiver<Told>) {
+        let (told, hears) = mpsc::unbounded_channel();
+        (Self { shared, state: Mutex::default(), told }, hears)
     }
 
-    /// A lane's queue by name.
+    /// A lane's queue by name, for somebody who is about to give it jobs, and has noted them in the
+    /// books: until they are settled it stays open.
     pub(crate) fn open(&self, lane: usize, name: &str) -> Result<Queue, QueueError> {
         self.shared.faults.uses(lane, name);
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let (queue, lanes) = match open.entry(name.to_owned()) {
+        let mut state = self.state();
+        state.seen.entry(lane).or_default().0.insert(name.to_owned());
+        let open = match state.open.entry(name.to_owned()) {
             Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => {
-                entry.insert((Queue::open(&self.shared.redis, name)?, Vec::new()))
-            }
+            Entry::Vacant(entry) => entry.insert(Open {
+                queue: Queue::open(&self.shared.redis, name)?,
+                lanes: Vec::new(),
+                used_at: Instant::now(),
+                given: None,
+                closed: watch::Sender::new(()),
+            }),
         };
-        if !lanes.contains(&lane) {
-            lanes.push(lane);
+        open.used_at = Instant::now();
+        let queue = open.queue.clone();
+        if !open.lanes.contains(&lane) {
+            open.lanes.push(lane);
+            let closed = Closed(open.closed.subscribe());
             // Nobody listens once everything stops.
-            let _ = self.opened.send((lane, queue.clone()));
+            let _ = self.told.send(Told::Opened { lane, queue: queue.clone(), closed });
         }
-        Ok(queue.clone())
+        Ok(queue)
     }
 
-    /// Every queue.
+    /// Every queue that is open.
     pub(crate) fn all(&self) -> Vec<Queue> {
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        open.values().map(|(queue, _)| queue.clone()).collect()
+        self.state().open.values().map(|open| open.queue.clone()).collect()
     }
 
-    /// The names of a lane's queues.
+    /// The names of a lane's open queues.
     fn of_lane(&self, lane: usize) -> Vec<String> {
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_lane = open.iter().filter(|(_, (_, lanes))| lanes.contains(&lane));
+        let state = self.state();
+        let of_lane = state.open.iter().filter(|(_, open)| open.lanes.contains(&lane));
         of_lane.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Opens the queues that are known: one of each lane, or those of its tenants that any relay
-    /// has noted in Redis. Notes there those that are open here. Fails when Redis is away.
+    /// Opens the queues that are needed: one of each lane, or those of its tenants that have jobs,
+    /// among all that any relay has noted in Redis. Notes there those that are open here, and closes
+    /// those that have not been needed for long. Fails when Redis is away.
     pub(crate) async fn discover(&self) -> Result<(), QueueError> {
         for (index, state) in self.shared.lanes.iter().enumerate() {
             let lane = &state.lane;
@@ -68,16 +128,23 @@ impl Queues {
             let key =
                 format!("{}:postroom:queues:{}", self.shared.redis.server.prefix, lane.integration);
             self.shared.faults.uses(index, &key);
-            match self.exchange(&key, &self.of_lane(index)).await {
-                Ok(names) => {
-                    self.shared.faults.end(&key, Who::Opener);
-                    for name in names {
-                        self.try_open(index, &name)?;
-                    }
-                }
+            match self.discover_tenants(index, &key).await {
+                Ok(()) => self.shared.faults.end(&key, Who::Opener),
                 Err(error) if error.is_away() => return Err(error),
                 Err(error) => self.shared.faults.begin(&key, Who::Opener, &error),
             }
+        }
+        self.close_idle().await
+    }
+
+    async fn discover_tenants(&self, lane: usize, key: &str) -> Result<(), QueueError> {
+        let names = self.exchange(key, &self.of_lane(lane)).await?;
+        let (new, closed) = self.not_open(lane, names);
+        // What ended while nobody looked is kept there, or has been settled.
+        let new = self.having(lane, new, |found| found.has_live || found.has_finished).await?;
+        let closed = self.having(lane, closed, |found| found.has_live).await?;
+        for name in new.into_iter().chain(closed) {
+            self.try_open(lane, &name)?;
         }
         Ok(())
     }
@@ -91,6 +158,46 @@ impl Queues {
         link.ask(cmd("SMEMBERS").arg(key)).await
     }
 
+    /// Those of a lane's queues that are not open: all that are seen for the first time, and some of
+    /// the others in turn.
+    fn not_open(&self, lane: usize, names: Vec<String>) -> (Vec<String>, Vec<String>) {
+        let mut state = self.state();
+        let State { open, seen } = &mut *state;
+        let (seen, from) = seen.entry(lane).or_default();
+        let is_open = |name: &String| open.get(name).is_some_and(|one| one.lanes.contains(&lane));
+        let (mut closed, new): (Vec<String>, Vec<String>) =
+            names.into_iter().filter(|name| !is_open(name)).partition(|name| seen.contains(name));
+        seen.extend(new.iter().cloned());
+        closed.sort_unstable();
+        let next = closed.partition_point(|name| name <= from);
+        closed.rotate_left(next);
+        closed.truncate(LOOK_MAX);
+        if let Some(last) = closed.last() {
+            from.clone_from(last);
+        }
+        (new, closed)
+    }
+
+    /// Those of these queues in which something is found. One of a name that no queue can have does
+    /// not keep others from it.
+    async fn having(
+        &self,
+        lane: usize,
+        names: Vec<String>,
+        is_wanted: impl Fn(Presence) -> bool,
+    ) -> Result<Vec<String>, QueueError> {
+        let mut queues = Vec::with_capacity(names.len());
+        for name in names {
+            match Queue::open(&self.shared.redis, &name) {
+                Ok(queue) => queues.push(queue),
+                Err(_) => self.try_open(lane, &name)?,
+            }
+        }
+        let found = presence(&self.shared.redis, &queues).await?;
+        let wanted = queues.into_iter().zip(found).filter(|(_, found)| is_wanted(*found));
+        Ok(wanted.map(|(queue, _)| queue.name().to_owned()).collect())
+    }
+
     /// Opens a queue. One that cannot be does not keep others from it.
     fn try_open(&self, lane: usize, name: &str) -> Result<(), QueueError> {
         match self.open(lane, name) {
@@ -99,5 +206,50 @@ impl Queues {
             Err(error) => self.shared.faults.begin(name, Who::Opener, &error),
         }
         Ok(())
+    }
+
+    /// Closes the queues of tenants that have nothing to do, and had not for long.
+    async fn close_idle(&self) -> Result<(), QueueError> {
+        let idle: Vec<Queue> = {
+            let state = self.state();
+            let idle = state.open.values().filter(|open| self.is_idle(open));
+            idle.map(|open| open.queue.clone()).collect()
+        };
+        if idle.is_empty() {
+            return Ok(());
+        }
+        let found = presence(&self.shared.redis, &idle).await?;
+        let mut state = self.state();
+        for (queue, found) in idle.iter().zip(found) {
+            let Entry::Occupied(mut entry) = state.open.entry(queue.name().to_owned()) else {
+                continue;
+            };
+            let open = entry.get_mut();
+            let was_given_none = open.given.replace(found.given) == Some(found.given);
+            if found.has_live || !was_given_none {
+                open.used_at = Instant::now();
+            } else if self.is_idle(open) {
+                tracing::debug!(
+                    queue = queue.name(),
+                    "nothing to do for long: the queue is closed"
+                );
+                entry.remove();
+                self.shared.faults.forget(queue.name());
+                let _ = self.told.send(Told::Closed(queue.name().to_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a queue may be closed as far as is known here.
+    fn is_idle(&self, open: &Open) -> bool {
+        let by_tenant = |lane: &usize| self.shared.lanes[*lane].lane.queue.is_by_tenant();
+        open.used_at.elapsed() >= IDLE * self.shared.settings.claim_time
+            && open.lanes.iter().all(by_tenant)
+            && !self.shared.books.has_any(open.queue.name())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -42,7 +42,19 @@ pub(crate) fn settler() -> (Settler, Asked<Word, Said>) {
 pub(crate) async fn run(shared: Arc<Shared>, mut asked: Asked<Word, Said>) {
     // In a set, which ends what it holds when this future is dropped.
     let mut aside = JoinSet::new();
-    while let Some((words, to)) = together(&mut asked).await {
+    loop {
+        let next = tokio::select! {
+            biased;
+            Some(ended) = aside.join_next() => {
+                // At once: whoever waits for its answer would wait for ever.
+                if let Some(panic) = ended.err().and_then(|error| error.try_into_panic().ok()) {
+                    std::panic::resume_unwind(panic);
+                }
+                continue;
+            }
+            next = together(&mut asked) => next,
+        };
+        let Some((words, to)) = next else { return };
         match settle(&shared, &words).await {
             Ok(said) => {
                 count(&shared, &words, &said);
@@ -53,11 +65,6 @@ pub(crate) async fn run(shared: Arc<Shared>, mut asked: Asked<Word, Said>) {
             Err(_) => {
                 let shared = Arc::clone(&shared);
                 aside.spawn(async move { one_by_one(&shared, words, to).await });
-            }
-        }
-        while let Some(ended) = aside.try_join_next() {
-            if let Some(panic) = ended.err().and_then(|error| error.try_into_panic().ok()) {
-                std::panic::resume_unwind(panic);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Hears what becomes of a queue's jobs: from its event stream, and from the jobs that are kept.
 
-use super::conclude::{conclude, record};
+use super::conclude::{conclude, handed_over, record};
 use super::faults::Who;
 use super::names::JobName;
 use super::settler::Settler;
@@ -111,19 +111,27 @@ impl Watcher {
         }
     }
 
-    /// Jobs that somebody has completed: our workers, which settle before, or others.
+    /// Jobs that somebody has completed: our workers, which settle before, or others. The event is a
+    /// hint: it may be of a job that had the same id, which is known by looking at the job.
     async fn hear_completed(&self, names: Vec<JobName>) -> Result<(), QueueError> {
-        let (mut kept, mut removed) = (Vec::new(), Vec::new());
+        let (mut kept, mut gone) = (Vec::new(), Vec::new());
         for (name, state) in self.look_at(names).await? {
             match state {
-                // As it should be, unless it is kept: the event is all that is left of it.
-                JobState::Gone => removed.push((name, JobState::Completed)),
+                JobState::Gone => gone.push(name),
                 // The same job again.
                 JobState::Live => {}
                 state => kept.push((name, state)),
             }
         }
-        record(&self.shared, &self.settler, self.queue.name(), &removed).await;
+        let heard = handed_over(&self.shared, self.queue.name(), &gone).await;
+        if !heard.is_empty() {
+            // Looked at once more, now that they are known to have been handed over: one that was
+            // added in between waits or runs. Of the others the event is all that is left.
+            let mut found = self.look_at(heard).await?;
+            found.retain(|(_, state)| *state == JobState::Gone);
+            found.iter_mut().for_each(|(_, state)| *state = JobState::Completed);
+            record(&self.shared, &self.settler, self.queue.name(), &found).await;
+        }
         self.settle(kept).await
     }
 

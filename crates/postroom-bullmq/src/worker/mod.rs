@@ -17,7 +17,6 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, interval, sleep, sleep_until, timeout};
 
 /// How long to wait before another try to connect.
@@ -83,17 +82,21 @@ impl Worker {
     /// Runs jobs until `stop` is ready; then it takes no more, waits for those that run, and gives
     /// back to the queue what has not ended within the grace time.
     pub async fn run(self, stop: impl Future<Output = ()> + Send) {
-        let mut stop = pin!(stop);
         let flights = Arc::new(Flights::new(&self.queue, self.options.lock_time));
-        let keeper = Task(tokio::spawn({
-            let flights = Arc::clone(&flights);
-            async move { flights.keep().await }
-        }));
+        tokio::select! {
+            // Not a task of its own: when this panics, so does the worker, and it is noticed.
+            () = flights.keep() => {}
+            () = self.run_with(&flights, stop) => {}
+        }
+    }
+
+    async fn run_with(&self, flights: &Arc<Flights>, stop: impl Future<Output = ()> + Send) {
+        let mut stop = pin!(stop);
         loop {
             let started = tokio::select! {
                 biased;
                 () = &mut stop => return,
-                started = self.start(&flights) => started,
+                started = self.start(flights) => started,
             };
             let client = match started {
                 Ok(client) => client,
@@ -106,10 +109,9 @@ impl Worker {
                     }
                 }
             };
-            match self.watch(&client, &flights, stop.as_mut()).await {
+            match self.watch(&client, flights, stop.as_mut()).await {
                 Ended::Stopped => {
-                    self.end(&client, &flights).await;
-                    drop(keeper);
+                    self.end(&client, flights).await;
                     // Waiting for a job, it would keep us for as long as it waits.
                     tokio::spawn(async move { client.close(CLOSE_MAX_MS).await });
                     return;
@@ -252,14 +254,5 @@ impl Worker {
             *now = health.clone();
             true
         });
-    }
-}
-
-/// A task that ends with its owner.
-struct Task(JoinHandle<()>);
-
-impl Drop for Task {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }

@@ -3,7 +3,7 @@
 use crate::recording::{quick, start};
 use crate::servers::{LONG, job, kept, queue, shared};
 use postroom_bullmq::{Event, EventKind, Events, Position};
-use postroom_testkit::Redis;
+use postroom_testkit::{Redis, eventually};
 use serde_json::json;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -64,9 +64,14 @@ async fn a_stored_position_is_where_the_next_reader_goes_on() {
 
 #[tokio::test]
 async fn from_the_end_only_what_comes_is_told_even_if_nobody_asks_for_long() {
-    let (queue, _) = shared().await;
+    let server = Redis::private(&[]).await.unwrap();
+    let queue = queue(server.address());
     queue.add(&[job("old", "x", json!({}))]).await.unwrap();
     let mut events = queue.events(Position::END);
+    eventually("it to listen", LONG, async || {
+        server.cli(&["CLIENT", "LIST"]).await.ok()?.as_str()?.contains("cmd=xread").then_some(())
+    })
+    .await;
     // Cancelled again and again, it misses nothing.
     for _ in 0..5 {
         assert!(timeout(Duration::from_millis(20), events.next()).await.is_err());

@@ -226,9 +226,8 @@ async fn what_node_pauses_and_resumes_loses_no_job(bullmq: Bullmq) {
     assert_eq!(queue.counts().await.unwrap(), Counts { waiting: 10, ..Counts::default() });
     let mut ours = start(&queue, quick());
     ours.wait_up().await;
+    // Ours has all the time that Node takes to start, and runs nothing while it is paused.
     let theirs = node::worker(bullmq, server.address(), queue.name(), quick_node()).await;
-    // Nothing runs while it is paused, which could only be seen by waiting.
-    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
     assert_eq!(ours.processor.started().len() + node::count(&theirs, "started "), 0);
     step(json!(["resume"])).await;
     wait_empty(&queue).await;

@@ -2,10 +2,9 @@
 
 use crate::recording::{quick, start};
 use crate::servers::{LONG, config, job, name, queue};
-use postroom_bullmq::{Added, Health, JobState, Queue, QueueError, Redis, RedisConfig};
+use postroom_bullmq::{Added, JobState, Queue, QueueError, Redis, RedisConfig};
 use postroom_testkit::{Authority, eventually};
 use serde_json::json;
-use std::time::Duration;
 
 /// One job goes through a queue and a worker.
 async fn goes_through(config: &RedisConfig) {
@@ -36,8 +35,7 @@ async fn a_server_that_is_not_there_is_away() {
         assert!(error.to_string().contains(&address.to_string()), "{error}");
     }
     let mut worker = start(&queue, quick());
-    let away = |health: &Health| matches!(health, Health::Away(_));
-    worker.health.wait_for(away).await.unwrap();
+    worker.wait_away().await;
     worker.stop().await;
 }
 
@@ -84,7 +82,7 @@ async fn tls_is_verified_against_the_given_authority() {
 async fn in_a_cluster_the_keys_of_a_queue_share_a_slot() {
     let server = postroom_testkit::Redis::private(&["--cluster-enabled", "yes"]).await.unwrap();
     server.cli(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).await.unwrap();
-    eventually("the cluster to be up", Duration::from_secs(10), async || {
+    eventually("the cluster to be up", LONG, async || {
         let info = server.cli(&["CLUSTER", "INFO"]).await.unwrap();
         info.to_string().contains("cluster_state:ok").then_some(())
     })

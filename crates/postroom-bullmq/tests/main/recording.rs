@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 /// `hold` waits until it is let go, `hold_fail` does and fails, `fail` and `never` fail, `panic` panics, `later` comes again
 /// after a moment; everything else succeeds.
@@ -107,12 +108,21 @@ pub(crate) fn start(queue: &Queue, options: WorkerOptions) -> Running {
 
 impl Running {
     pub(crate) async fn wait_up(&mut self) {
-        self.health.wait_for(|health| *health == Health::Up).await.unwrap();
+        self.wait_health(|health| *health == Health::Up).await;
+    }
+
+    pub(crate) async fn wait_away(&mut self) {
+        self.wait_health(|health| matches!(health, Health::Away(_))).await;
+    }
+
+    async fn wait_health(&mut self, is_so: impl FnMut(&Health) -> bool) {
+        let waited = timeout(LONG, self.health.wait_for(is_so)).await;
+        waited.expect("the worker's health in time").expect("the worker runs");
     }
 
     /// Tells it to stop, and returns once it has.
     pub(crate) async fn stop(self) {
         self.stop.send(()).unwrap();
-        self.task.await.unwrap();
+        timeout(LONG, self.task).await.expect("it stops in time").unwrap();
     }
 }

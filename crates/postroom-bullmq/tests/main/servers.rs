@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Longer than anything takes, for waiting with an end.
-pub(crate) const LONG: Duration = Duration::from_secs(30);
+pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 pub(crate) fn config(address: SocketAddr) -> RedisConfig {
     RedisConfig { url: format!("redis://{address}"), ..RedisConfig::default() }

@@ -3,10 +3,13 @@
 use crate::recording::{quick, start};
 use crate::servers::{LONG, job, name, queue, shared};
 use crate::worker_process;
-use postroom_bullmq::{Health, JobState, Queue};
+use postroom_bullmq::{JobState, Queue, WorkerOptions};
 use postroom_testkit::{Redis, eventually};
 use serde_json::json;
+use std::net::SocketAddr;
 use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::time::timeout;
 
 async fn wait_gone(queue: &Queue, id: &str) {
     eventually(&format!("{id} to be gone"), LONG, async || {
@@ -37,12 +40,22 @@ async fn a_lost_lock_is_noticed_and_the_job_runs_again() {
 
 #[tokio::test]
 async fn a_job_that_takes_longer_than_its_lock_stays_with_its_worker() {
-    let (queue, _) = shared().await;
-    let workers = [start(&queue, quick()), start(&queue, quick())];
+    let (queue, server) = shared().await;
+    let options = || WorkerOptions { lock_time: Duration::from_secs(3), ..quick() };
+    let workers = [start(&queue, options()), start(&queue, options())];
     queue.add(&[job("a", "hold", json!({}))]).await.unwrap();
     let ran = || workers.iter().map(|worker| worker.processor.started().len()).sum::<usize>();
     eventually("the job to start", LONG, async || (ran() == 1).then_some(())).await;
-    tokio::time::sleep(3 * quick().lock_time).await;
+    // It is renewed three times within its time: more often, and that is over.
+    let lock = format!("bull:{}:a:lock", queue.name());
+    let (mut left, mut renewed) = (i64::MAX, 0);
+    eventually("the lock to be renewed again and again", LONG, async || {
+        let now = server.cli(&["PTTL", &lock]).await.ok()?.as_i64()?;
+        renewed += u32::from(now > left);
+        left = now;
+        (renewed == 5).then_some(())
+    })
+    .await;
     for worker in &workers {
         worker.processor.let_go();
     }
@@ -86,6 +99,15 @@ async fn a_job_that_is_left_behind_twice_fails_without_a_third_run() {
     worker.stop().await;
 }
 
+/// Hangs up on so many who want to connect.
+async fn turn_away(address: SocketAddr, tries: usize) {
+    let listener = TcpListener::bind(address).await.unwrap();
+    for _ in 0..tries {
+        let connected = timeout(LONG, listener.accept()).await.expect("a try to connect");
+        drop(connected.unwrap());
+    }
+}
+
 #[tokio::test]
 async fn a_worker_goes_on_after_redis_was_restarted_empty() {
     let server = Redis::private(&[]).await.unwrap();
@@ -94,11 +116,10 @@ async fn a_worker_goes_on_after_redis_was_restarted_empty() {
     worker.wait_up().await;
     for round in 0..3 {
         server.crash().await.unwrap();
-        let away = |health: &Health| matches!(health, Health::Away(_));
-        worker.health.wait_for(away).await.unwrap();
+        worker.wait_away().await;
         if round == 2 {
-            // Long enough for every try to connect to have failed more than once.
-            tokio::time::sleep(Duration::from_secs(3)).await;
+            // Every try to connect has failed more than once.
+            turn_away(server.address(), 10).await;
         }
         server.start_again().await.unwrap();
         let id = format!("j{round}");
@@ -155,10 +176,16 @@ async fn a_worker_goes_on_once_it_is_let_in_again() {
     worker.wait_up().await;
     server.cli(&["CONFIG", "SET", "requirepass", "secret"]).await.unwrap();
     server.cli(&["-a", "secret", "CLIENT", "KILL", "TYPE", "normal"]).await.unwrap();
-    let away = |health: &Health| matches!(health, Health::Away(_));
-    worker.health.wait_for(away).await.unwrap();
-    // For long enough that its client has tried to connect, and has been turned away.
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    worker.wait_away().await;
+    // Its client has tried to connect more than once, and has been turned away.
+    eventually("it to be turned away", LONG, async || {
+        let told = server.cli(&["-a", "secret", "INFO", "errorstats"]).await.ok()?;
+        let refused = told.as_str()?.lines().find_map(|line| {
+            line.strip_prefix("errorstat_NOAUTH:count=")?.trim().parse::<usize>().ok()
+        });
+        (refused? >= 10).then_some(())
+    })
+    .await;
     server.cli(&["-a", "secret", "CONFIG", "SET", "requirepass", ""]).await.unwrap();
     eventually("Redis to take a job", LONG, async || {
         queue.add(&[job("a", "x", json!({}))]).await.ok()

@@ -1,6 +1,6 @@
 //! Lanes whose jobs are run by somebody's own BullMQ code in Node.
 
-use super::outbox::{CLAIM_TIME, Outbox, external};
+use super::outbox::{CLAIM_TIME, Outbox, external, wait_counted};
 use crate::node::{count, steps};
 use crate::servers::LONG;
 use postroom_bullmq::{Counts, Part};
@@ -106,7 +106,7 @@ async fn a_job_that_is_left_behind_twice_is_a_failed_attempt() {
     let outbox = external(server.address());
     let id = outbox.enqueue(&outbox.message("hang", 1)).await;
     let relay = outbox.start(Part::Relay);
-    let options = json!({"lockDuration": 500, "stalledInterval": 300});
+    let options = json!({"lockDuration": 3000, "stalledInterval": 500});
     for round in 0..2 {
         let mut node = worker(Bullmq::V6, &outbox, options.clone()).await;
         node.wait_for_line("started", LONG).await;
@@ -159,12 +159,15 @@ async fn our_jobs_look_right_to_node() {
 #[tokio::test]
 async fn a_job_that_waits_longer_than_a_claim_stays_claimed() {
     let server = Redis::shared().await;
-    let outbox = external(server.address());
+    let mut outbox = external(server.address());
+    outbox.settings.claim_time = 2 * CLAIM_TIME;
+    let extended = outbox.count_extensions();
     let id = outbox.enqueue(&outbox.message("order.created", 1)).await;
     let relay = outbox.start(Part::Relay);
     outbox.wait_waiting(id, 1).await;
     let since = outbox.wait(id, "CLAIMED").await.locked_at;
-    tokio::time::sleep(2 * CLAIM_TIME).await;
+    // Three times within its time: after five it would be over.
+    wait_counted(&extended, 5).await;
     let record = outbox.find(id).await;
     assert_eq!((record.status.as_str(), record.locked_at), ("CLAIMED", since));
     outbox.wait_number(id, 1).await;

@@ -1,15 +1,18 @@
 //! What stands in the way of some does not hold up the others.
 
-use super::outbox::{CLAIM_TIME, external, own, soon};
+use super::faulty::{Call, faulty, refused};
+use super::outbox::{Outbox, external, own, soon};
 use crate::servers::{LONG, redis};
 use postroom_bullmq::{JobState, Part, Queue, QueuePattern};
-use postroom_core::NewMessage;
+use postroom_core::{NewMessage, Quota, Take};
 use postroom_relay::{Beside as _, LaneState};
 use postroom_sinks::MemorySink;
 use postroom_store::OpenOptions;
-use postroom_testkit::{Postgres, Redis, eventually};
+use postroom_testkit::{Passage, Postgres, Proxy, Redis, eventually};
 use serde_json::json;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 #[tokio::test]
 async fn a_locked_message_holds_up_no_other_outcome() {
@@ -42,32 +45,29 @@ async fn a_locked_message_holds_up_no_other_outcome() {
 #[tokio::test]
 async fn a_job_whose_outcome_is_refused_is_kept() {
     let server = Redis::shared().await;
-    let database = Postgres::shared().await.database().await;
-    postroom_store::migrate(database.url()).await.unwrap();
     let mut outbox = external(server.address());
-    outbox.store = postroom_store::open(database.url(), &OpenOptions::default()).await.unwrap();
     let id = outbox.enqueue(&outbox.message("order.created", 3)).await;
+    // Each word is said twice: together with others, and alone.
+    let (is_refused, words) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
+    let (refuses, said) = (Arc::clone(&is_refused), Arc::clone(&words));
+    outbox.store = faulty(Arc::clone(&outbox.store), move |call| {
+        if call.settles(id) && refuses.load(Ordering::SeqCst) {
+            said.fetch_add(1, Ordering::SeqCst);
+            return Err(refused());
+        }
+        Ok(())
+    });
     let relay = outbox.start(Part::Relay);
     outbox.wait_waiting(id, 1).await;
-    let client = database.client().await;
-    let table = "ALTER TABLE core_outbox.integration_outbox";
-    let refuse = format!("{table} ADD CONSTRAINT no_more CHECK (status <> 'SENT')");
-    client.batch_execute(&refuse).await.unwrap();
-    // By hand, as BullMQ leaves it.
     let (queue, job) = (outbox.queue(), id.to_string());
-    let key = format!("bull:{}", queue.name());
-    for command in [
-        vec!["LREM", &format!("{key}:wait"), "0", &job],
-        vec!["HSET", &format!("{key}:{job}"), "returnvalue", "null", "finishedOn", "1"],
-        vec!["ZADD", &format!("{key}:completed"), "1", &job],
-    ] {
-        server.cli(&command).await.unwrap();
-    }
-    // Looked at more than once.
-    tokio::time::sleep(CLAIM_TIME).await;
+    outbox.complete(server, &job, "null").await;
+    eventually("it to be looked at more than once", LONG, async || {
+        (words.load(Ordering::SeqCst) >= 6).then_some(())
+    })
+    .await;
     let states = queue.states(std::slice::from_ref(&job)).await.unwrap();
     assert_eq!(states, [JobState::Completed]);
-    client.batch_execute(&format!("{table} DROP CONSTRAINT no_more")).await.unwrap();
+    is_refused.store(false, Ordering::SeqCst);
     assert_eq!(outbox.wait(id, "SENT").await.message.attempts, 0);
     eventually("the job to be removed", LONG, async || {
         let states = queue.states(std::slice::from_ref(&job)).await.ok()?;
@@ -75,6 +75,134 @@ async fn a_job_whose_outcome_is_refused_is_kept() {
     })
     .await;
     relay.stop().await;
+}
+
+/// Its job waits until somebody can read it, and no attempt is used.
+#[tokio::test]
+async fn a_message_that_cannot_be_read_holds_up_no_other() {
+    let server = Redis::shared().await;
+    let sink = MemorySink::new();
+    let mut outbox = own(server.address(), Arc::new(sink.clone()));
+    let unread = outbox.enqueue(&outbox.message("order.created", 1)).await;
+    let is_refused = Arc::new(AtomicBool::new(true));
+    let refuses = Arc::clone(&is_refused);
+    outbox.store = faulty(Arc::clone(&outbox.store), move |call| match call {
+        Call::Dispatched(ids) if ids.contains(&unread) && refuses.load(Ordering::SeqCst) => {
+            Err(refused())
+        }
+        _ => Ok(()),
+    });
+    let relay = outbox.start(Part::Relay);
+    for id in outbox.enqueue_many(20).await {
+        outbox.wait(id, "SENT").await;
+    }
+    let queue = outbox.queue();
+    eventually("the job to be put off", LONG, async || {
+        (queue.counts().await.ok()?.delayed == 1).then_some(())
+    })
+    .await;
+    assert_eq!(sink.attempts(), 20);
+    is_refused.store(false, Ordering::SeqCst);
+    assert_eq!(outbox.wait(unread, "SENT").await.message.attempts, 0);
+    assert_eq!(sink.attempts(), 21);
+    relay.stop().await;
+}
+
+/// There is neither a job nor a record of its failure: the message comes again when its claim ends.
+#[tokio::test]
+async fn a_refused_job_whose_failure_is_refused_too_is_tried_again() {
+    let server = Redis::private(&["--proto-max-bulk-len", "1048576"]).await.unwrap();
+    let mut outbox = external(server.address());
+    outbox.settings.payload_limit = 4 << 20;
+    let large = format!("\"{}\"", "x".repeat(1_100_000));
+    let columns = [
+        ("source_event_id", "e"),
+        ("source_stream_id", "s"),
+        ("integration_type", outbox.lane.integration.as_str()),
+        ("event_type", "order.created"),
+        ("payload", large.as_str()),
+        ("max_attempts", "1"),
+    ];
+    let id = outbox.memory.by_hand().insert(&columns).unwrap();
+    let tries = Arc::new(AtomicUsize::new(0));
+    let tried = Arc::clone(&tries);
+    outbox.store = faulty(Arc::clone(&outbox.store), move |call| {
+        // Twice: together with others, and alone.
+        let is_refused = call.settles(id) && tried.fetch_add(1, Ordering::SeqCst) < 2;
+        if is_refused { Err(refused()) } else { Ok(()) }
+    });
+    let relay = outbox.start(Part::Relay);
+    let record = outbox.wait(id, "DEAD").await;
+    assert_eq!(record.message.attempts, 1);
+    assert!(tries.load(Ordering::SeqCst) >= 3);
+    relay.stop().await;
+}
+
+/// Messages that a relay has lost are taken one by one. When Redis goes away they are all given
+/// back, and none waits for the end of a claim.
+#[tokio::test]
+async fn rescued_messages_are_given_back_when_redis_goes_away() {
+    let server = Redis::private(&[]).await.unwrap();
+    let proxy = Proxy::start(server.address());
+    let mut outbox = external(proxy.address());
+    // Nothing here comes back by itself.
+    outbox.settings.claim_time = 20 * LONG;
+    let mut other = outbox.lane.clone();
+    other.integration.push_str("-other");
+    let mut ids = outbox.enqueue_many(1).await;
+    let theirs = NewMessage::new(&other.integration, "order.created").json(&json!({}));
+    ids.push(outbox.enqueue(&theirs).await);
+    outbox.others.push(other);
+    lose(&outbox, ids.len()).await;
+    let proxy = Arc::new(proxy);
+    let (cut, was_cut) = (Arc::clone(&proxy), Arc::new(AtomicUsize::new(0)));
+    let taken = Arc::clone(&was_cut);
+    outbox.store = faulty(Arc::clone(&outbox.store), move |call| {
+        if matches!(call, Call::TakeRescued) && taken.fetch_add(1, Ordering::SeqCst) == 0 {
+            cut.set(Passage::Down);
+        }
+        Ok(())
+    });
+    let relay = outbox.start(Part::Relay);
+    eventually("Redis to be missed", LONG, async || {
+        relay.transport.health().iter().all(|lane| lane.state == LaneState::Paused).then_some(())
+    })
+    .await;
+    for id in &ids {
+        let record = outbox.wait(*id, "PENDING").await;
+        assert_eq!((record.message.attempts, record.locked_at), (0, None));
+    }
+    assert_eq!(was_cut.load(Ordering::SeqCst), 1);
+    proxy.set(Passage::Open);
+    for id in ids {
+        outbox.wait(id, "CLAIMED").await;
+    }
+    for lane in [&outbox.lane].into_iter().chain(&outbox.others) {
+        let name = lane.queue.name(&lane.integration, None);
+        let queue = Queue::open(&redis(server.address()), &name).unwrap();
+        eventually(&name, LONG, async || (queue.counts().await.ok()?.waiting == 1).then_some(()))
+            .await;
+    }
+    relay.stop().await;
+}
+
+/// All that is due is taken as by a relay that delivers itself, and that then dies.
+async fn lose(outbox: &Outbox, messages: usize) {
+    let lanes = [&outbox.lane].into_iter().chain(&outbox.others);
+    let quotas: Vec<Quota> =
+        lanes.map(|lane| Quota { integration: lane.integration.clone(), rows: messages }).collect();
+    let take = Take {
+        worker: "dead",
+        quotas: &quotas,
+        rows: messages,
+        bytes: 1 << 20,
+        payload_limit: 1 << 20,
+        claim_time: Duration::from_secs(1),
+        dispatch: false,
+    };
+    assert_eq!(outbox.store.take(&take).await.unwrap().unwrap().messages.len(), messages);
+    outbox.memory.by_hand().expire_claims();
+    assert_eq!(outbox.store.rescue(messages).await.unwrap(), messages as u64);
 }
 
 #[tokio::test]

@@ -1,10 +1,15 @@
 //! From the outbox through a queue and back.
 
+mod closing;
+mod defects;
 mod dispatching;
 mod external;
+mod faulty;
 mod holding;
 mod leasing;
 mod outbox;
+mod reopened;
 mod sharing;
+mod switching;
 mod truth;
 mod working;

@@ -1,5 +1,6 @@
 //! An outbox with one lane through BullMQ, and what runs it.
 
+use super::faulty::{Call, faulty};
 use crate::servers::{LONG, name, redis};
 use postroom_bullmq::{
     Delivery, JobData, JobName, Part, Queue, QueueLane, QueuePattern, TenantRates, Transport,
@@ -8,9 +9,10 @@ use postroom_bullmq::{
 use postroom_core::{AttemptLimit, NewMessage, Record, RetryPolicy, Sink, Store, SystemClock};
 use postroom_relay::{Metrics, Relay, Settings};
 use postroom_store::memory::MemoryStore;
-use postroom_testkit::eventually;
+use postroom_testkit::{Redis as Server, eventually};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -63,7 +65,10 @@ pub(crate) fn external(address: SocketAddr) -> Outbox {
 /// A lane whose jobs we run.
 pub(crate) fn own(address: SocketAddr, sink: Arc<dyn Sink>) -> Outbox {
     let mut outbox = external(address);
-    let timeout = Duration::from_secs(20);
+    // No test has to wait for the end of a claim or a lock unless it says so, and where the machine
+    // stands still for a while none is lost.
+    outbox.settings.claim_time = LONG;
+    let timeout = LONG;
     outbox.lane.workers = Workers::Own(Delivery { sink, concurrency: 4, timeout, rate: None });
     outbox
 }
@@ -126,6 +131,49 @@ impl Outbox {
         .await;
     }
 
+    /// Counts how often claims are extended from now on.
+    pub(crate) fn count_extensions(&mut self) -> Arc<AtomicUsize> {
+        let count = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&count);
+        self.store = faulty(Arc::clone(&self.store), move |call| {
+            counted.fetch_add(usize::from(matches!(call, Call::Extend)), Ordering::SeqCst);
+            Ok(())
+        });
+        count
+    }
+
+    /// Leaves a job that waits as BullMQ does when a worker has completed it; `returned` is what
+    /// it returned, as JSON.
+    pub(crate) async fn complete(&self, server: &Server, job: &str, returned: &str) {
+        let base = format!("bull:{}", self.queue().name());
+        for command in [
+            vec!["LREM", &format!("{base}:wait"), "0", job],
+            vec!["HSET", &format!("{base}:{job}"), "returnvalue", returned, "finishedOn", "1"],
+            vec!["ZADD", &format!("{base}:completed"), "1", job],
+        ] {
+            server.cli(&command).await.expect("Redis answers");
+        }
+    }
+
+    /// Tells the queue's listeners that a job has completed.
+    pub(crate) async fn tell_completed(&self, server: &Server, job: &str) {
+        let events = format!("bull:{}:events", self.queue().name());
+        let told = ["event", "completed", "jobId", job, "returnvalue", "null"];
+        server.cli(&[&["XADD", &events, "*"], &told[..]].concat()).await.expect("Redis answers");
+    }
+
+    /// The transport as a process has it, and where it counts.
+    pub(crate) fn transport(&self, settings: Settings, metrics: &Arc<Metrics>) -> Transport {
+        Transport::new(
+            Arc::clone(&self.store),
+            redis(self.address),
+            settings,
+            [&self.lane].into_iter().chain(&self.others).cloned().collect(),
+            self.tenants.clone(),
+            Arc::clone(metrics),
+        )
+    }
+
     /// Starts a relay, or a worker.
     pub(crate) fn start(&self, part: Part) -> Running {
         let settings = Settings { worker: Settings::default().worker, ..self.settings.clone() };
@@ -134,14 +182,7 @@ impl Outbox {
             Part::Relay => relay.counters(),
             Part::Worker => Arc::new(Metrics::new()),
         };
-        let transport = Arc::new(Transport::new(
-            Arc::clone(&self.store),
-            redis(self.address),
-            settings,
-            [&self.lane].into_iter().chain(&self.others).cloned().collect(),
-            self.tenants.clone(),
-            Arc::clone(&metrics),
-        ));
+        let transport = Arc::new(self.transport(settings, &metrics));
         let stop = watch::Sender::new(false);
         let (running, mut stopped) = (Arc::clone(&transport), stop.subscribe());
         let mut stopped_too = stop.subscribe();
@@ -162,6 +203,14 @@ impl Outbox {
         });
         Running { transport, metrics, stop, task }
     }
+}
+
+/// Waits until something has been counted so often.
+pub(crate) async fn wait_counted(count: &AtomicUsize, times: usize) {
+    eventually(&format!("{times} times"), LONG, async || {
+        (count.load(Ordering::SeqCst) >= times).then_some(())
+    })
+    .await;
 }
 
 /// Waits with an end.

@@ -2,15 +2,17 @@
 //! was delivered stays open.
 
 use super::external::worker;
-use super::outbox::{CLAIM_TIME, external, own, soon};
+use super::outbox::{external, own, soon};
 use crate::node::count;
-use crate::servers::{LONG, name};
+use crate::servers::{LONG, kept, name};
 use postroom_bullmq::{JobName, JobState, Part, QueuePattern, Workers};
 use postroom_core::{NewMessage, Sink};
+use postroom_relay::Beside as _;
 use postroom_sinks::MemorySink;
 use postroom_testkit::{Bullmq, Redis, eventually};
 use serde_json::json;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A worker that serves another lane on the same queue puts the job off.
 #[tokio::test]
@@ -71,6 +73,47 @@ async fn a_job_that_was_dropped_is_never_taken_for_done() {
     relay.stop().await;
 }
 
+/// A finished job that nobody told of is found by looking, however much there is to hear.
+#[tokio::test]
+async fn kept_jobs_are_looked_at_while_events_never_end() {
+    let server = Redis::shared().await;
+    let outbox = external(server.address());
+    // It was settled, and its job stays behind: nobody looks for it but at what is kept.
+    let id = outbox.enqueue(&outbox.message("order.created", 1)).await;
+    outbox.memory.by_hand().set_status(id, "SENT").unwrap();
+    let (queue, job) = (outbox.queue(), id.to_string());
+    queue.add(&[kept(&job, "order.created", json!({}))]).await.unwrap();
+    let relay = outbox.start(Part::Relay);
+    let told = Arc::new(AtomicUsize::new(0));
+    let telling = tokio::spawn({
+        let (told, address) = (Arc::clone(&told), outbox.address);
+        let events = format!("bull:{}:events", queue.name());
+        async move {
+            let client = redis::Client::open(format!("redis://{address}")).unwrap();
+            let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+            loop {
+                let mut pipeline = redis::pipe();
+                for _ in 0..200 {
+                    let add = pipeline.cmd("XADD").arg(&events).arg("MAXLEN").arg("~").arg(10_000);
+                    add.arg("*").arg("event").arg("progress").arg("jobId").arg("x").ignore();
+                }
+                pipeline.query_async::<()>(&mut connection).await.unwrap();
+                told.fetch_add(200, Ordering::SeqCst);
+            }
+        }
+    });
+    eventually("much to hear", LONG, async || (told.load(Ordering::SeqCst) > 2_000).then_some(()))
+        .await;
+    outbox.complete(server, &job, "null").await;
+    eventually("the job to be removed", LONG, async || {
+        let states = queue.states(std::slice::from_ref(&job)).await.ok()?;
+        (states[0] == JobState::Gone).then_some(())
+    })
+    .await;
+    telling.abort();
+    relay.stop().await;
+}
+
 /// Workers in Node share the queue of a lane with workers of ours: what they complete is SENT, and
 /// is not delivered again, though nothing is left of the job.
 #[tokio::test]
@@ -88,7 +131,15 @@ async fn what_node_completes_on_a_lane_of_ours_is_sent() {
     for id in ids {
         assert_eq!(outbox.wait(id, "SENT").await.message.attempts, 0);
     }
-    tokio::time::sleep(CLAIM_TIME).await;
+    // Nothing of it is outstanding, or waits to be delivered again.
+    let queue = outbox.queue();
+    eventually("only what is held to be left", LONG, async || {
+        let counts = queue.counts().await.ok()?;
+        let is_left = (counts.waiting, counts.active) == (0, held.len() as u64);
+        (is_left && relay.transport.health()[0].in_flight == held.len()).then_some(())
+    })
+    .await;
+    eventually("the lines", LONG, async || (count(&node, "delivered") >= 20).then_some(())).await;
     assert_eq!(count(&node, "delivered"), 20);
     drop(node);
     sink.release();

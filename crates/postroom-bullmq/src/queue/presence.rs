@@ -1,0 +1,48 @@
+//! Whether queues have anything to do, many at a time and without a connection to each.
+
+use super::Queue;
+use super::script::JOBS_MAX;
+use crate::error::QueueError;
+use crate::server::Redis;
+use redis::{cmd, pipe};
+
+/// Where jobs are that wait or run.
+const LIVE: [&str; 5] = ["wait", "paused", "active", "delayed", "prioritized"];
+/// Where they are kept once they have finished.
+const FINISHED: [&str; 2] = ["completed", "failed"];
+
+/// What is in a queue.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Presence {
+    /// Whether a job waits or runs.
+    pub(crate) has_live: bool,
+    /// Whether a job has finished and is kept.
+    pub(crate) has_finished: bool,
+    /// How many jobs it was ever given: BullMQ counts them, whoever adds one.
+    pub(crate) given: u64,
+}
+
+/// What is in each of these queues, which are all on `redis`.
+pub(crate) async fn presence(redis: &Redis, queues: &[Queue]) -> Result<Vec<Presence>, QueueError> {
+    let mut found = Vec::with_capacity(queues.len());
+    for part in queues.chunks(JOBS_MAX) {
+        let mut pipeline = pipe();
+        for queue in part {
+            for keys in [&LIVE[..], &FINISHED[..]] {
+                let keys: Vec<String> = keys.iter().map(|key| queue.keys.of(key)).collect();
+                pipeline.add_command(cmd("EXISTS")).arg(keys);
+            }
+            pipeline.add_command(cmd("GET")).arg(queue.keys.of("id"));
+        }
+        let mut answers = redis.link.ask_all(&mut pipeline).await?.into_iter();
+        for queue in part {
+            let mut next = || answers.next().ok_or_else(|| queue.unfit("a look at queues"));
+            found.push(Presence {
+                has_live: queue.read::<u64>(next()?)? > 0,
+                has_finished: queue.read::<u64>(next()?)? > 0,
+                given: queue.read::<Option<u64>>(next()?)?.unwrap_or(0),
+            });
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,194 @@
+//! An outbox whose database answers as a test wants it to.
+
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use postroom_core::{
+    Action, ActionId, Admin, Attempt, Backlog, Batch, Claims, Dispatched, Dispatches, Enqueued,
+    Filter, Finding, Key, NewAction, NewMessage, Operate, Reconciled, Record, Settled, Settlement,
+    Status, StatusCounts, Store, StoreError, StoreErrorKind, StoreResult, Take, Token, Upkeep,
+    Wake,
+};
+use std::sync::Arc;
+use std::time::Duration;
+use uuid::Uuid;
+
+/// What the transport asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Call<'a> {
+    Take,
+    TakeRescued,
+    Settle(&'a [Settlement]),
+    Extend,
+    Dispatched(&'a [Uuid]),
+}
+
+impl Call<'_> {
+    /// Whether it is a word on this message.
+    pub(crate) fn settles(&self, id: Uuid) -> bool {
+        let Self::Settle(settlements) = self else { return false };
+        settlements.iter().flat_map(|one| &one.verdicts).any(|verdict| verdict.id == id)
+    }
+}
+
+/// What comes before each call: it may fail instead, or panic.
+type Fault = dyn Fn(Call<'_>) -> StoreResult<()> + Send + Sync;
+
+struct Faulty {
+    inner: Arc<dyn Store>,
+    fault: Box<Fault>,
+}
+
+/// The same store, with `fault` before each call.
+pub(crate) fn faulty(
+    inner: Arc<dyn Store>,
+    fault: impl Fn(Call<'_>) -> StoreResult<()> + Send + Sync + 'static,
+) -> Arc<dyn Store> {
+    Arc::new(Faulty { inner, fault: Box::new(fault) })
+}
+
+pub(crate) fn refused() -> StoreError {
+    StoreError::plain(StoreErrorKind::Refused, "as the test asks")
+}
+
+#[async_trait]
+impl Claims for Faulty {
+    async fn take(&self, take: &Take<'_>) -> StoreResult<Option<Batch>> {
+        (self.fault)(Call::Take)?;
+        self.inner.take(take).await
+    }
+
+    async fn take_rescued(&self, take: &Take<'_>) -> StoreResult<Vec<Batch>> {
+        (self.fault)(Call::TakeRescued)?;
+        self.inner.take_rescued(take).await
+    }
+
+    async fn settle(&self, settlements: &[Settlement]) -> StoreResult<Settled> {
+        (self.fault)(Call::Settle(settlements))?;
+        self.inner.settle(settlements).await
+    }
+
+    async fn extend(&self, tokens: &[Token], claim_time: Duration) -> StoreResult<Vec<Token>> {
+        (self.fault)(Call::Extend)?;
+        self.inner.extend(tokens, claim_time).await
+    }
+
+    async fn wake(&self) -> Option<Box<dyn Wake>> {
+        self.inner.wake().await
+    }
+}
+
+#[async_trait]
+impl Dispatches for Faulty {
+    async fn dispatched(&self, ids: &[Uuid]) -> StoreResult<Vec<Dispatched>> {
+        (self.fault)(Call::Dispatched(ids))?;
+        self.inner.dispatched(ids).await
+    }
+}
+
+#[async_trait]
+impl Upkeep for Faulty {
+    async fn rescue(&self, limit: usize) -> StoreResult<u64> {
+        self.inner.rescue(limit).await
+    }
+
+    async fn prune(&self, older_than: Duration, limit: usize) -> StoreResult<u64> {
+        self.inner.prune(older_than, limit).await
+    }
+
+    async fn backlog(&self) -> StoreResult<Backlog> {
+        self.inner.backlog().await
+    }
+
+    async fn ready(&self) -> StoreResult<()> {
+        self.inner.ready().await
+    }
+
+    async fn reconcile(&self) -> StoreResult<Reconciled> {
+        self.inner.reconcile().await
+    }
+
+    async fn diagnose(&self) -> StoreResult<Vec<Finding>> {
+        self.inner.diagnose().await
+    }
+}
+
+#[async_trait]
+impl Admin for Faulty {
+    async fn enqueue(&self, message: &NewMessage) -> StoreResult<Enqueued> {
+        self.inner.enqueue(message).await
+    }
+
+    async fn find(&self, id: Uuid) -> StoreResult<Option<Record>> {
+        self.inner.find(id).await
+    }
+
+    async fn attempts(&self, id: Uuid) -> StoreResult<Vec<Attempt>> {
+        self.inner.attempts(id).await
+    }
+
+    async fn list(&self, filter: &Filter) -> StoreResult<Vec<Record>> {
+        self.inner.list(filter).await
+    }
+
+    async fn status_counts(&self) -> StoreResult<StatusCounts> {
+        self.inner.status_counts().await
+    }
+
+    async fn integrations(&self) -> StoreResult<Vec<String>> {
+        self.inner.integrations().await
+    }
+
+    async fn claim_of(&self, worker: &str, id: Uuid) -> StoreResult<Option<(Token, i64)>> {
+        self.inner.claim_of(worker, id).await
+    }
+
+    async fn now(&self) -> StoreResult<DateTime<Utc>> {
+        self.inner.now().await
+    }
+}
+
+/// The transport has no use for these.
+#[async_trait]
+impl Operate for Faulty {
+    async fn begin_action(&self, action: &NewAction<'_>) -> StoreResult<ActionId> {
+        self.inner.begin_action(action).await
+    }
+
+    async fn actions(&self, before: Option<ActionId>, limit: usize) -> StoreResult<Vec<Action>> {
+        self.inner.actions(before, limit).await
+    }
+
+    async fn note_action(&self, action: ActionId, messages: u64) -> StoreResult<()> {
+        self.inner.note_action(action, messages).await
+    }
+
+    async fn redrive(&self, action: ActionId, keys: &[Key]) -> StoreResult<u64> {
+        self.inner.redrive(action, keys).await
+    }
+
+    async fn replay(&self, action: ActionId, keys: &[Key], fresh: bool) -> StoreResult<Vec<Uuid>> {
+        self.inner.replay(action, keys, fresh).await
+    }
+
+    async fn release(&self, action: ActionId, keys: &[Key]) -> StoreResult<u64> {
+        self.inner.release(action, keys).await
+    }
+
+    async fn cancel(&self, action: ActionId, keys: &[Key]) -> StoreResult<u64> {
+        self.inner.cancel(action, keys).await
+    }
+
+    async fn prune_on_record(
+        &self,
+        action: ActionId,
+        status: Status,
+        older_than: Duration,
+        limit: usize,
+    ) -> StoreResult<u64> {
+        self.inner.prune_on_record(action, status, older_than, limit).await
+    }
+
+    async fn prunable(&self, status: Status, older_than: Duration) -> StoreResult<u64> {
+        self.inner.prunable(status, older_than).await
+    }
+}
