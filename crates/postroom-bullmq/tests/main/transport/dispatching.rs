@@ -201,6 +201,9 @@ async fn outstanding_jobs_are_capped() {
     // Through several sweeps and extensions.
     tokio::time::sleep(CLAIM_TIME).await;
     assert_eq!(queue.counts().await.unwrap().waiting, 5);
+    // The lane waits for room, and touches nothing meanwhile.
+    let counted = relay.metrics.text();
+    assert!(!counted.contains("POSTPONED"), "{counted}");
     relay.stop().await;
 }
 

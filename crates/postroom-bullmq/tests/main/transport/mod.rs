@@ -5,5 +5,6 @@ mod external;
 mod holding;
 mod outbox;
 mod sharing;
+mod tenants;
 mod truth;
 mod working;
