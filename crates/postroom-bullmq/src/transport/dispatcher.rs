@@ -178,16 +178,18 @@ impl Dispatcher {
                 self.room(index, &lane.queue.name(&lane.integration, None))
             };
             let rows = room.min(self.shared.settings.batch_size);
-            let is_held = state.pauses.is_paused() || self.shared.faults.is_held(index);
-            if rows > 0 && room * 4 >= lane.outstanding_max && !is_held {
+            if rows > 0 && room * 4 >= lane.outstanding_max && !state.pauses.is_paused() {
                 quotas.push(Quota { integration: lane.integration.clone(), rows });
             }
         }
         quotas
     }
 
-    /// How many more jobs a lane may add to a queue.
+    /// How many more jobs a lane may add to a queue: none to one that could not take any just now.
     fn room(&self, lane: usize, queue: &str) -> usize {
+        if self.shared.faults.is_held(queue) {
+            return 0;
+        }
         let most = self.shared.lanes[lane].lane.outstanding_max;
         most.saturating_sub(self.shared.books.in_queue(queue))
     }

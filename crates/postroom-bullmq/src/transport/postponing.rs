@@ -1,4 +1,4 @@
-//! When messages are due again that their queue has no room for.
+//! When messages are due again that their queue has no room for, or that it cannot take now.
 //!
 //! Whose a message is lies in its content, so that a lane takes messages without regard to tenants
 //! and puts those off whose queue is full: others behind them are then reached. Each time costs
@@ -57,6 +57,8 @@ struct Line {
     measured: (Instant, Drained),
     /// When it was last seen to drain.
     moved_at: Instant,
+    /// Whether the log says that it does not.
+    is_told: bool,
 }
 
 impl Postponing {
@@ -73,6 +75,7 @@ impl Postponing {
         let line =
             lines.by_queue.entry(queue.to_owned()).or_insert_with(|| Line::new(now, drained));
         line.measure(now, drained);
+        line.tell(queue, now, self.most);
         let others = lines.by_queue.len();
         let again = AGAIN_PER_SECOND / f64::from(u32::try_from(others).unwrap_or(u32::MAX));
         match lines.by_queue.get_mut(queue) {
@@ -97,7 +100,7 @@ impl Line {
         // It was not full until now: how it has drained so far is all that is known.
         let passed = now - drained.since;
         let pace = (passed >= MEASURE_EVERY).then(|| pace(drained.jobs, passed));
-        Self { end: now, pace, measured: (now, drained), moved_at: now }
+        Self { end: now, pace, measured: (now, drained), moved_at: now, is_told: false }
     }
 
     fn measure(&mut self, now: Instant, drained: Drained) {
@@ -116,6 +119,20 @@ impl Line {
             self.moved_at = now;
         }
         self.measured = (now, drained);
+    }
+
+    /// Says that a queue stands still: what waits for it has no lag, since it is due later.
+    fn tell(&mut self, queue: &str, now: Instant, most: Duration) {
+        let stands_still = now - self.moved_at >= most;
+        if stands_still && !self.is_told {
+            tracing::warn!(
+                queue,
+                "nothing leaves this queue, and more waits for it: look at its workers"
+            );
+        } else if !stands_still && self.is_told {
+            tracing::info!(queue, "the queue drains again");
+        }
+        self.is_told = stands_still;
     }
 
     /// How long the next message is put off.

@@ -2,8 +2,9 @@
 
 use super::outbox::{Outbox, external};
 use crate::recording::{quick, start};
-use crate::servers::{LONG, redis};
+use crate::servers::redis;
 use postroom_bullmq::{Part, Queue, QueuePattern, WorkerOptions};
+use postroom_relay::Beside as _;
 use postroom_testkit::{Redis, eventually};
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -12,6 +13,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 const CAP: u64 = 20;
+const LONG: Duration = Duration::from_secs(60);
 
 /// A lane whose tenants have workers of their own, or none.
 fn by_tenant(address: SocketAddr) -> Outbox {
@@ -90,11 +92,30 @@ async fn a_tenant_without_a_worker_holds_up_no_other() {
     relay.stop().await;
 }
 
+#[tokio::test]
+async fn a_tenant_whose_queue_cannot_be_used_holds_up_no_other() {
+    let server = Redis::shared().await;
+    let outbox = by_tenant(server.address());
+    let acme = outbox.enqueue_of("acme", 300).await;
+    outbox.enqueue_of("globex", 10).await;
+    let (broken, other) = (outbox.queue_of("acme"), outbox.queue_of("globex"));
+    let wait = format!("bull:{}:wait", broken.name());
+    server.cli(&["SET", &wait, "not a list"]).await.unwrap();
+    let relay = outbox.start(Part::Relay);
+    eventually("what is behind", LONG, async || (waiting(&other).await == 10).then_some(())).await;
+    assert!(relay.transport.health()[0].error.as_deref().unwrap().contains("WRONGTYPE"));
+    server.cli(&["DEL", &wait]).await.unwrap();
+    let worker = start(&broken, quick());
+    outbox.wait_sent(&acme).await;
+    worker.stop().await;
+    relay.stop().await;
+}
+
 /// Behind a long backlog of a full queue, another tenant's message is reached once each of those in
 /// front was put off, and they are not put off more often than so many times a second afterwards.
 #[tokio::test]
 async fn a_long_backlog_of_a_full_queue_costs_little() {
-    const BACKLOG: u64 = 5_000;
+    const BACKLOG: u64 = 2_000;
     let server = Redis::shared().await;
     let outbox = by_tenant(server.address());
     outbox.enqueue_of("acme", usize::try_from(BACKLOG + CAP).unwrap()).await;
