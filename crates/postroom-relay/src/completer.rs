@@ -107,7 +107,9 @@ impl Group {
         for completion in completions {
             let phase = completion.fate.as_ref().map(Phase::of);
             let due = match &completion.fate {
-                Some(Fate::Failed { delay, .. }) => now.checked_add(*delay),
+                Some(Fate::Failed { delay, .. } | Fate::Postponed { delay }) => {
+                    now.checked_add(*delay)
+                }
                 Some(Fate::Sent | Fate::Dead { .. } | Fate::Released) | None => None,
             };
             tallies.push(Tally { place: completion.place, seq: completion.seq, phase, due });

@@ -45,7 +45,7 @@ impl Phase {
             Fate::Sent => Self::SENT,
             Fate::Failed { .. } => Self::FAILED,
             Fate::Dead { .. } => Self::DEAD,
-            Fate::Released => Self::RELEASED,
+            Fate::Released | Fate::Postponed { .. } => Self::RELEASED,
         }
     }
 }
@@ -68,6 +68,8 @@ pub enum JobOutcome {
     REFUSED,
     /// Its job went without a word, and another follows.
     GONE,
+    /// Its queue has no room, and it is due again later.
+    POSTPONED,
 }
 
 type PerLane<M> = Family<LaneLabel, M>;

@@ -92,7 +92,7 @@ pub fn log_fate(message: &Message, fate: &Fate) {
     }
     match fate {
         Fate::Sent => line!(debug, "SENT", None::<&str>),
-        Fate::Released => line!(debug, "RELEASED", None::<&str>),
+        Fate::Released | Fate::Postponed { .. } => line!(debug, "RELEASED", None::<&str>),
         Fate::Failed { error, .. } => line!(debug, "FAILED", Some(error.as_str())),
         Fate::Dead { error, .. } => line!(warn, "DEAD", Some(error.as_str())),
     }

@@ -13,6 +13,12 @@ if not kept then
   call('HSET', meta, 'opts.maxLenEvents', kept)
 end
 
+-- A script that fails halfway leaves what it has written: jobs that exist and wait nowhere, so that
+-- nobody ever runs them. What may be of a wrong type is asked before.
+call('LLEN', is_paused and paused or wait)
+call('XLEN', events)
+call('INCRBY', id, 0)
+
 local answers, added = {}, {}
 for i = 3, #ARGV, 4 do
   local job, name = ARGV[i], ARGV[i + 1]

@@ -4,10 +4,12 @@
 //! found again by its id.
 
 use super::names::JobName;
+use super::postponing::Drained;
 use postroom_core::Token;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 /// How many jobs that were settled here are remembered.
@@ -24,6 +26,13 @@ struct Outstanding {
     is_added: bool,
 }
 
+/// What a lane has in one queue.
+#[derive(Debug)]
+struct InQueue {
+    jobs: usize,
+    drained: Drained,
+}
+
 #[derive(Debug, Default)]
 struct State {
     jobs: HashMap<Uuid, Outstanding>,
@@ -31,8 +40,8 @@ struct State {
     claims: HashMap<Token, usize>,
     /// Claims that hold nothing any more.
     ended: Vec<Token>,
-    /// How many jobs a lane has, by queue.
-    by_lane: HashMap<usize, HashMap<String, usize>>,
+    /// What a lane has, by queue, while that is anything.
+    by_lane: HashMap<usize, HashMap<String, InQueue>>,
     /// Jobs whose word was recorded by this process, the oldest first.
     settled: VecDeque<JobName>,
     settled_set: HashSet<JobName>,
@@ -54,7 +63,9 @@ impl Books {
         // Set back by hand, a message begins with the same number again.
         state.settled_set.remove(&name);
         *state.claims.entry(token).or_default() += 1;
-        *state.by_lane.entry(lane).or_default().entry(queue.clone()).or_default() += 1;
+        let empty = || InQueue { jobs: 0, drained: Drained { jobs: 0, since: Instant::now() } };
+        let queues = state.by_lane.entry(lane).or_default();
+        queues.entry(queue.clone()).or_insert_with(empty).jobs += 1;
         let job = Outstanding { dispatch, lane, queue, token, is_added: false };
         if let Some(before) = state.jobs.insert(name.message, job) {
             state.let_go(&before);
@@ -131,18 +142,23 @@ impl Books {
 
     /// How many jobs a lane has.
     pub(crate) fn of_lane(&self, lane: usize) -> usize {
-        self.state().by_lane.get(&lane).map_or(0, |queues| queues.values().sum())
+        self.state()
+            .by_lane
+            .get(&lane)
+            .map_or(0, |queues| queues.values().map(|queue| queue.jobs).sum())
     }
 
-    /// How many jobs the fullest of a lane's queues has.
-    pub(crate) fn of_fullest_queue(&self, lane: usize) -> usize {
+    /// How many jobs a queue has, of whichever lane.
+    pub(crate) fn in_queue(&self, queue: &str) -> usize {
         let state = self.state();
-        state.by_lane.get(&lane).and_then(|queues| queues.values().max().copied()).unwrap_or(0)
+        state.by_lane.values().filter_map(|queues| queues.get(queue)).map(|queue| queue.jobs).sum()
     }
 
-    /// Whether a queue has any job, or is about to be given one.
-    pub(crate) fn has_any(&self, queue: &str) -> bool {
-        self.state().by_lane.values().any(|queues| queues.contains_key(queue))
+    /// How a lane's queue has drained since it was last empty.
+    pub(crate) fn drained(&self, lane: usize, queue: &str) -> Drained {
+        let state = self.state();
+        let found = state.by_lane.get(&lane).and_then(|queues| queues.get(queue));
+        found.map_or(Drained { jobs: 0, since: Instant::now() }, |queue| queue.drained)
     }
 
     /// The jobs that one queue has been given.
@@ -170,10 +186,11 @@ impl Books {
 impl State {
     fn let_go(&mut self, job: &Outstanding) {
         if let Some(queues) = self.by_lane.get_mut(&job.lane)
-            && let Some(count) = queues.get_mut(&job.queue)
+            && let Some(queue) = queues.get_mut(&job.queue)
         {
-            *count = count.saturating_sub(1);
-            if *count == 0 {
+            queue.jobs = queue.jobs.saturating_sub(1);
+            queue.drained.jobs += 1;
+            if queue.jobs == 0 {
                 queues.remove(&job.queue);
             }
         }
@@ -218,14 +235,17 @@ mod tests {
         let books = Books::default();
         let job = || JobName { message: Uuid::new_v4(), dispatch: 1 };
         let first = job();
-        for (name, queue) in [(first, "a"), (job(), "a"), (job(), "b")] {
-            books.add(name, 0, queue, Token::random());
+        for (name, lane, queue) in
+            [(first, 0, "a"), (job(), 0, "a"), (job(), 0, "b"), (job(), 1, "b")]
+        {
+            books.add(name, lane, queue, Token::random());
         }
-        assert_eq!((books.of_lane(0), books.of_fullest_queue(0)), (3, 2));
-        assert_eq!(["a", "b", "c"].map(|queue| books.has_any(queue)), [true, true, false]);
+        assert_eq!((books.of_lane(0), books.in_queue("a"), books.in_queue("b")), (3, 2, 2));
+        assert_eq!(books.drained(0, "a").jobs, 0);
         books.settled(first);
-        assert_eq!((books.of_lane(0), books.of_fullest_queue(0)), (2, 1));
-        assert_eq!(books.of_fullest_queue(1), 0);
+        assert_eq!((books.of_lane(0), books.in_queue("a"), books.in_queue("b")), (2, 1, 2));
+        assert_eq!((books.drained(0, "a").jobs, books.drained(0, "b").jobs), (1, 0));
+        assert_eq!(books.in_queue("c"), 0);
     }
 
     #[test]

@@ -177,7 +177,7 @@ fn later(wait: Duration) -> JobFailure {
 fn ending(fate: &Fate) -> Result<(), JobFailure> {
     match fate {
         Fate::Sent => Ok(()),
-        Fate::Released => Err(JobFailure::Dropped),
+        Fate::Released | Fate::Postponed { .. } => Err(JobFailure::Dropped),
         Fate::Failed { error, .. } => Err(JobFailure::Failed { reason: error.clone() }),
         Fate::Dead { error, .. } => Err(JobFailure::Unrecoverable { reason: error.clone() }),
     }

@@ -3,6 +3,7 @@
 use super::conclude::conclude;
 use super::faults::Who;
 use super::names::JobName;
+use super::postponing::Postponing;
 use super::queues::Queues;
 use super::settler::{Said, Settler, Word};
 use super::shared::{CONFLICTS_AT_ONCE, Shared};
@@ -27,9 +28,10 @@ const RESCUED_EVERY: Duration = Duration::from_secs(1);
 const ROOM_WAIT: Duration = Duration::from_millis(100);
 
 pub(crate) struct Dispatcher {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) settler: Settler,
-    pub(crate) queues: Arc<Queues>,
+    shared: Arc<Shared>,
+    settler: Settler,
+    queues: Arc<Queues>,
+    postponing: Postponing,
 }
 
 /// What came of looking for due messages.
@@ -42,6 +44,11 @@ enum Found {
 }
 
 impl Dispatcher {
+    pub(crate) fn new(shared: Arc<Shared>, settler: Settler, queues: Arc<Queues>) -> Self {
+        let postponing = Postponing::new(shared.settings.claim_time);
+        Self { shared, settler, queues, postponing }
+    }
+
     /// Dispatches until it is told to stop, and ends between two batches.
     pub(crate) async fn run(self, mut stop: watch::Receiver<bool>) {
         let mut wake = self.shared.store.wake().await;
@@ -139,6 +146,11 @@ impl Dispatcher {
             }
             handed?;
         }
+        // What was rescued may have taken the last room.
+        let quotas = self.quotas();
+        if quotas.is_empty() {
+            return Ok(Found::NoRoom);
+        }
         let began = Instant::now();
         let Some(batch) = self.taking(self.shared.store.take(&self.wish(&quotas))).await? else {
             return Ok(Found::Nothing);
@@ -150,23 +162,36 @@ impl Dispatcher {
         Ok(found)
     }
 
-    /// How many messages each lane may have now: as many as the fullest of its queues has room for,
-    /// since whose they are is known only once they are taken. A lane is filled in batches and not
-    /// one by one.
+    /// How many messages each lane may have now. One with a single queue has as many as there is room
+    /// for, in batches and not one by one. Where each tenant has a queue, whose messages come next is
+    /// known only once they are taken: even where every queue that is known is full, they may be a
+    /// tenant's whose queue is not.
     fn quotas(&self) -> Vec<Quota> {
         let mut quotas = Vec::new();
         for (index, state) in self.shared.lanes.iter().enumerate() {
             let outstanding = self.shared.books.of_lane(index);
             self.shared.metrics.jobs_outstanding(&state.lane.integration, outstanding);
-            let most = self.shared.books.of_fullest_queue(index);
-            let room = state.lane.outstanding_max.saturating_sub(most);
+            let lane = &state.lane;
+            let room = if lane.queue.is_by_tenant() {
+                lane.outstanding_max
+            } else {
+                self.room(index, &lane.queue.name(&lane.integration, None))
+            };
             let rows = room.min(self.shared.settings.batch_size);
-            let is_held = state.pauses.is_paused() || self.shared.faults.is_held(index);
-            if rows > 0 && room * 4 >= state.lane.outstanding_max && !is_held {
-                quotas.push(Quota { integration: state.lane.integration.clone(), rows });
+            if rows > 0 && room * 4 >= lane.outstanding_max && !state.pauses.is_paused() {
+                quotas.push(Quota { integration: lane.integration.clone(), rows });
             }
         }
         quotas
+    }
+
+    /// How many more jobs a lane may add to a queue: none to one that could not take any just now.
+    fn room(&self, lane: usize, queue: &str) -> usize {
+        if self.shared.faults.is_held(queue) {
+            return 0;
+        }
+        let most = self.shared.lanes[lane].lane.outstanding_max;
+        most.saturating_sub(self.shared.books.in_queue(queue))
     }
 
     fn wish<'a>(&'a self, quotas: &'a [Quota]) -> Take<'a> {
@@ -200,7 +225,8 @@ impl Dispatcher {
         }
     }
 
-    /// Makes a job of every message of a batch. What the queues cannot take now is given back.
+    /// Makes a job of every message of a batch whose queue has room, and puts off the others. What
+    /// the queues cannot take now is given back.
     async fn hand_over(&self, batch: Batch) -> Result<(), Hindrance> {
         let token = batch.token;
         let mut by_queue: BTreeMap<(usize, String), Vec<Taken>> = BTreeMap::new();
@@ -221,6 +247,10 @@ impl Dispatcher {
                 }
             }
         }
+        by_queue.retain(|(lane, queue), messages| {
+            aside.extend(self.put_off(*lane, queue, messages));
+            !messages.is_empty()
+        });
         if !aside.is_empty() {
             self.settle_claim(token, aside, by_queue.is_empty()).await;
         }
@@ -229,6 +259,29 @@ impl Dispatcher {
             adding.push(self.add(token, lane, queue, messages).boxed());
         }
         join_all(adding).await.into_iter().collect()
+    }
+
+    /// Takes those messages out that a queue has no room for; they are due again later.
+    fn put_off(&self, lane: usize, queue: &str, messages: &mut Vec<Taken>) -> Vec<Verdict> {
+        let room = self.room(lane, queue);
+        if messages.len() <= room {
+            return Vec::new();
+        }
+        let full = messages.split_off(room);
+        let drained = self.shared.books.drained(lane, queue);
+        let delays = self.postponing.put_off(queue, full.len(), drained);
+        let integration = &self.shared.lanes[lane].lane.integration;
+        self.shared.metrics.jobs(integration, JobOutcome::POSTPONED, full.len() as u64);
+        tracing::debug!(
+            operation = "OUTBOX_ENQUEUE_JOB",
+            phase = "POSTPONED",
+            queue,
+            count = full.len(),
+            "the queue has no room: due again in {:.1?} at the latest",
+            delays.last().copied().unwrap_or_default()
+        );
+        let fates = delays.into_iter().map(|delay| Fate::Postponed { delay });
+        full.iter().zip(fates).map(|(taken, fate)| verdict(taken, fate)).collect()
     }
 
     async fn add(

@@ -45,7 +45,7 @@ impl Faults {
             tracing::warn!(
                 queue,
                 error,
-                "this queue cannot be used: its lanes pause, no attempt is used"
+                "this queue cannot be used: what is for it waits, no attempt is used"
             );
         }
     }
@@ -73,12 +73,15 @@ impl Faults {
         fault.map(|(_, (error, _))| error.clone())
     }
 
-    /// Whether nothing is to be dispatched for a lane for now.
-    pub(crate) fn is_held(&self, lane: usize) -> bool {
+    /// Whether nothing is to be dispatched to a queue for now.
+    pub(crate) fn is_held(&self, queue: &str) -> bool {
         let state = self.state();
-        state.faults.iter().any(|((queue, who), (_, since))| {
-            *who == Who::Dispatcher && since.elapsed() < HELD && state.has(lane, queue)
-        })
+        // Mostly there is none.
+        !state.faults.is_empty()
+            && state
+                .faults
+                .get(&(queue.to_owned(), Who::Dispatcher))
+                .is_some_and(|(_, since)| since.elapsed() < HELD)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -105,8 +108,8 @@ mod tests {
         let error = QueueError::misconfigured("host:6379", "no rights");
         faults.begin("b", Who::Dispatcher, &error);
         faults.begin("b", Who::Watcher, &error);
-        let held = |faults: &Faults| [0, 1, 2].map(|lane| faults.is_held(lane));
-        assert_eq!(held(&faults), [true, true, false]);
+        let held = |faults: &Faults| ["a", "b", "c"].map(|queue| faults.is_held(queue));
+        assert_eq!(held(&faults), [false, true, false]);
         assert!(faults.error(1).is_some() && faults.error(2).is_none());
         // It is tried again, and stays a fault until that has worked.
         tokio::time::advance(HELD).await;

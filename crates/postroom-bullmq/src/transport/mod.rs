@@ -21,6 +21,7 @@ mod keeper;
 mod lanes;
 mod names;
 mod outage;
+mod postponing;
 mod queues;
 mod reader;
 mod settler;
@@ -164,7 +165,7 @@ impl Transport {
             services.spawn(keeper::end(shared()));
             services.spawn(keeper::sweep(shared(), settler.clone(), Arc::clone(&queues)));
             let queues = Arc::clone(&queues);
-            let dispatcher = Dispatcher { shared: shared(), settler: settler.clone(), queues };
+            let dispatcher = Dispatcher::new(shared(), settler.clone(), queues);
             dispatching.spawn(dispatcher.run(stopping.subscribe()));
         }
         let mut stop = std::pin::pin!(stop);

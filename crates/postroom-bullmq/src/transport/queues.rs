@@ -246,7 +246,7 @@ impl Queues {
         let by_tenant = |lane: &usize| self.shared.lanes[*lane].lane.queue.is_by_tenant();
         open.used_at.elapsed() >= IDLE * self.shared.settings.claim_time
             && open.lanes.iter().all(by_tenant)
-            && !self.shared.books.has_any(open.queue.name())
+            && self.shared.books.in_queue(open.queue.name()) == 0
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -90,6 +90,21 @@ async fn a_full_memory_is_a_matter_of_time_and_not_of_the_job() {
     assert!(error.to_string().contains("OOM"), "{error}");
 }
 
+/// A job that exists and waits nowhere would never be run, and never be added again.
+#[tokio::test]
+async fn a_queue_that_cannot_take_jobs_keeps_nothing_of_them() {
+    let (queue, server) = shared().await;
+    let jobs = [job("a", "n", json!({}))];
+    for (key, value) in [("wait", "no list"), ("events", "no stream"), ("id", "no number")] {
+        let key = format!("bull:{}:{key}", queue.name());
+        server.cli(&["SET", &key, value]).await.unwrap();
+        assert!(queue.add(&jobs).await.is_err(), "{key}");
+        server.cli(&["DEL", &key]).await.unwrap();
+        assert_eq!(queue.states(&ids(&["a"])).await.unwrap(), [JobState::Gone], "{key}");
+    }
+    assert_eq!(queue.add(&jobs).await.unwrap(), [Added::New]);
+}
+
 #[tokio::test]
 async fn finished_jobs_that_are_kept_are_found_and_removed_with_all_their_keys() {
     let (queue, server) = shared().await;

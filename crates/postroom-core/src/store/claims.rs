@@ -111,6 +111,12 @@ pub enum Fate {
     },
     /// Back to its lane, untouched. Under [`Fence::Dispatch`]: its job is gone without a word.
     Released,
+    /// Back to its lane, untouched but for its due time: due again after the delay by the database's
+    /// clock. One whose message was changed by hand meanwhile follows that instead, as if released.
+    Postponed {
+        /// From now until it is due.
+        delay: Duration,
+    },
 }
 
 /// The attempt that killed a message.

@@ -125,6 +125,15 @@ impl Tables {
                     delivery.follow(row);
                 }
             }
+            Fate::Postponed { delay } => {
+                if let Some(row) = row {
+                    if matches!(row.status.as_str(), "PENDING" | "FAILED") && delivery.agrees(row) {
+                        row.message.due_at = after(now, *delay);
+                        row.updated_at = now;
+                    }
+                    delivery.follow(row);
+                }
+            }
         }
         Ok(())
     }

@@ -51,7 +51,7 @@ impl Delivery {
     }
 
     /// Whether it says what its message says, where that is open.
-    fn agrees(&self, row: &Row) -> bool {
+    pub(super) fn agrees(&self, row: &Row) -> bool {
         !is_open(&row.status)
             || self.integration == row.message.integration
                 && self.due_at == row.message.due_at

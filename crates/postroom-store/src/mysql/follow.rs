@@ -48,6 +48,20 @@ pub(super) async fn follow(tx: &mut MySqlConnection, seqs: &[i64]) -> Result<u64
     Ok(followed)
 }
 
+/// Locks the messages of deliveries, and tells which are open and say what their deliveries say:
+/// nobody has changed them.
+pub(super) async fn lock_alike(tx: &mut MySqlConnection, seqs: &[i64]) -> Result<Vec<i64>, Error> {
+    lock_messages(tx, seqs, Locking::Wait).await?;
+    let sql = format!(
+        "SELECT d.seq FROM outbox_delivery AS d FORCE INDEX (PRIMARY) \
+         JOIN integration_outbox AS m FORCE INDEX (PRIMARY) ON m.seq = d.seq \
+         WHERE d.seq IN ({}) AND m.status IN ('PENDING', 'FAILED') AND NOT {}",
+        list(seqs),
+        unlike!()
+    );
+    numbers(tx, sql).await
+}
+
 /// Locks messages by number; which ones that could be done to.
 pub(super) async fn lock_messages(
     tx: &mut MySqlConnection,

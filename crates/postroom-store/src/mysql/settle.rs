@@ -3,7 +3,7 @@
 use super::attempts::{self, Failure};
 use super::claims::{literal, literals, micros};
 use super::error::{enqueue_error, store_error};
-use super::follow::follow;
+use super::follow::{follow, lock_alike};
 use super::{LIST, MySqlStore, delete, execute, fetch, list, now, numbers, statements};
 use chrono::{NaiveDateTime, TimeDelta};
 use postroom_core::{
@@ -83,7 +83,20 @@ async fn apply(
     for part in sent.chunks(LIST) {
         mark_sent(tx, token, part, at, keep_sent).await?;
     }
-    for part in chosen(|fate| matches!(fate, Fate::Released)).chunks(LIST) {
+    let mut released = chosen(|fate| matches!(fate, Fate::Released));
+    let postponed: Vec<(i64, NaiveDateTime)> = settlement
+        .verdicts
+        .iter()
+        .filter(|verdict| held.contains(&verdict.seq))
+        .filter_map(|verdict| match verdict.fate {
+            Fate::Postponed { delay } => Some((verdict.seq, due_after(at, delay))),
+            _ => None,
+        })
+        .collect();
+    for part in postponed.chunks(LIST) {
+        released.extend(put_off(tx, settlement.fence, part, at).await?);
+    }
+    for part in released.chunks(LIST) {
         let sql = format!(
             "UPDATE outbox_delivery FORCE INDEX (PRIMARY) SET claim = NULL{} WHERE seq IN ({})",
             ends_dispatch(settlement.fence),
@@ -160,6 +173,47 @@ async fn mark_sent(
     execute(tx, sql).await.map(|_| ())
 }
 
+fn due_after(at: NaiveDateTime, delay: Duration) -> NaiveDateTime {
+    at + TimeDelta::microseconds(micros(delay))
+}
+
+/// Postpones deliveries that their messages still agree with, until the time beside each; the
+/// others, which were changed by hand.
+async fn put_off(
+    tx: &mut MySqlConnection,
+    fence: Fence,
+    postponed: &[(i64, NaiveDateTime)],
+    at: NaiveDateTime,
+) -> Result<Vec<i64>, Error> {
+    let all: Vec<i64> = postponed.iter().map(|(seq, _)| *seq).collect();
+    let alike: HashSet<i64> = lock_alike(tx, &all).await?.into_iter().collect();
+    let (alike, changed): (Vec<i64>, Vec<i64>) =
+        all.into_iter().partition(|seq| alike.contains(seq));
+    if alike.is_empty() {
+        return Ok(changed);
+    }
+    let mut due_at = String::new();
+    for (seq, until) in postponed {
+        due_at.push_str(&format!(" WHEN {seq} THEN '{until}'"));
+    }
+    let seqs = list(&alike);
+    let sql = format!(
+        "UPDATE outbox_delivery FORCE INDEX (PRIMARY) \
+         SET claim = NULL, due_at = CASE seq{due_at} END{} WHERE seq IN ({seqs})",
+        ends_dispatch(fence)
+    );
+    execute(tx, sql).await?;
+    // A fresh token each time: the trigger takes a change that leaves it alone for one by hand.
+    let sql = format!(
+        "UPDATE integration_outbox FORCE INDEX (PRIMARY) \
+         SET due_at = CASE seq{due_at} END, updated_at = '{at}', settled = {} \
+         WHERE seq IN ({seqs})",
+        literal(Token::random())
+    );
+    execute(tx, sql).await?;
+    Ok(changed)
+}
+
 /// A message that was not accepted: due again, or dead.
 struct Failed<'a> {
     seq: i64,
@@ -174,7 +228,7 @@ impl<'a> Failed<'a> {
         let seq = verdict.seq;
         match &verdict.fate {
             Fate::Failed { delay, error, took } => {
-                let due_at = at + TimeDelta::microseconds(micros(*delay));
+                let due_at = due_after(at, *delay);
                 let tried = Some((AttemptOutcome::Retry, *took));
                 Some(Self { seq, due_at: Some(due_at), error, tried })
             }
@@ -182,7 +236,7 @@ impl<'a> Failed<'a> {
                 let tried = tried.map(|tried| (tried.outcome, tried.took));
                 Some(Self { seq, due_at: None, error, tried })
             }
-            Fate::Sent | Fate::Released => None,
+            Fate::Sent | Fate::Released | Fate::Postponed { .. } => None,
         }
     }
 }

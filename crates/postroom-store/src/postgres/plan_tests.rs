@@ -296,6 +296,37 @@ async fn a_failure_reads_the_attempts_of_its_own_messages() {
     assert_eq!(kept.get::<_, i64>(0), 40_000);
 }
 
+#[tokio::test]
+async fn what_is_postponed_is_found_by_key() {
+    const POSTPONED: i64 = 100;
+    let (_database, client) = outbox().await;
+    enqueue(&client, "noop", 20_000).await;
+    explain_take(&client).await;
+    let prepare = format!("PREPARE postponed (uuid, bigint[], float8[]) AS {}", settle::POSTPONED);
+    client.batch_execute(&prepare).await.unwrap();
+    let begin = format!("{BEGIN}; {}", transaction::JOIN_BY_HASH);
+    for prepare in [
+        "SELECT 1",
+        "ANALYZE core_outbox.delivery; ANALYZE core_outbox.integration_outbox",
+        "UPDATE pg_class SET reltuples = 0, relpages = 0 WHERE relnamespace = 'core_outbox'::regnamespace",
+    ] {
+        client.batch_execute(prepare).await.unwrap();
+        let (token, list) = held(&client, POSTPONED).await;
+        let execute = format!(
+            "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE postponed ('{token}', ARRAY[{list}],
+                 array_fill(60::float8, ARRAY[{POSTPONED}]))"
+        );
+        let plan = explain_under(&client, &begin, &execute).await;
+        assert_eq!(plan["Actual Rows"], POSTPONED, "{plan:#}");
+        // Each to lock it, and to change it.
+        let (deliveries, messages) =
+            (rows_read(&plan, "delivery"), rows_read(&plan, "integration_outbox"));
+        let most = 2.0 * POSTPONED as f64;
+        assert!(deliveries <= most, "after {prepare}: {deliveries} deliveries read: {plan:#}");
+        assert!(messages <= most, "after {prepare}: {messages} messages read: {plan:#}");
+    }
+}
+
 /// What a worker elsewhere does: it reads by id, and settles by the number of the dispatch.
 #[tokio::test]
 async fn a_dispatch_is_read_and_settled_by_key() {

@@ -25,6 +25,8 @@ pub(super) const FAILED: &str = concat!(
 );
 const RELEASED: &str =
     concat!(include_str!("sql/settle_released.sql"), include_str!("sql/follow_released.sql"));
+pub(super) const POSTPONED: &str =
+    concat!(include_str!("sql/settle_postponed.sql"), include_str!("sql/put_off.sql"));
 
 pub(super) const DISPATCH_SENT: &str = include_str!("sql/settle_dispatch_sent.sql");
 const DISPATCH_SENT_DELETE: &str = include_str!("sql/settle_dispatch_sent_delete.sql");
@@ -38,6 +40,8 @@ const DISPATCH_RELEASED: &str = concat!(
     include_str!("sql/settle_dispatch_released.sql"),
     include_str!("sql/follow_released.sql")
 );
+const DISPATCH_POSTPONED: &str =
+    concat!(include_str!("sql/settle_dispatch_postponed.sql"), include_str!("sql/put_off.sql"));
 const ALREADY: &str = include_str!("sql/already_settled.sql");
 
 const DOING: &str = "recording outcomes";
@@ -53,6 +57,9 @@ struct Columns {
     finished: bool,
     sent: Vec<i64>,
     released: Vec<i64>,
+    postponed: Vec<i64>,
+    /// Of those, in seconds.
+    put_off: Vec<f64>,
     failed: Vec<i64>,
     delays: Vec<f64>,
     errors: Vec<String>,
@@ -76,6 +83,10 @@ impl Columns {
             match &verdict.fate {
                 Fate::Sent => columns.sent.push(verdict.seq),
                 Fate::Released => columns.released.push(verdict.seq),
+                Fate::Postponed { delay } => {
+                    columns.postponed.push(verdict.seq);
+                    columns.put_off.push(delay.as_secs_f64());
+                }
                 Fate::Failed { delay, error, took } => {
                     let tried = Tried { outcome: AttemptOutcome::Retry, took: *took };
                     columns.fail(verdict.seq, Some(*delay), error, Some(tried));
@@ -96,6 +107,16 @@ impl Columns {
     /// What `settle_released.sql` takes, and its like.
     fn released(&self) -> Params<'_> {
         self.fenced(vec![&self.token, &self.released])
+    }
+
+    /// What `settle_postponed.sql` takes, and its like.
+    fn postponed(&self) -> Params<'_> {
+        self.fenced(vec![&self.token, &self.postponed, &self.put_off])
+    }
+
+    /// Whether anything is joined with what it was given.
+    fn joins(&self) -> bool {
+        !(self.failed.is_empty() && self.released.is_empty() && self.postponed.is_empty())
     }
 
     /// What `settle_failed.sql` takes, and its like.
@@ -140,6 +161,15 @@ struct Fenced {
     sent: Prepared,
     failed: Prepared,
     released: Prepared,
+    postponed: Prepared,
+}
+
+/// The same, as text.
+struct Texts {
+    sent: &'static str,
+    failed: &'static str,
+    released: &'static str,
+    postponed: &'static str,
 }
 
 struct Statements {
@@ -155,15 +185,24 @@ impl Statements {
         keep_sent: bool,
         columns: &[Columns],
     ) -> Result<Self, Error> {
-        let sent = if keep_sent { statements::SETTLE_SENT } else { SENT_DELETE };
+        let claim = Texts {
+            sent: if keep_sent { statements::SETTLE_SENT } else { SENT_DELETE },
+            failed: FAILED,
+            released: RELEASED,
+            postponed: POSTPONED,
+        };
         let mut dispatch = None;
         if columns.iter().any(|c| c.dispatches_over.is_some()) {
-            let sent = if keep_sent { DISPATCH_SENT } else { DISPATCH_SENT_DELETE };
-            dispatch =
-                Some(Fenced::prepare(client, sent, DISPATCH_FAILED, DISPATCH_RELEASED).await?);
+            let texts = Texts {
+                sent: if keep_sent { DISPATCH_SENT } else { DISPATCH_SENT_DELETE },
+                failed: DISPATCH_FAILED,
+                released: DISPATCH_RELEASED,
+                postponed: DISPATCH_POSTPONED,
+            };
+            dispatch = Some(Fenced::prepare(client, &texts).await?);
         }
         Ok(Self {
-            claim: Fenced::prepare(client, sent, FAILED, RELEASED).await?,
+            claim: Fenced::prepare(client, &claim).await?,
             dispatch,
             forget_claim: client.prepare_cached(statements::FORGET_CLAIM).await?,
         })
@@ -178,16 +217,12 @@ impl Statements {
 }
 
 impl Fenced {
-    async fn prepare(
-        client: &Connection,
-        sent: &str,
-        failed: &str,
-        released: &str,
-    ) -> Result<Self, Error> {
+    async fn prepare(client: &Connection, texts: &Texts) -> Result<Self, Error> {
         Ok(Self {
-            sent: client.prepare_cached(sent).await?,
-            failed: client.prepare_cached(failed).await?,
-            released: client.prepare_cached(released).await?,
+            sent: client.prepare_cached(texts.sent).await?,
+            failed: client.prepare_cached(texts.failed).await?,
+            released: client.prepare_cached(texts.released).await?,
+            postponed: client.prepare_cached(texts.postponed).await?,
         })
     }
 }
@@ -231,12 +266,16 @@ async fn pipelined(
             steps.push(async { client.run(sent, &c.sent()).await }.boxed());
         }
     }
-    if columns.iter().any(|c| !c.failed.is_empty() || !c.released.is_empty()) {
+    if columns.iter().any(Columns::joins) {
         steps.push(async { client.batch_execute(JOIN_BY_HASH).await.map(nothing) }.boxed());
     }
     for c in columns.iter().filter(|c| !c.released.is_empty()) {
         let released = &statements.of(c).released;
         steps.push(async { client.run(released, &c.released()).await }.boxed());
+    }
+    for c in columns.iter().filter(|c| !c.postponed.is_empty()) {
+        let postponed = &statements.of(c).postponed;
+        steps.push(async { client.run(postponed, &c.postponed()).await }.boxed());
     }
     for c in columns.iter().filter(|c| !c.failed.is_empty()) {
         let failed = &statements.of(c).failed;
@@ -287,6 +326,7 @@ async fn apply(
         rows.extend(fenced.sent.run_in(tx, &c.sent()).await?);
         rows.extend(fenced.failed.run_in(tx, &c.failure(&attempts_kept())).await?);
         rows.extend(fenced.released.run_in(tx, &c.released()).await?);
+        rows.extend(fenced.postponed.run_in(tx, &c.postponed()).await?);
         if c.finished {
             statements.forget_claim.run_in(tx, &[&c.token]).await?;
         }

@@ -5,7 +5,8 @@ use super::error::{enqueue_error, store_error};
 use super::time::{later, now_ms, text};
 use super::{SqliteStore, attempts, statements};
 use postroom_core::{
-    AttemptOutcome, Fate, Fence, Settled, Settlement, StoreResult, Tried, Verdict, clip_error,
+    AttemptOutcome, Fate, Fence, Settled, Settlement, StoreResult, Token, Tried, Verdict,
+    clip_error,
 };
 use sqlx::query::Query;
 use sqlx::sqlite::SqliteArguments;
@@ -55,7 +56,17 @@ async fn apply(
     if !sent.is_empty() {
         changed.extend(mark_sent(tx, fence, &sent, now, keep_sent).await?);
     }
-    let released = numbers(&settlement.verdicts, |fate| matches!(fate, Fate::Released));
+    let mut released = numbers(&settlement.verdicts, |fate| matches!(fate, Fate::Released));
+    for verdict in &settlement.verdicts {
+        if let Fate::Postponed { delay } = verdict.fate {
+            if put_off(tx, fence, verdict.seq, delay, now).await? {
+                changed.insert(verdict.seq);
+            } else {
+                // Changed by hand, unless it was lost.
+                released.push(verdict.seq);
+            }
+        }
+    }
     if !released.is_empty() {
         let freed = let_through(tx, statements(fence).release, fence, &released).await?;
         sqlx::query(statements::FOLLOW).bind(json(&freed)).execute(&mut *tx).await?;
@@ -69,7 +80,7 @@ async fn apply(
             Fate::Dead { error, tried, .. } => {
                 mark_dead(tx, fence, verdict.seq, *tried, error, now).await?
             }
-            Fate::Sent | Fate::Released => continue,
+            Fate::Sent | Fate::Released | Fate::Postponed { .. } => continue,
         };
         if is_changed {
             changed.insert(verdict.seq);
@@ -133,6 +144,31 @@ async fn mark_sent(
         attempts::forget(tx, &ended).await?;
     }
     Ok(ended)
+}
+
+/// Postpones a delivery that its message still agrees with.
+async fn put_off(
+    tx: &mut SqliteConnection,
+    fence: Fence,
+    seq: i64,
+    delay: Duration,
+    now: i64,
+) -> Result<bool, Error> {
+    let due_at = later(now, delay);
+    let freed =
+        fenced(statements(fence).put_off, fence).bind(seq).bind(due_at).execute(&mut *tx).await?;
+    if freed.rows_affected() == 0 {
+        return Ok(false);
+    }
+    // A fresh token each time: the trigger takes a change that leaves it alone for one by hand.
+    sqlx::query(statements::MARK_PUT_OFF)
+        .bind(Token::random().0.to_string())
+        .bind(seq)
+        .bind(text(due_at))
+        .bind(text(now))
+        .execute(&mut *tx)
+        .await?;
+    Ok(true)
 }
 
 async fn mark_failed(

@@ -159,6 +159,9 @@ pub(super) struct Fenced {
     pub(super) end_sent: &'static str,
     /// `?2` numbers.
     pub(super) release: &'static str,
+    /// Only where the message says what the delivery says: nobody has changed it. `?2` number,
+    /// `?3` due.
+    pub(super) put_off: &'static str,
     /// `?2` number, `?3` due.
     pub(super) free_failed: &'static str,
     /// `?2` number.
@@ -180,6 +183,21 @@ macro_rules! fenced {
                 " WHERE seq IN (SELECT value FROM json_each(?2)) AND ",
                 $fence,
                 " RETURNING seq"
+            ),
+            put_off: concat!(
+                "UPDATE outbox_delivery SET claim = NULL, due_at = ?3",
+                $ends,
+                " WHERE seq = ?2 AND ",
+                $fence,
+                " AND EXISTS (
+                      SELECT 1 FROM integration_outbox AS m
+                      WHERE m.seq = outbox_delivery.seq AND NOT outbox_delivery.dead
+                        AND m.status = iif(outbox_delivery.failed, 'FAILED', 'PENDING')
+                        AND m.integration_type = outbox_delivery.integration
+                        AND ",
+                ms!("m.due_at"),
+                " = outbox_delivery.due_at
+                  )"
             ),
             free_failed: concat!(
                 "UPDATE outbox_delivery SET claim = NULL, rescues = 0, failed = 1, due_at = ?3",
@@ -219,6 +237,10 @@ pub(super) const MARK_FAILED: &str = "
     SET status = 'FAILED', attempts = min(attempts + 1, 2147483647), due_at = ?3,
         last_error = ?4, updated_at = ?5, settled = ?1
     WHERE seq = ?2";
+
+/// `?1` a fresh token, `?2` number, `?3` due, `?4` now.
+pub(super) const MARK_PUT_OFF: &str =
+    "UPDATE integration_outbox SET due_at = ?3, updated_at = ?4, settled = ?1 WHERE seq = ?2";
 
 /// `?1` token, `?2` number, `?3` attempts to add, `?4` error, `?5` now.
 pub(super) const MARK_DEAD: &str = "

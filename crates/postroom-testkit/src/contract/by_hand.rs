@@ -155,7 +155,8 @@ pub async fn deleted_after_a_rescue_it_is_gone(outbox: &impl Harness) {
 /// A message that is deleted during its attempt does no harm.
 pub async fn deleted_during_an_attempt_it_is_gone_afterwards(outbox: &impl Harness) {
     let store = outbox.store().await;
-    for fate in [Fate::Sent, failed(Duration::ZERO), Fate::Released] {
+    let postponed = Fate::Postponed { delay: Duration::ZERO };
+    for fate in [Fate::Sent, failed(Duration::ZERO), Fate::Released, postponed] {
         let id = enqueue(&*store, &message("noop")).await;
         let (token, taken) = take_one(&*store, "worker", "noop").await;
         outbox.delete(id).await;
@@ -191,12 +192,14 @@ pub async fn a_change_during_an_attempt_yields_to_it(outbox: &impl Harness) {
 pub async fn closed_during_an_attempt_that_was_released_it_stays_closed(outbox: &impl Harness) {
     let store = outbox.store().await;
     for status in ["SENT", "DEAD", "ON_HOLD"] {
-        let id = enqueue(&*store, &message("noop")).await;
-        let (token, taken) = take_one(&*store, "worker", "noop").await;
-        outbox.set_status(id, status).await.expect("changed");
-        settle_one(&*store, token, &taken, Fate::Released).await;
-        assert_nothing_due(&*store, "noop").await;
-        assert_eq!(find(&*store, id).await.status, status);
+        for fate in [Fate::Released, Fate::Postponed { delay: Duration::ZERO }] {
+            let id = enqueue(&*store, &message("noop")).await;
+            let (token, taken) = take_one(&*store, "worker", "noop").await;
+            outbox.set_status(id, status).await.expect("changed");
+            settle_one(&*store, token, &taken, fate).await;
+            assert_nothing_due(&*store, "noop").await;
+            assert_eq!(find(&*store, id).await.status, status);
+        }
     }
 }
 
@@ -230,12 +233,14 @@ pub async fn closed_during_an_attempt_that_was_lost_it_stays_closed(outbox: &imp
 pub async fn a_due_time_set_during_an_attempt_is_followed_after_it(outbox: &impl Harness) {
     let store = outbox.store().await;
     let later = in_ms(now(&*store).await) + HOUR;
-    let released = enqueue(&*store, &message("noop")).await;
-    let (token, taken) = take_one(&*store, "worker", "noop").await;
-    outbox.set_due_at(released, later).await;
-    settle_one(&*store, token, &taken, Fate::Released).await;
-    assert_nothing_due(&*store, "noop").await;
-    assert_eq!(find(&*store, released).await.message.due_at, later);
+    for fate in [Fate::Released, Fate::Postponed { delay: Duration::ZERO }] {
+        let released = enqueue(&*store, &message("noop")).await;
+        let (token, taken) = take_one(&*store, "worker", "noop").await;
+        outbox.set_due_at(released, later).await;
+        settle_one(&*store, token, &taken, fate).await;
+        assert_nothing_due(&*store, "noop").await;
+        assert_eq!(find(&*store, released).await.message.due_at, later);
+    }
 
     let lost = enqueue(&*store, &message("noop")).await;
     take_one(&*store, "dying", "noop").await;
@@ -248,12 +253,15 @@ pub async fn a_due_time_set_during_an_attempt_is_followed_after_it(outbox: &impl
 /// A message that was sent elsewhere during an attempt goes there once it was given back.
 pub async fn sent_elsewhere_during_an_attempt_it_goes_there_after_it(outbox: &impl Harness) {
     let store = outbox.store().await;
-    let id = enqueue(&*store, &message("noop")).await;
-    let (token, taken) = take_one(&*store, "worker", "noop").await;
-    outbox.set_integration(id, "other").await;
-    settle_one(&*store, token, &taken, Fate::Released).await;
-    assert_nothing_due(&*store, "noop").await;
-    assert_eq!(take_one(&*store, "worker", "other").await.1.message.id, id);
+    // Put off was what was said of the lane that it has left.
+    for fate in [Fate::Released, Fate::Postponed { delay: HOUR }] {
+        let id = enqueue(&*store, &message("noop")).await;
+        let (token, taken) = take_one(&*store, "worker", "noop").await;
+        outbox.set_integration(id, "other").await;
+        settle_one(&*store, token, &taken, fate).await;
+        assert_nothing_due(&*store, "noop").await;
+        assert_eq!(take_one(&*store, "worker", "other").await.1.message.id, id);
+    }
 }
 
 /// A rescued message that someone looked after is one among others again.

@@ -103,7 +103,8 @@ pub async fn a_stale_word_changes_nothing(outbox: &impl Harness) {
     let before = find(&*store, id).await;
     let message = &batch.messages[0].message;
     for stale in [0, 1, 3, u32::MAX] {
-        for fate in [Fate::Sent, failed(Duration::ZERO), dead(), Fate::Released] {
+        let postponed = Fate::Postponed { delay: Duration::ZERO };
+        for fate in [Fate::Sent, failed(Duration::ZERO), dead(), Fate::Released, postponed] {
             let settled = settle_dispatch(&*store, stale, message, fate).await;
             assert_eq!(settled.late, [message.seq]);
             assert_same(&find(&*store, id).await, &before);
@@ -205,6 +206,28 @@ pub async fn a_release_by_its_claim_keeps_the_number(outbox: &impl Harness) {
     let released = vec![verdict(&batch.messages[0], Fate::Released)];
     assert_eq!(settle(&*store, batch.token, released, true).await, Settled::default());
     assert_eq!(number(&*store, id).await, Some(1));
+}
+
+/// What a queue has no room for was not handed over: its number stays. The word on a dispatch ends
+/// it, whatever it is.
+pub async fn a_postponed_message_keeps_its_number_unless_its_dispatch_is_over(
+    outbox: &impl Harness,
+) {
+    let store = outbox.store().await;
+    let id = enqueue(&*store, &message("noop")).await;
+    let batch = take_for_queue(&*store, "noop", 1).await;
+    let verdicts = vec![verdict(&batch.messages[0], Fate::Postponed { delay: Duration::ZERO })];
+    assert_eq!(settle(&*store, batch.token, verdicts, true).await, Settled::default());
+    assert_eq!((number(&*store, id).await, outbox.claims().await), (Some(1), 0));
+
+    let batch = take_for_queue(&*store, "noop", 1).await;
+    let message = &batch.messages[0].message;
+    let later = Fate::Postponed { delay: Duration::from_secs(60) };
+    assert_eq!(settle_dispatch(&*store, 1, message, later).await, Settled::default());
+    assert_eq!(number(&*store, id).await, Some(2));
+    let record = find(&*store, id).await;
+    assert_eq!((record.status.as_str(), record.message.attempts), ("PENDING", 0));
+    assert_nothing_due(&*store, "noop").await;
 }
 
 /// What was handed over cannot have killed its relay: it is taken again like any other.

@@ -11,7 +11,8 @@ use std::time::Duration;
 /// A relay that was paused past its claim comes back, and changes no row.
 pub async fn fault_07_a_late_completion_changes_nothing(outbox: &impl Harness) {
     let store = outbox.store().await;
-    for fate in [Fate::Sent, failed(Duration::ZERO), dead(), Fate::Released] {
+    let postponed = Fate::Postponed { delay: Duration::ZERO };
+    for fate in [Fate::Sent, failed(Duration::ZERO), dead(), Fate::Released, postponed] {
         let id = enqueue(&*store, &message("noop")).await;
         let (token, taken) = take_one(&*store, "paused", "noop").await;
         outbox.expire_claims().await;

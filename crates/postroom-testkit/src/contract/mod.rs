@@ -88,6 +88,8 @@ macro_rules! contract_tests {
                 dead_is_recorded
                 dead_without_an_attempt_counts_none
                 released_is_untouched
+                postponed_is_due_later_and_else_untouched
+                postponed_messages_go_by_their_delays
                 a_batch_is_settled_in_parts
                 fault_05_a_claim_that_holds_something_is_not_removed
                 several_batches_are_settled_at_once
@@ -132,6 +134,7 @@ macro_rules! contract_tests {
                 a_death_by_number_is_announced
                 without_history_a_dispatched_message_leaves
                 a_release_by_its_claim_keeps_the_number
+                a_postponed_message_keeps_its_number_unless_its_dispatch_is_over
                 a_dispatched_claim_that_is_lost_is_no_rescue
                 a_rescued_message_that_is_dispatched_is_no_suspect
                 a_claim_ends_when_its_messages_were_settled_elsewhere

@@ -113,6 +113,12 @@ pub async fn a_released_rescue_is_taken_alone_again(outbox: &impl Harness) {
     assert!(take(&*store, "worker", &["noop"], 10).await.is_none());
     let again = take_rescued(&*store, "worker", &["noop"]).await.pop().expect("rescued");
     assert_eq!(again.messages[0].rescues, 1);
+    // Nor does putting it off.
+    let postponed = Fate::Postponed { delay: Duration::ZERO };
+    settle_one(&*store, again.token, &again.messages[0], postponed).await;
+    assert!(take(&*store, "worker", &["noop"], 10).await.is_none());
+    let again = take_rescued(&*store, "worker", &["noop"]).await.pop().expect("rescued");
+    assert_eq!(again.messages[0].rescues, 1);
 }
 
 /// A rescue does so many claims and no more, and leaves the rest to the next.

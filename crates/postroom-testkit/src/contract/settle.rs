@@ -3,12 +3,13 @@
 use super::Harness;
 use super::steps::{
     assert_between, assert_nothing_due, assert_same, dead, enqueue, enqueue_many, failed, find,
-    message, now, rejected, settle, settle_one, take, take_and_settle, take_one, verdict,
+    in_ms, message, now, rejected, settle, settle_one, take, take_and_settle, take_one, verdict,
 };
+use crate::eventually;
 use chrono::TimeDelta;
 use postroom_core::{
-    DEAD_EVENT_TYPE, ERROR_TEXT_CHARS, Fate, Fence, Filter, Settled, Settlement, StoreErrorKind,
-    announce_dead,
+    DEAD_EVENT_TYPE, ERROR_TEXT_CHARS, Fate, Fence, Filter, Reconciled, Settled, Settlement,
+    StoreErrorKind, announce_dead,
 };
 use std::time::Duration;
 
@@ -113,6 +114,67 @@ pub async fn released_is_untouched(outbox: &impl Harness) {
     assert_eq!(outbox.claims().await, 0);
     let (_, taken) = take_one(&*store, "worker", "noop").await;
     assert_eq!((taken.message.id, taken.rescues), (id, 0));
+}
+
+/// A postponed message is due later by the database's clock, and else as if it had never been taken.
+pub async fn postponed_is_due_later_and_else_untouched(outbox: &impl Harness) {
+    let store = outbox.store().await;
+    let fresh = enqueue(&*store, &message("noop")).await;
+    let tried = enqueue(&*store, &message("other")).await;
+    take_and_settle(&*store, "other", failed(Duration::ZERO)).await;
+    for (id, lane) in [(fresh, "noop"), (tried, "other")] {
+        let mut expected = find(&*store, id).await;
+        let history = store.attempts(id).await.expect("attempts").len();
+        // More than once: each time counts from then.
+        for delay in [Duration::ZERO, Duration::from_millis(61_500)] {
+            let before = now(&*store).await;
+            let (token, taken) = take_one(&*store, "worker", lane).await;
+            assert_eq!((taken.message.id, taken.rescues, taken.dispatch), (id, 0, 1));
+            let settled = settle_one(&*store, token, &taken, Fate::Postponed { delay }).await;
+            assert_eq!(settled, Settled::default());
+            let record = find(&*store, id).await;
+            let after = now(&*store).await;
+            assert_between(before + delay, record.message.due_at, after + delay);
+            assert_between(before, record.updated_at, after);
+            expected.message.due_at = record.message.due_at;
+            expected.updated_at = record.updated_at;
+            assert_same(&record, &expected);
+        }
+        assert_eq!(store.attempts(id).await.expect("attempts").len(), history);
+        assert_nothing_due(&*store, lane).await;
+    }
+    assert_eq!((outbox.deliveries().await, outbox.claims().await), (2, 0));
+    // Both tables say so.
+    assert_eq!(store.reconcile().await.expect("reconcile"), Reconciled::default());
+    // Brought forward by hand, like anything that waits.
+    outbox.set_due_at(fresh, in_ms(now(&*store).await) - TimeDelta::hours(1)).await;
+    assert_eq!(take_one(&*store, "worker", "noop").await.1.message.id, fresh);
+}
+
+/// What is postponed together goes by its delays afterwards.
+pub async fn postponed_messages_go_by_their_delays(outbox: &impl Harness) {
+    let store = outbox.store().await;
+    let all = enqueue_many(&*store, "noop", 4).await;
+    let batch = take(&*store, "worker", &["noop"], 10).await.expect("due");
+    let delays = [40, 20, 30].map(Duration::from_millis);
+    let mut verdicts: Vec<_> = batch
+        .messages
+        .iter()
+        .zip(delays)
+        .map(|(taken, delay)| verdict(taken, Fate::Postponed { delay }))
+        .collect();
+    verdicts.push(verdict(&batch.messages[3], Fate::Sent));
+    assert_eq!(settle(&*store, batch.token, verdicts, true).await, Settled::default());
+    assert_eq!((outbox.deliveries().await, outbox.claims().await), (3, 0));
+    let mut taken = Vec::new();
+    eventually("all to be due", Duration::from_secs(60), async || {
+        if let Some(batch) = take(&*store, "worker", &["noop"], 10).await {
+            taken.extend(batch.messages.into_iter().map(|taken| taken.message.id));
+        }
+        (taken.len() == 3).then_some(())
+    })
+    .await;
+    assert_eq!(taken, [all[1], all[2], all[0]]);
 }
 
 /// A batch that is settled in part keeps its claim on the rest.

@@ -210,6 +210,9 @@ async fn outstanding_jobs_are_capped() {
     // Through several sweeps, which come as often.
     wait_counted(&extended, 4).await;
     assert_eq!(queue.counts().await.unwrap().waiting, 5);
+    // The lane waits for room, and touches nothing meanwhile.
+    let counted = relay.metrics.text();
+    assert!(!counted.contains("POSTPONED"), "{counted}");
     relay.stop().await;
 }
 

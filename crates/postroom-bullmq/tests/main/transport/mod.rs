@@ -11,5 +11,6 @@ mod outbox;
 mod reopened;
 mod sharing;
 mod switching;
+mod tenants;
 mod truth;
 mod working;

@@ -166,6 +166,7 @@ impl State {
             Fate::Failed { .. } => "failed",
             Fate::Dead { .. } => "dead",
             Fate::Released => "released",
+            Fate::Postponed { .. } => "postponed",
         };
         self.note(what, Some(relay), Some(token), Some(seq));
         if let Err(why) = why {
@@ -201,11 +202,11 @@ impl Known {
                 };
                 (Status::Dead, 1, is_right)
             }
-            Fate::Released => {
+            Fate::Released | Fate::Postponed { .. } => {
                 (self.status, 0, !matches!(said, Some(Some(Said::Delivered | Said::Reject))))
             }
         };
-        if !matches!(fate, Fate::Released) {
+        if !matches!(fate, Fate::Released | Fate::Postponed { .. }) {
             self.rescues = 0;
         }
         self.status = status;
