@@ -82,24 +82,42 @@ pub(crate) async fn end(shared: Arc<Shared>) {
 /// Looks at every outstanding job, three times within a claim's time. One that is gone from Redis
 /// without a word is dispatched again; one that has finished, and whose word was missed, is settled.
 pub(crate) async fn sweep(shared: Arc<Shared>, settler: Settler, queues: Arc<Queues>) {
+    let mut missing = HashSet::new();
     loop {
         tokio::time::sleep(shared.chance.share(shared.interval(), 0.8)).await;
+        let before = std::mem::take(&mut missing);
         for queue in queues.all() {
-            match look_through(&shared, &settler, &queue).await {
-                Ok(()) => shared.faults.end(queue.name(), Who::Sweep),
+            match look_through(&shared, &settler, &queue, &before).await {
+                Ok(gone) => {
+                    missing.extend(gone);
+                    shared.faults.end(queue.name(), Who::Sweep);
+                }
                 Err(error) => shared.redis_fails(queue.name(), Who::Sweep, &error),
             }
         }
     }
 }
 
-async fn look_through(shared: &Shared, settler: &Settler, queue: &Queue) -> Result<(), QueueError> {
+/// Returns the jobs that are missing for the first time: somebody may have completed them a moment
+/// ago, and the word of it is on its way. Those that were missing before are gone.
+async fn look_through(
+    shared: &Shared,
+    settler: &Settler,
+    queue: &Queue,
+    before: &HashSet<JobName>,
+) -> Result<Vec<JobName>, QueueError> {
     let outstanding = shared.books.of_queue(queue.name());
+    let mut missing = Vec::new();
     for part in outstanding.chunks(LOOK_MAX) {
         let ids: Vec<String> = part.iter().map(|name| name.id()).collect();
         let states = queue.states(&ids).await?;
-        let found: Vec<(JobName, JobState)> = part.iter().copied().zip(states).collect();
+        let mut found: Vec<(JobName, JobState)> = part.iter().copied().zip(states).collect();
+        found.retain(|(name, state)| {
+            let is_new = *state == JobState::Gone && !before.contains(name);
+            missing.extend(is_new.then_some(*name));
+            !is_new
+        });
         queue.remove(&conclude(shared, settler, queue.name(), &found).await).await?;
     }
-    Ok(())
+    Ok(missing)
 }

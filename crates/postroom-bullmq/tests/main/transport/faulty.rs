@@ -18,7 +18,7 @@ pub(crate) enum Call<'a> {
     Take,
     TakeRescued,
     Settle(&'a [Settlement]),
-    Extend,
+    Keep,
     Dispatched(&'a [Uuid]),
 }
 
@@ -68,8 +68,18 @@ impl Claims for Faulty {
     }
 
     async fn extend(&self, tokens: &[Token], claim_time: Duration) -> StoreResult<Vec<Token>> {
-        (self.fault)(Call::Extend)?;
         self.inner.extend(tokens, claim_time).await
+    }
+
+    async fn keep(
+        &self,
+        lease: Token,
+        worker: &str,
+        claims: &[Token],
+        claim_time: Duration,
+    ) -> StoreResult<Vec<Token>> {
+        (self.fault)(Call::Keep)?;
+        self.inner.keep(lease, worker, claims, claim_time).await
     }
 
     async fn wake(&self) -> Option<Box<dyn Wake>> {

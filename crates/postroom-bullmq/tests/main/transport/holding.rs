@@ -198,7 +198,7 @@ async fn lose(outbox: &Outbox, messages: usize) {
         bytes: 1 << 20,
         payload_limit: 1 << 20,
         claim_time: Duration::from_secs(1),
-        dispatch: false,
+        lease: None,
     };
     assert_eq!(outbox.store.take(&take).await.unwrap().unwrap().messages.len(), messages);
     outbox.memory.by_hand().expire_claims();

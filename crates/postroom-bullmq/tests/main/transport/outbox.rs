@@ -136,7 +136,7 @@ impl Outbox {
         let count = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&count);
         self.store = faulty(Arc::clone(&self.store), move |call| {
-            counted.fetch_add(usize::from(matches!(call, Call::Extend)), Ordering::SeqCst);
+            counted.fetch_add(usize::from(matches!(call, Call::Keep)), Ordering::SeqCst);
             Ok(())
         });
         count
