@@ -183,7 +183,7 @@ async fn a_worker_goes_on_once_it_is_let_in_again() {
         let refused = told.as_str()?.lines().find_map(|line| {
             line.strip_prefix("errorstat_NOAUTH:count=")?.trim().parse::<usize>().ok()
         });
-        (refused? >= 10).then_some(())
+        (refused? >= 6).then_some(())
     })
     .await;
     server.cli(&["-a", "secret", "CONFIG", "SET", "requirepass", ""]).await.unwrap();
