@@ -199,7 +199,7 @@ async fn outstanding_jobs_are_capped() {
     let server = Redis::shared().await;
     let mut outbox = external(server.address());
     outbox.lane.outstanding_max = 5;
-    let extended = outbox.count_extensions();
+    let extended = outbox.count_keeps();
     outbox.enqueue_many(20).await;
     let relay = outbox.start(Part::Relay);
     let queue = outbox.queue();

@@ -161,7 +161,7 @@ async fn a_job_that_waits_longer_than_a_claim_stays_claimed() {
     let server = Redis::shared().await;
     let mut outbox = external(server.address());
     outbox.settings.claim_time = 2 * CLAIM_TIME;
-    let extended = outbox.count_extensions();
+    let extended = outbox.count_keeps();
     let id = outbox.enqueue(&outbox.message("order.created", 1)).await;
     let relay = outbox.start(Part::Relay);
     outbox.wait_waiting(id, 1).await;

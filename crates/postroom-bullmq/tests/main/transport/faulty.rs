@@ -18,7 +18,7 @@ pub(crate) enum Call<'a> {
     Take,
     TakeRescued,
     Settle(&'a [Settlement]),
-    Keep,
+    Keep(&'a [Token]),
     Dispatched(&'a [Uuid]),
 }
 
@@ -78,7 +78,7 @@ impl Claims for Faulty {
         claims: &[Token],
         claim_time: Duration,
     ) -> StoreResult<Vec<Token>> {
-        (self.fault)(Call::Keep)?;
+        (self.fault)(Call::Keep(claims))?;
         self.inner.keep(lease, worker, claims, claim_time).await
     }
 

@@ -131,12 +131,12 @@ impl Outbox {
         .await;
     }
 
-    /// Counts how often claims are extended from now on.
-    pub(crate) fn count_extensions(&mut self) -> Arc<AtomicUsize> {
+    /// Counts how often claims are kept from now on.
+    pub(crate) fn count_keeps(&mut self) -> Arc<AtomicUsize> {
         let count = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&count);
         self.store = faulty(Arc::clone(&self.store), move |call| {
-            counted.fetch_add(usize::from(matches!(call, Call::Keep)), Ordering::SeqCst);
+            counted.fetch_add(usize::from(matches!(call, Call::Keep(_))), Ordering::SeqCst);
             Ok(())
         });
         count
