@@ -1,6 +1,6 @@
 //! What becomes a job, and when.
 
-use super::outbox::{external, own, wait_counted};
+use super::outbox::{SMALL_VALUES, external, own, wait_counted};
 use crate::servers::LONG;
 use postroom_bullmq::{JobData, JobName, JobState, NewJob, Part};
 use postroom_core::{Outcome, RawJson};
@@ -170,19 +170,9 @@ async fn redis_being_away_costs_no_attempt_and_is_shown() {
 
 #[tokio::test]
 async fn a_job_that_redis_refuses_costs_an_attempt() {
-    let server = Redis::private(&["--proto-max-bulk-len", "1048576"]).await.unwrap();
+    let server = Redis::private(SMALL_VALUES).await.unwrap();
     let mut outbox = external(server.address());
-    outbox.settings.payload_limit = 4 << 20;
-    let large = format!("\"{}\"", "x".repeat(1_100_000));
-    let columns = [
-        ("source_event_id", "e"),
-        ("source_stream_id", "s"),
-        ("integration_type", outbox.lane.integration.as_str()),
-        ("event_type", "order.created"),
-        ("payload", large.as_str()),
-        ("max_attempts", "2"),
-    ];
-    let refused = outbox.memory.by_hand().insert(&columns).unwrap();
+    let refused = outbox.enqueue_too_large(2);
     let taken = outbox.enqueue(&outbox.message("order.created", 2)).await;
     let relay = outbox.start(Part::Relay);
     let record = outbox.wait(refused, "DEAD").await;

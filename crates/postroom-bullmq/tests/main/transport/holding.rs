@@ -1,7 +1,7 @@
 //! What stands in the way of some does not hold up the others.
 
 use super::faulty::{Call, faulty, refused};
-use super::outbox::{Outbox, external, own, soon};
+use super::outbox::{Outbox, SMALL_VALUES, external, own, soon};
 use crate::servers::{LONG, redis};
 use postroom_bullmq::{JobState, Part, Queue, QueuePattern};
 use postroom_core::{NewMessage, Quota, Take};
@@ -111,19 +111,9 @@ async fn a_message_that_cannot_be_read_holds_up_no_other() {
 /// There is neither a job nor a record of its failure: the message comes again when its claim ends.
 #[tokio::test]
 async fn a_refused_job_whose_failure_is_refused_too_is_tried_again() {
-    let server = Redis::private(&["--proto-max-bulk-len", "1048576"]).await.unwrap();
+    let server = Redis::private(SMALL_VALUES).await.unwrap();
     let mut outbox = external(server.address());
-    outbox.settings.payload_limit = 4 << 20;
-    let large = format!("\"{}\"", "x".repeat(1_100_000));
-    let columns = [
-        ("source_event_id", "e"),
-        ("source_stream_id", "s"),
-        ("integration_type", outbox.lane.integration.as_str()),
-        ("event_type", "order.created"),
-        ("payload", large.as_str()),
-        ("max_attempts", "1"),
-    ];
-    let id = outbox.memory.by_hand().insert(&columns).unwrap();
+    let id = outbox.enqueue_too_large(1);
     let tries = Arc::new(AtomicUsize::new(0));
     let tried = Arc::clone(&tries);
     outbox.store = faulty(Arc::clone(&outbox.store), move |call| {

@@ -21,6 +21,9 @@ use uuid::Uuid;
 /// How long a claim lasts, and with it the lock of a job.
 pub(crate) const CLAIM_TIME: Duration = Duration::from_millis(1_500);
 
+/// For a Redis that refuses what is over 1 MiB.
+pub(crate) const SMALL_VALUES: &[&str] = &["--proto-max-bulk-len", "1048576"];
+
 /// An outbox of its own, with a queue of its own.
 pub(crate) struct Outbox {
     pub(crate) memory: MemoryStore,
@@ -91,6 +94,21 @@ impl Outbox {
             ids.push(self.enqueue(&self.message("order.created", 10)).await);
         }
         ids
+    }
+
+    /// A message that a Redis with [`SMALL_VALUES`] refuses, and the relay does not.
+    pub(crate) fn enqueue_too_large(&mut self, attempts: u32) -> Uuid {
+        self.settings.payload_limit = 4 << 20;
+        let payload = format!("\"{}\"", "x".repeat(1_100_000));
+        let columns = [
+            ("source_event_id", "e"),
+            ("source_stream_id", "s"),
+            ("integration_type", self.lane.integration.as_str()),
+            ("event_type", "order.created"),
+            ("payload", payload.as_str()),
+            ("max_attempts", &attempts.to_string()),
+        ];
+        self.memory.by_hand().insert(&columns).expect("inserted")
     }
 
     /// The lane's queue.
