@@ -6,6 +6,7 @@
 use super::classify::{Trouble, classify, unusable};
 use super::config::KafkaConfig;
 use super::record::Record;
+use super::tray::Tray;
 use postroom_core::Outcome;
 use rdkafka::client::ClientContext;
 use rdkafka::config::{FromClientConfigAndContext as _, RDKafkaLogLevel};
@@ -16,7 +17,7 @@ use rdkafka::statistics::Statistics;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 
 type Producer = rdkafka::producer::ThreadedProducer<Listener>;
 
@@ -52,13 +53,10 @@ pub(super) enum Requests {
     Single,
 }
 
-/// What came of a message: nothing is wrong, or what is.
-pub(super) type Settled = (usize, Option<Code>);
-
 /// Goes with a message through librdkafka, and comes back when it is settled.
 pub(super) struct Ticket {
     index: usize,
-    settled: mpsc::UnboundedSender<Settled>,
+    tray: Arc<Tray>,
 }
 
 impl Link {
@@ -147,17 +145,20 @@ impl Link {
         topic: &str,
         index: usize,
         mut record: Record,
-        settled: &mpsc::UnboundedSender<Settled>,
+        tray: &Arc<Tray>,
     ) -> Result<(), (Code, Record)> {
         let Some(producer) = &self.0.producer else { return Err((Code::Fatal, record)) };
-        let ticket = Ticket { index, settled: settled.clone() };
+        let ticket = Ticket { index, tray: Arc::clone(tray) };
         let sent = BaseRecord::with_opaque_to(topic, Box::new(ticket))
             .key(&record.key)
             .payload(&record.body)
             .headers(record.headers);
+        // It may be back before the call is.
+        tray.expect();
         match producer.send(sent) {
             Ok(()) => Ok(()),
             Err((error, BaseRecord { headers, .. })) => {
+                tray.expect_less();
                 let code = error.rdkafka_error_code().unwrap_or(Code::Fail);
                 record.headers = headers.unwrap_or_default();
                 Err((code, record))
@@ -231,8 +232,7 @@ impl ProducerContext for Listener {
             Ok(_) => None,
             Err((error, _)) => Some(error.rdkafka_error_code().unwrap_or(Code::Fail)),
         };
-        // Nobody may be waiting any more.
-        let _ = ticket.settled.send((ticket.index, error));
+        ticket.tray.put((ticket.index, error));
     }
 }
 

@@ -10,6 +10,7 @@ mod link;
 mod record;
 mod settings;
 mod sink;
+mod tray;
 
 use crate::registry::{SinkConfig, SinkKind};
 use config::KafkaConfig;

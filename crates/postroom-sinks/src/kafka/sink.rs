@@ -2,8 +2,9 @@
 
 use super::classify::{classify, concerns_the_request, timed_out};
 use super::config::KafkaConfig;
-use super::link::{Link, Requests, Settled};
+use super::link::{Link, Requests};
 use super::record::Record;
+use super::tray::Tray;
 use crate::batch::Batch;
 use crate::connections::Connections;
 use async_trait::async_trait;
@@ -11,13 +12,10 @@ use postroom_core::{Message, Outcome, ProbeError, Report, Sink};
 use rdkafka::error::RDKafkaErrorCode as Code;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 /// How long to wait for room in librdkafka's queue before looking again.
 const QUEUE_PAUSE: Duration = Duration::from_millis(5);
-/// How many outcomes are taken at once.
-const OUTCOMES: usize = 256;
 
 /// Publishes through one producer that all batches share.
 pub(super) struct KafkaSink {
@@ -58,20 +56,19 @@ impl KafkaSink {
                 return Vec::new();
             }
         };
-        let (sender, receiver) = mpsc::unbounded_channel();
         let mut under_way = UnderWay {
             config: &self.config,
             link: &held.connection,
             batch,
             requests,
-            receiver,
+            tray: Arc::default(),
             waiting: 0,
             suspects: Vec::new(),
             is_refused: false,
         };
         for &index in indices {
             match Record::of(&messages[index], &self.config) {
-                Ok(record) => under_way.send(index, record, &sender, deadline).await,
+                Ok(record) => under_way.send(index, record, deadline).await,
                 Err(outcome) => batch.settle(index, outcome),
             }
         }
@@ -98,7 +95,7 @@ struct UnderWay<'a> {
     link: &'a Link,
     batch: &'a Batch<'a>,
     requests: Requests,
-    receiver: mpsc::UnboundedReceiver<Settled>,
+    tray: Arc<Tray>,
     waiting: usize,
     suspects: Vec<usize>,
     is_refused: bool,
@@ -106,15 +103,9 @@ struct UnderWay<'a> {
 
 impl UnderWay<'_> {
     /// Hands over one record, when there is room for it.
-    async fn send(
-        &mut self,
-        index: usize,
-        mut record: Record,
-        sender: &mpsc::UnboundedSender<Settled>,
-        deadline: Instant,
-    ) {
+    async fn send(&mut self, index: usize, mut record: Record, deadline: Instant) {
         loop {
-            match self.link.send(&self.config.topic, index, record, sender) {
+            match self.link.send(&self.config.topic, index, record, &self.tray) {
                 Ok(()) => return self.waiting += 1,
                 Err((Code::QueueFull, back)) if Instant::now() < deadline => {
                     record = back;
@@ -127,9 +118,8 @@ impl UnderWay<'_> {
 
     /// Settles what has come back. Says whether anything had, before the time was up.
     async fn take(&mut self, until: Instant) -> bool {
-        let mut settled = Vec::with_capacity(OUTCOMES);
-        let receiving = self.receiver.recv_many(&mut settled, OUTCOMES);
-        if tokio::time::timeout_at(until, receiving).await.is_err() {
+        let settled = self.tray.take(until).await;
+        if settled.is_empty() {
             return false;
         }
         self.waiting -= settled.len();

@@ -12,8 +12,21 @@ const BLURRING: &AsciiSet = &CONTROLS.add(b'%').add(b'/');
 /// the receiver may have lost the first: that it is one, the receiver tells by the event id.
 pub(crate) fn once(message: &Message) -> String {
     let Message { integration, stream_id, event_id, .. } = message;
-    let part = |text| utf8_percent_encode(text, BLURRING);
-    let mut once = format!("{}/{}/{}", part(integration), part(stream_id), part(event_id));
+    let parts = [integration, stream_id, event_id];
+    let mut once = String::with_capacity(parts.iter().map(|part| part.len() + 1).sum());
+    for (place, part) in parts.into_iter().enumerate() {
+        if place > 0 {
+            once.push('/');
+        }
+        // Nearly every one stands as it is, and this is done for every message.
+        let is_clear =
+            |byte: &u8| byte.is_ascii() && !byte.is_ascii_control() && !b"%/".contains(byte);
+        if part.as_bytes().iter().all(is_clear) {
+            once.push_str(part);
+        } else {
+            once.extend(utf8_percent_encode(part, BLURRING));
+        }
+    }
     if message.copy != 0 {
         once.push_str(&format!("/{}", message.copy));
     }
