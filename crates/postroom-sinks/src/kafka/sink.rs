@@ -56,6 +56,14 @@ impl KafkaSink {
                 return Vec::new();
             }
         };
+        // All of them before the first is sent: what librdkafka gets in one go travels in few requests.
+        let mut records = Vec::with_capacity(indices.len());
+        for &index in indices {
+            match Record::of(&messages[index], &self.config) {
+                Ok(record) => records.push((index, record)),
+                Err(outcome) => batch.settle(index, outcome),
+            }
+        }
         let mut under_way = UnderWay {
             config: &self.config,
             link: &held.connection,
@@ -66,11 +74,8 @@ impl KafkaSink {
             suspects: Vec::new(),
             is_refused: false,
         };
-        for &index in indices {
-            match Record::of(&messages[index], &self.config) {
-                Ok(record) => under_way.send(index, record, deadline).await,
-                Err(outcome) => batch.settle(index, outcome),
-            }
+        for (index, record) in records {
+            under_way.send(index, record, deadline).await;
         }
         while under_way.waiting > 0 && under_way.take(deadline).await {}
         let UnderWay { waiting, suspects, mut is_refused, .. } = under_way;
