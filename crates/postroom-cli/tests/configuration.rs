@@ -16,6 +16,18 @@ fn all_faults_are_reported_together_and_exit_with_2() {
     }
 }
 
+/// In the default build; with all features there is nothing that was left out.
+#[cfg(not(feature = "kafka"))]
+#[test]
+fn check_says_how_to_get_a_sink_that_was_left_out_of_the_build() {
+    let folder = Folder::new();
+    folder.write("postroom.toml", "[integrations.\"kafka:x\"]\nbrokers = \"a:9092\"\n");
+    let answer = folder.run(&["check"]);
+    assert_eq!(answer.code, 2, "{answer:?}");
+    assert!(answer.stderr.contains("postroom.toml:1:15: there is no sink `kafka`"), "{answer:?}");
+    assert!(answer.stderr.contains("made without it: build Postroom with `--features kafka`"));
+}
+
 #[test]
 fn a_bad_variable_is_named() {
     let folder = Folder::new();

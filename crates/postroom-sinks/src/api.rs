@@ -7,8 +7,9 @@ use reqwest::{Client, RequestBuilder, StatusCode, Url};
 use std::error::Error;
 use std::time::Duration;
 
-/// The most of an answer's body that is read.
-const BODY_BYTES_MAX: usize = 64 * 1024;
+/// The most of an answer's body that is read. A service may repeat all of a message in it, with
+/// more around; what is cut off cannot be read, and a message that was taken would come again.
+const BODY_BYTES_MAX: usize = 1024 * 1024;
 
 /// A service: one client with connections that stay open. Follows no redirect and uses no proxy.
 pub(crate) struct Api {

@@ -279,6 +279,24 @@ mod tests {
     }
 
     #[test]
+    fn a_sink_that_was_left_out_of_the_build_is_answered_with_how_to_get_it() {
+        // This build may have all of them.
+        let kafka = UnknownSink {
+            name: "kafka".to_owned(),
+            feature: Some("kafka"),
+            near: None,
+            known: Vec::new(),
+        };
+        let made = "this build was made without it: build Postroom with `--features kafka`, or \
+                    with `--features full` for all of them";
+        assert_eq!(kafka.hint(), made);
+        for (name, feature) in LEFT_OUT {
+            let error = SinkKind::of(&format!("{name}:x")).unwrap_err();
+            assert_eq!((error.name.as_str(), error.feature), (*name, Some(*feature)));
+        }
+    }
+
+    #[test]
     fn every_fault_is_reported_at_once() {
         let faults = validate("webhook:x", json!({"urll": "http://a", "headers": {"a b": "c"}}));
         let faults = faults.unwrap_err();

@@ -168,6 +168,19 @@ async fn what_concerns_the_channel_or_the_token_pauses_the_lane() {
     assert!(slack.posted().is_empty());
 }
 
+/// Slack repeats the message in its answer, in which a character can take twelve bytes.
+#[tokio::test]
+async fn a_long_answer_is_read_to_its_end() {
+    let message_again = json!({"text": "\u{1f980}".repeat(50 * 1024)});
+    let answer = json!({"message": message_again, "ok": true}).to_string();
+    assert!(answer.len() > 200 * 1024 && answer.ends_with("\"ok\":true}"));
+    let receiver = Receiver::start(Answer::Bytes(http("200 OK", "", &answer))).await;
+    let api_url = format!("http://{}/api/", receiver.address);
+    let options = json!({"token": TOKEN, "api_url": api_url, "text": "x"});
+    let sink = sink("slack:orders", options);
+    assert_eq!(deliver_all(&*sink, &[message("e-1")]).await, [Outcome::Delivered]);
+}
+
 async fn by_webhook(status: &str, headers: &str, body: &str) -> (Outcome, Vec<Request>) {
     let receiver = Receiver::start(Answer::Bytes(http(status, headers, body))).await;
     let url = format!("http://{}/services/T0/B0/s3cret", receiver.address);

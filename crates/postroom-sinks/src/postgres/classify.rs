@@ -9,6 +9,8 @@ use postroom_core::Outcome;
 pub(super) enum Fault {
     /// A code such as 23514, and what it is about.
     Code(String, Option<String>),
+    /// A code that usually concerns the table, such as 42501, and here one row of it.
+    Row(String, &'static str),
     /// TLS: a certificate that cannot be trusted, or none at all.
     Tls(String),
     /// No word, and the connection is gone.
@@ -20,7 +22,11 @@ impl Fault {
         if let Some(answer) = error.as_db_error() {
             let about = answer.constraint().map(|name| format!("the constraint {name}"));
             let about = about.or_else(|| answer.column().map(|name| format!("the column {name}")));
-            return Self::Code(answer.code().code().to_owned(), about);
+            let code = answer.code().code().to_owned();
+            return match answer.routine().and_then(|routine| guard(routine, &code)) {
+                Some(guard) => Self::Row(code, guard),
+                None => Self::Code(code, about),
+            };
         }
         if let Some(fault) = tls::fault_behind(error) {
             return Self::Tls(fault.to_string());
@@ -36,10 +42,37 @@ impl Fault {
 
     /// Whether it may be the fault of one row among others.
     pub(super) fn concerns_a_row(&self) -> bool {
-        let Self::Code(code, _) = self else { return false };
+        let code = match self {
+            Self::Code(code, _) => code,
+            Self::Row(..) => return true,
+            Self::Tls(_) | Self::Lost(_) => return false,
+        };
         // Data, constraints, limits, exceptions of triggers.
         ["22", "23", "54", "P0"].iter().any(|class| code.starts_with(class))
             || ["44000", "09000", "27000"].contains(&code.as_str())
+    }
+
+    /// Whether another connection may do better: this one is gone, or leads to a server that has
+    /// become read-only while another took its place.
+    pub(super) fn concerns_the_connection(&self) -> bool {
+        match self {
+            Self::Lost(_) => true,
+            Self::Code(code, _) => code == "25006",
+            Self::Row(..) | Self::Tls(_) => false,
+        }
+    }
+}
+
+/// What judges single rows with codes that otherwise concern the table. The server names the
+/// routine of its own that has raised an error: that of a missing right is another.
+fn guard(routine: &str, code: &str) -> Option<&'static str> {
+    match routine {
+        "ExecWithCheckOptions" if code == "42501" => Some("row-level security"),
+        // What a trigger raises with other codes is told by these.
+        "exec_stmt_raise" if ["0A", "28", "3D", "3F", "42"].contains(&code.get(..2)?) => {
+            Some("a trigger")
+        }
+        _ => None,
     }
 }
 
@@ -47,6 +80,12 @@ impl Fault {
 pub(super) fn classify(place: &str, fault: &Fault) -> Outcome {
     let (code, about) = match fault {
         Fault::Code(code, about) => (code.as_str(), about),
+        Fault::Row(code, guard) => {
+            return Outcome::reject(format!(
+                "PostgreSQL at {place} answered {code}: {guard} of the table refuses this row; \
+                 correct the row, or ask the table's owner"
+            ));
+        }
         Fault::Lost(problem) => {
             return Outcome::retry(format!("cannot reach PostgreSQL at {place}: {problem}"));
         }
@@ -152,6 +191,23 @@ mod tests {
             assert_eq!(fault.concerns_a_row(), expected == "reject", "{code}");
             if let Outcome::Reject { error } | Outcome::Refuse { error } = &outcome {
                 assert!(error.split_once(": ").unwrap().1.len() > 15, "{error}");
+            }
+        }
+        for (routine, code, is_of_the_row) in [
+            ("ExecWithCheckOptions", "42501", true),
+            ("ExecWithCheckOptions", "44000", false),
+            ("aclcheck_error", "42501", false),
+            ("exec_stmt_raise", "42501", true),
+            ("exec_stmt_raise", "0A000", true),
+            ("exec_stmt_raise", "40001", false),
+            ("exec_stmt_raise", "P0001", false),
+        ] {
+            let guard = guard(routine, code);
+            assert_eq!(guard.is_some(), is_of_the_row, "{routine} {code}");
+            if let Some(guard) = guard {
+                let fault = Fault::Row(code.to_owned(), guard);
+                assert!(fault.concerns_a_row());
+                assert!(matches!(classify("db:1", &fault), Outcome::Reject { .. }));
             }
         }
         let outcome = classify("db:1", &Fault::Lost("reset".to_owned()));

@@ -45,6 +45,7 @@ impl PostgresSink {
             Ok(both) => both,
             Err(outcome) => return batch.settle_rest(&outcome),
         };
+        let is_worn = whole.as_ref().is_err_and(Fault::concerns_the_connection);
         match whole {
             Ok(()) => batch.settle_rest(&Outcome::Delivered),
             Err(fault) if fault.concerns_a_row() && rows.len() > 1 => {
@@ -55,7 +56,7 @@ impl PostgresSink {
             }
             Err(fault) => batch.settle_rest(&self.judge(Err(fault))),
         }
-        if lent.connection.is_closed() {
+        if is_worn || lent.connection.is_closed() {
             self.connections.lost(lent);
         } else {
             self.connections.give_back(lent);
@@ -63,7 +64,8 @@ impl PostgresSink {
     }
 
     /// A connection, and what it says to the whole batch. The database may have closed what was
-    /// idle; since a key is inserted once, trying again on another connection does no harm.
+    /// idle, or be a standby now; since a key is inserted once, trying again on another connection
+    /// does no harm.
     async fn first(
         &self,
         rows: &[&str],
@@ -71,7 +73,7 @@ impl PostgresSink {
     ) -> Result<(Lent<Client>, Result<(), Fault>), Outcome> {
         let lent = self.connections.take(deadline).await?;
         match self.insert(&lent.connection, rows).await {
-            Err(Fault::Lost(_)) => self.connections.lost(lent),
+            Err(fault) if fault.concerns_the_connection() => self.connections.lost(lent),
             answered => return Ok((lent, answered)),
         }
         let lent = self.connections.take(deadline).await?;

@@ -41,7 +41,15 @@ pub(super) fn classify(
             Outcome::refuse(format!("{text}: the account is suspended or closed; settle that{see}"))
         }
         Some(20404) => Outcome::refuse(format!("{text}: check `url` and `account_sid`{see}")),
-        Some(21212 | 21603 | 21606 | 21659 | 21660 | 21661) => Outcome::refuse(format!(
+        // A sender may do for one recipient and not for another: no SMS is to be lost for it, and
+        // the others need not wait.
+        Some(21606 | 21659) => Outcome::Retry {
+            error: format!(
+                "{text}: `from` cannot send to this recipient, or to any; check it{see}"
+            ),
+            after,
+        },
+        Some(21212 | 21603 | 21660 | 21661) => Outcome::refuse(format!(
             "{text}: check `from`; it must be a number or name of this account that can send{see}"
         )),
         Some(21701 | 21703 | 21704 | 21705) => Outcome::refuse(format!(
@@ -106,6 +114,8 @@ mod tests {
             (500, None, "retry"),
             (503, None, "retry"),
             (400, Some(30008), "retry"),
+            (400, Some(21606), "retry"),
+            (400, Some(21659), "retry"),
             (401, Some(20003), "refuse"),
             (401, None, "refuse"),
             (403, Some(20005), "refuse"),
@@ -117,8 +127,6 @@ mod tests {
             (301, None, "refuse"),
             (400, Some(21212), "refuse"),
             (400, Some(21603), "refuse"),
-            (400, Some(21606), "refuse"),
-            (400, Some(21659), "refuse"),
             (400, Some(21660), "refuse"),
             (404, Some(21701), "refuse"),
             (400, Some(21703), "refuse"),

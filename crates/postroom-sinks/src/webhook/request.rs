@@ -6,6 +6,7 @@
 use super::config::WebhookConfig;
 use crate::parcel::{Name, Parcel};
 use chrono::{DateTime, Utc};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use postroom_core::Outcome;
 use reqwest::Url;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
@@ -24,6 +25,10 @@ const FRAMING: [&str; 11] = [
     "transfer-encoding",
     "upgrade",
 ];
+
+/// What is percent-encoded in an id, besides what is not ASCII. Servers show a header's bytes as
+/// Latin-1 and without the spaces around them, and its signature would not be that of the id.
+const UNSAFE: &AsciiSet = &CONTROLS.add(b' ').add(b'%');
 
 /// Why a header cannot be sent; holds nothing of its value.
 #[derive(Debug)]
@@ -74,10 +79,13 @@ pub(super) fn headers(
     } else {
         headers.insert(CONTENT_TYPE, content_type);
     }
-    let (id, timestamp) = (parcel.idempotency_key.as_str(), now.timestamp());
-    insert(&mut headers, Name::Borrowed("webhook-id"), id.to_owned())?;
+    let id = utf8_percent_encode(&parcel.idempotency_key, UNSAFE).to_string();
+    let timestamp = now.timestamp();
+    let signature = config.signing.sign(&id, timestamp, &parcel.body);
+    insert(&mut headers, Name::Borrowed("idempotency-key"), id.clone())?;
+    insert(&mut headers, Name::Borrowed("webhook-id"), id)?;
     headers.insert(HeaderName::from_static("webhook-timestamp"), timestamp.into());
-    if let Some(signature) = config.signing.sign(id, timestamp, &parcel.body) {
+    if let Some(signature) = signature {
         insert(&mut headers, Name::Borrowed("webhook-signature"), signature)?;
     }
     Ok(headers)

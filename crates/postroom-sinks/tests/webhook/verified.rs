@@ -104,6 +104,42 @@ async fn fault_37_while_secrets_are_rotated_old_and_new_both_verify() {
     });
 }
 
+/// Headers as most servers show them: bytes as Latin-1, and no spaces around them.
+fn as_servers_show(mut request: Value) -> Value {
+    for (_, value) in request["headers"].as_object_mut().unwrap() {
+        let shown: String = value.as_str().unwrap().bytes().map(char::from).collect();
+        *value = json!(shown.trim_matches([' ', '\t']));
+    }
+    request
+}
+
+#[tokio::test]
+async fn an_unusual_event_id_is_percent_encoded_and_verified() {
+    let ids = [
+        ("bestellung-ü", "bestellung-%C3%BC"),
+        (" e 1 ", "%20e%201%20"),
+        ("100%", "100%25"),
+        ("a.b:c/d~\"e\"", "a.b:c/d~\"e\""),
+    ];
+    let mut cases = Vec::new();
+    for (id, encoded) in ids {
+        let sent = Message { event_id: id.to_owned(), ..sent() };
+        let shown = as_servers_show(request(json!({"secrets": [NEW, PRIVATE]}), sent).await);
+        for name in ["webhook-id", "idempotency-key"] {
+            assert_eq!(shown["headers"][name], encoded, "{name}");
+        }
+        cases.push(with(&shown, json!({"kind": "shared", "secret": NEW})));
+        cases.push(with(&shown, json!({"kind": "public", "key": PUBLIC})));
+    }
+    by_others("unusual event ids", |language, verify| {
+        let verdicts = verify(&json!(cases));
+        assert!(
+            verdicts.len() == cases.len() && verdicts.iter().all(ok),
+            "{language} {verdicts:?}"
+        );
+    });
+}
+
 #[tokio::test]
 async fn an_ed25519_signature_is_verified_by_independent_libraries() {
     let request = request(json!({"secrets": [PRIVATE]}), sent()).await;
