@@ -1,5 +1,6 @@
 //! From the outbox through a queue and back.
 
+mod amiss;
 mod closing;
 mod defects;
 mod dispatching;
