@@ -79,6 +79,13 @@ impl Books {
         job.map(|job| job.is_added)
     }
 
+    /// Whether this relay has put the job into this queue, and nobody has settled it since.
+    pub(crate) fn has_in(&self, name: JobName, queue: &str) -> bool {
+        let state = self.state();
+        let job = state.jobs.get(&name.message);
+        job.is_some_and(|job| job.dispatch == name.dispatch && job.queue == queue)
+    }
+
     /// Notes that Redis has the job.
     pub(crate) fn added(&self, name: JobName) {
         let mut state = self.state();
@@ -300,5 +307,7 @@ mod tests {
         books.added(job);
         assert_eq!(books.is_added(job), Some(true));
         assert_eq!(books.is_added(JobName { dispatch: 2, ..job }), None);
+        assert!(books.has_in(job, "q") && !books.has_in(job, "other"));
+        assert!(!books.has_in(JobName { dispatch: 2, ..job }, "q"));
     }
 }

@@ -10,6 +10,7 @@ mod holding;
 mod leasing;
 mod outbox;
 mod reopened;
+mod rerouted;
 mod sharing;
 mod switching;
 mod tenants;
