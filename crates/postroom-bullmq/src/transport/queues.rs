@@ -9,9 +9,10 @@ use crate::error::QueueError;
 use crate::queue::{Presence, Queue, presence};
 use redis::cmd;
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
@@ -19,6 +20,9 @@ use tokio::time::Instant;
 const IDLE: u32 = 10;
 /// How many closed queues are looked at in one go.
 const LOOK_MAX: usize = 1_000;
+/// The names in Redis are read so often even if their number stays the same: by hand, one may have
+/// taken the place of another.
+const READ_EVERY: Duration = Duration::from_secs(60);
 
 /// Every queue that is open here. Whoever runs what a queue needs is told of each new one, of each
 /// new lane of one, and of each that is closed.
@@ -69,6 +73,8 @@ struct Seen {
     new: BTreeSet<String>,
     /// Where among those that are closed the next look begins.
     from: String,
+    /// How many were noted in Redis when they were read, and when that was.
+    read: Option<(usize, Instant)>,
 }
 
 struct Open {
@@ -159,34 +165,51 @@ impl Queues {
     }
 
     async fn discover_tenants(&self, lane: usize, key: &str) -> Result<(), QueueError> {
-        let names = self.exchange(key, &self.of_lane(lane)).await?;
-        let (new, closed) = self.not_open(lane, names);
+        self.exchange(lane, key).await?;
+        let (new, closed) = self.not_open(lane);
         // What ended while nobody looked is kept there, or has been settled.
         self.open_if(lane, new, |found| found.has_live || found.has_finished).await?;
         self.open_if(lane, closed, |found| found.has_live).await
     }
 
-    /// Notes the names of queues in a set, and reads what others have noted.
-    async fn exchange(&self, key: &str, ours: &[String]) -> Result<Vec<String>, QueueError> {
+    /// Notes the names of a lane's open queues in a set, and reads what others have noted where
+    /// there is more or less than before: there may be very many.
+    async fn exchange(&self, lane: usize, key: &str) -> Result<(), QueueError> {
         let link = &self.shared.redis.link;
+        let ours = self.of_lane(lane);
         if !ours.is_empty() {
-            link.ask::<()>(cmd("SADD").arg(key).arg(ours)).await?;
+            link.ask::<()>(cmd("SADD").arg(key).arg(&ours)).await?;
         }
-        link.ask(cmd("SMEMBERS").arg(key)).await
+        let noted: usize = link.ask(cmd("SCARD").arg(key)).await?;
+        let read = self.state().seen.entry(lane).or_default().read;
+        if read.is_some_and(|(count, at)| count == noted && at.elapsed() < READ_EVERY) {
+            return Ok(());
+        }
+        let names: HashSet<String> = link.ask(cmd("SMEMBERS").arg(key)).await?;
+        let mut state = self.state();
+        let State { open, seen } = &mut *state;
+        let Seen { known, new, read, .. } = seen.entry(lane).or_default();
+        *read = Some((names.len(), Instant::now()));
+        let stays = |name: &String| {
+            let stays = names.contains(name) || open.contains_key(name);
+            if !stays {
+                self.shared.faults.forget(name);
+            }
+            stays
+        };
+        known.retain(stays);
+        new.retain(stays);
+        new.extend(names.into_iter().filter(|name| !known.contains(name)));
+        Ok(())
     }
 
     /// Those of a lane's queues that are not open: all that have never been looked at, and some of
     /// the others in turn.
-    fn not_open(&self, lane: usize, names: Vec<String>) -> (Vec<String>, Vec<String>) {
+    fn not_open(&self, lane: usize) -> (Vec<String>, Vec<String>) {
         let mut state = self.state();
         let State { open, seen } = &mut *state;
         let seen = seen.entry(lane).or_default();
         let is_open = |name: &&String| open.get(*name).is_some_and(|one| one.lanes.contains(&lane));
-        for name in names {
-            if !seen.known.contains(&name) {
-                seen.new.insert(name);
-            }
-        }
         let after = (Bound::Excluded(seen.from.clone()), Bound::Unbounded);
         let (behind, before) = (seen.known.range(after), seen.known.range(..=seen.from.clone()));
         let in_turn = behind.chain(before).filter(|name| !is_open(name));
