@@ -31,12 +31,18 @@ impl Scene {
         self.outbox.relay(SHORT_CLAIMS, &self.lane("workers = \"external\""))
     }
 
-    /// A worker that delivers by webhook.
+    /// A worker that delivers by webhook. No lock of its jobs ends, though the machine stand still
+    /// for a while: none is run twice.
     async fn worker(&self) -> Process {
+        self.worker_with("claim_time = \"60s\"").await
+    }
+
+    /// The same; its jobs' locks last for the claim time in `keys`.
+    async fn worker_with(&self, keys: &str) -> Process {
         let url = self.receiver.url();
-        let keys =
+        let sink =
             format!("url = \"{url}\"\nallow_addresses = [\"127.0.0.0/8\"]\ntimeout = \"30s\"");
-        let config = self.outbox.configure(SHORT_CLAIMS, &self.lane(&keys));
+        let config = self.outbox.configure(keys, &self.lane(&sink));
         let worker =
             Process::spawn(&mut self.outbox.folder().command(&["work", "--config", &config]));
         worker.wait_for_line("the worker runs", SOON).await;
@@ -53,13 +59,13 @@ async fn a_worker_killed_in_the_middle_ends_in_the_outboxs_own_retry() {
     let id = scene.outbox.enqueue("webhook:a", 1).await[0];
     let _relay = scene.relay();
     for killed in 1..=2 {
-        let mut worker = scene.worker().await;
+        let mut worker = scene.worker_with(SHORT_CLAIMS).await;
         scene.receiver.wait_for(killed, SOON).await;
         let record = scene.outbox.store.find(id).await.unwrap().unwrap();
         assert_eq!(record.message.attempts, 0);
         worker.kill9();
     }
-    let _worker = scene.worker().await;
+    let _worker = scene.worker_with(SHORT_CLAIMS).await;
     scene.outbox.wait_for(id, "SENT").await;
     let record = scene.outbox.store.find(id).await.unwrap().unwrap();
     assert_eq!(record.message.attempts, 1);

@@ -4,7 +4,7 @@ use super::Queue;
 use super::script::JOBS_MAX;
 use crate::error::QueueError;
 use crate::server::Redis;
-use redis::{cmd, pipe};
+use redis::{RedisResult, Value, cmd, pipe};
 
 /// Where jobs are that wait or run.
 const LIVE: [&str; 5] = ["wait", "paused", "active", "delayed", "prioritized"];
@@ -22,8 +22,12 @@ pub(crate) struct Presence {
     pub(crate) given: u64,
 }
 
-/// What is in each of these queues, which are all on `redis`.
-pub(crate) async fn presence(redis: &Redis, queues: &[Queue]) -> Result<Vec<Presence>, QueueError> {
+/// What is in each of these queues, which are all on `redis`. One that cannot be looked at does not
+/// keep others from it; that Redis is away concerns all of them.
+pub(crate) async fn presence(
+    redis: &Redis,
+    queues: &[Queue],
+) -> Result<Vec<Result<Presence, QueueError>>, QueueError> {
     let mut found = Vec::with_capacity(queues.len());
     for part in queues.chunks(JOBS_MAX) {
         let mut pipeline = pipe();
@@ -36,13 +40,24 @@ pub(crate) async fn presence(redis: &Redis, queues: &[Queue]) -> Result<Vec<Pres
         }
         let mut answers = redis.link.ask_all(&mut pipeline).await?.into_iter();
         for queue in part {
-            let mut next = || answers.next().ok_or_else(|| queue.unfit("a look at queues"));
-            found.push(Presence {
-                has_live: queue.read::<u64>(next()?)? > 0,
-                has_finished: queue.read::<u64>(next()?)? > 0,
-                given: queue.read::<Option<u64>>(next()?)?.unwrap_or(0),
-            });
+            // All of them, so that the next queue begins with its own.
+            let of_queue: Vec<_> = answers.by_ref().take(3).collect();
+            match read(queue, of_queue) {
+                Err(error) if error.is_away() => return Err(error),
+                one => found.push(one),
+            }
         }
     }
     Ok(found)
+}
+
+fn read(queue: &Queue, answers: Vec<RedisResult<Value>>) -> Result<Presence, QueueError> {
+    let mut answers = answers.into_iter();
+    let mut next = || answers.next().ok_or_else(|| queue.unfit("a look at queues"));
+    let has_live = queue.read::<u64>(next()?)? > 0;
+    let has_finished = queue.read::<u64>(next()?)? > 0;
+    // Whatever somebody else has written there.
+    let given = queue.read::<Option<Vec<u8>>>(next()?)?;
+    let given = given.and_then(|given| str::from_utf8(&given).ok()?.parse().ok());
+    Ok(Presence { has_live, has_finished, given: given.unwrap_or(0) })
 }

@@ -4,7 +4,7 @@ use super::lanes::Workers;
 use super::names::JobName;
 use super::reader::dispatched;
 use super::settler::{Said, Settler, Word};
-use super::shared::Shared;
+use super::shared::{LaneState, Shared};
 use crate::queue::JobState;
 use futures_util::future::join_all;
 use futures_util::{FutureExt as _, StreamExt as _, stream};
@@ -207,10 +207,15 @@ async fn record_part(
     }
 }
 
-/// What a job says about the dispatch that counts. `None` when that is not its to say: the message
-/// was sent elsewhere by hand.
+/// What a job says about the dispatch that counts. A message that was sent elsewhere by hand while
+/// its job was in this queue goes there, if it was us who put the job here: nobody else would end
+/// the dispatch. Otherwise it is not this job's to say, and there is `None`.
 fn fate(shared: &Shared, queue: &str, counts: &Dispatched, state: &JobState) -> Option<Fate> {
-    let lane = &shared.lane_in(queue, &counts.message)?.lane;
+    let Some(LaneState { lane, .. }) = shared.lane_in(queue, &counts.message) else {
+        let name = JobName { message: counts.message.id, dispatch: counts.number };
+        let is_over = *state != JobState::Live && shared.books.has_in(name, queue);
+        return is_over.then_some(Fate::Released);
+    };
     let outcome = match state {
         JobState::Live => return None,
         JobState::Gone | JobState::Dropped => return Some(Fate::Released),

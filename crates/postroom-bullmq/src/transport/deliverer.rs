@@ -48,7 +48,10 @@ impl Processor for Deliverer {
                     Some((state, delivery)) => {
                         self.deliver_own(&job, name, open.message, state, delivery).await
                     }
-                    // Sent elsewhere by hand, or for workers of somebody else on this queue.
+                    None if self.is_elsewhere(name, &open.message) => {
+                        self.give_back(name, open.message).await
+                    }
+                    // For workers of somebody else on this queue, or of a lane that is unknown here.
                     None => Err(JobFailure::Later(NOT_HERE)),
                 }
             }
@@ -68,6 +71,26 @@ impl Deliverer {
         match &state.lane.workers {
             Workers::Own(delivery) => Some((state, delivery)),
             Workers::External => None,
+        }
+    }
+
+    /// Whether a message was sent elsewhere by hand while its job was in this queue: where its lane
+    /// is known here, and has another queue, or where we have put the job here ourselves.
+    fn is_elsewhere(&self, name: JobName, message: &Message) -> bool {
+        let Shared { books, .. } = &*self.shared;
+        self.shared.lane_in(&self.queue, message).is_none()
+            && (self.shared.lane(&message.integration).is_some() || books.has_in(name, &self.queue))
+    }
+
+    /// Ends the dispatch of a message that was sent elsewhere, which is followed at once. Where that
+    /// is said by nothing but the configuration of this process, and relays have another, the
+    /// message comes again, and does not come in a hurry.
+    async fn give_back(&self, name: JobName, message: Message) -> Result<(), JobFailure> {
+        let fate = Fate::Postponed { delay: NOT_HERE };
+        let word = Word { message, dispatch: name.dispatch, fate };
+        match self.settler.ask(word).await {
+            Said::Recorded | Said::Late => Err(JobFailure::Dropped),
+            Said::Refused => Err(JobFailure::Later(NOT_HERE)),
         }
     }
 

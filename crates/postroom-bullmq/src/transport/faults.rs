@@ -58,6 +58,13 @@ impl Faults {
         }
     }
 
+    /// Whether somebody has met with a fault that is not over.
+    pub(crate) fn has(&self, queue: &str, who: Who) -> bool {
+        let state = self.state();
+        // Mostly there is none.
+        !state.faults.is_empty() && state.faults.contains_key(&(queue.to_owned(), who))
+    }
+
     /// Forgets a queue that nobody uses any more.
     pub(crate) fn forget(&self, queue: &str) {
         let mut state = self.state();

@@ -86,8 +86,10 @@ pub(crate) async fn sweep(shared: Arc<Shared>, settler: Settler, queues: Arc<Que
     loop {
         tokio::time::sleep(shared.chance.share(shared.interval(), 0.8)).await;
         let before = std::mem::take(&mut missing);
+        let mut outstanding = shared.books.by_queue();
         for queue in queues.all() {
-            match look_through(&shared, &settler, &queue, &before).await {
+            let names = outstanding.remove(queue.name()).unwrap_or_default();
+            match look_through(&shared, &settler, &queue, &names, &before).await {
                 Ok(gone) => {
                     missing.extend(gone);
                     shared.faults.end(queue.name(), Who::Sweep);
@@ -104,9 +106,9 @@ async fn look_through(
     shared: &Shared,
     settler: &Settler,
     queue: &Queue,
+    outstanding: &[JobName],
     before: &HashSet<JobName>,
 ) -> Result<Vec<JobName>, QueueError> {
-    let outstanding = shared.books.of_queue(queue.name());
     let mut missing = Vec::new();
     for part in outstanding.chunks(LOOK_MAX) {
         let ids: Vec<String> = part.iter().map(|name| name.id()).collect();

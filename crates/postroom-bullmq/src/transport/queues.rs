@@ -9,8 +9,10 @@ use crate::error::QueueError;
 use crate::queue::{Presence, Queue, presence};
 use redis::cmd;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
@@ -18,6 +20,9 @@ use tokio::time::Instant;
 const IDLE: u32 = 10;
 /// How many closed queues are looked at in one go.
 const LOOK_MAX: usize = 1_000;
+/// The names in Redis are read so often even if their number stays the same: by hand, one may have
+/// taken the place of another.
+const READ_EVERY: Duration = Duration::from_secs(60);
 
 /// Every queue that is open here. Whoever runs what a queue needs is told of each new one, of each
 /// new lane of one, and of each that is closed.
@@ -55,8 +60,21 @@ impl Closed {
 struct State {
     /// By name.
     open: HashMap<String, Open>,
-    /// The names that each lane has seen, and where among those that are closed to look next.
-    seen: HashMap<usize, (HashSet<String>, String)>,
+    /// What each lane has seen.
+    seen: HashMap<usize, Seen>,
+}
+
+/// The names of a lane's queues.
+#[derive(Default)]
+struct Seen {
+    /// Those that have been looked at, or opened.
+    known: BTreeSet<String>,
+    /// Those that have not.
+    new: BTreeSet<String>,
+    /// Where among those that are closed the next look begins.
+    from: String,
+    /// How many were noted in Redis when they were read, and when that was.
+    read: Option<(usize, Instant)>,
 }
 
 struct Open {
@@ -70,6 +88,15 @@ struct Open {
     closed: watch::Sender<()>,
 }
 
+impl Seen {
+    fn know(&mut self, name: &str) {
+        self.new.remove(name);
+        if !self.known.contains(name) {
+            self.known.insert(name.to_owned());
+        }
+    }
+}
+
 impl Queues {
     pub(crate) fn new(shared: Arc<Shared>) -> (Self, mpsc::UnboundedReceiver<Told>) {
         let (told, hears) = mpsc::unbounded_channel();
@@ -81,7 +108,7 @@ impl Queues {
     pub(crate) fn open(&self, lane: usize, name: &str) -> Result<Queue, QueueError> {
         self.shared.faults.uses(lane, name);
         let mut state = self.state();
-        state.seen.entry(lane).or_default().0.insert(name.to_owned());
+        state.seen.entry(lane).or_default().know(name);
         let open = match state.open.entry(name.to_owned()) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => entry.insert(Open {
@@ -138,54 +165,69 @@ impl Queues {
     }
 
     async fn discover_tenants(&self, lane: usize, key: &str) -> Result<(), QueueError> {
-        let names = self.exchange(key, &self.of_lane(lane)).await?;
-        let (new, closed) = self.not_open(lane, names);
+        self.exchange(lane, key).await?;
+        let (new, closed) = self.not_open(lane);
         // What ended while nobody looked is kept there, or has been settled.
-        let new = self.having(lane, new, |found| found.has_live || found.has_finished).await?;
-        let closed = self.having(lane, closed, |found| found.has_live).await?;
-        for name in new.into_iter().chain(closed) {
-            self.try_open(lane, &name)?;
+        self.open_if(lane, new, |found| found.has_live || found.has_finished).await?;
+        self.open_if(lane, closed, |found| found.has_live).await
+    }
+
+    /// Notes the names of a lane's open queues in a set, and reads what others have noted where
+    /// there is more or less than before: there may be very many.
+    async fn exchange(&self, lane: usize, key: &str) -> Result<(), QueueError> {
+        let link = &self.shared.redis.link;
+        let ours = self.of_lane(lane);
+        if !ours.is_empty() {
+            link.ask::<()>(cmd("SADD").arg(key).arg(&ours)).await?;
         }
+        let noted: usize = link.ask(cmd("SCARD").arg(key)).await?;
+        let read = self.state().seen.entry(lane).or_default().read;
+        if read.is_some_and(|(count, at)| count == noted && at.elapsed() < READ_EVERY) {
+            return Ok(());
+        }
+        let names: HashSet<String> = link.ask(cmd("SMEMBERS").arg(key)).await?;
+        let mut state = self.state();
+        let State { open, seen } = &mut *state;
+        let Seen { known, new, read, .. } = seen.entry(lane).or_default();
+        *read = Some((names.len(), Instant::now()));
+        let stays = |name: &String| {
+            let stays = names.contains(name) || open.contains_key(name);
+            if !stays {
+                self.shared.faults.forget(name);
+            }
+            stays
+        };
+        known.retain(stays);
+        new.retain(stays);
+        new.extend(names.into_iter().filter(|name| !known.contains(name)));
         Ok(())
     }
 
-    /// Notes the names of queues in a set, and reads what others have noted.
-    async fn exchange(&self, key: &str, ours: &[String]) -> Result<Vec<String>, QueueError> {
-        let link = &self.shared.redis.link;
-        if !ours.is_empty() {
-            link.ask::<()>(cmd("SADD").arg(key).arg(ours)).await?;
-        }
-        link.ask(cmd("SMEMBERS").arg(key)).await
-    }
-
-    /// Those of a lane's queues that are not open: all that are seen for the first time, and some of
+    /// Those of a lane's queues that are not open: all that have never been looked at, and some of
     /// the others in turn.
-    fn not_open(&self, lane: usize, names: Vec<String>) -> (Vec<String>, Vec<String>) {
+    fn not_open(&self, lane: usize) -> (Vec<String>, Vec<String>) {
         let mut state = self.state();
         let State { open, seen } = &mut *state;
-        let (seen, from) = seen.entry(lane).or_default();
-        let is_open = |name: &String| open.get(name).is_some_and(|one| one.lanes.contains(&lane));
-        let (mut closed, new): (Vec<String>, Vec<String>) =
-            names.into_iter().filter(|name| !is_open(name)).partition(|name| seen.contains(name));
-        seen.extend(new.iter().cloned());
-        closed.sort_unstable();
-        let next = closed.partition_point(|name| name <= from);
-        closed.rotate_left(next);
-        closed.truncate(LOOK_MAX);
+        let seen = seen.entry(lane).or_default();
+        let is_open = |name: &&String| open.get(*name).is_some_and(|one| one.lanes.contains(&lane));
+        let after = (Bound::Excluded(seen.from.clone()), Bound::Unbounded);
+        let (behind, before) = (seen.known.range(after), seen.known.range(..=seen.from.clone()));
+        let in_turn = behind.chain(before).filter(|name| !is_open(name));
+        let closed: Vec<String> = in_turn.take(LOOK_MAX).cloned().collect();
         if let Some(last) = closed.last() {
-            from.clone_from(last);
+            seen.from.clone_from(last);
         }
-        (new, closed)
+        (seen.new.iter().cloned().collect(), closed)
     }
 
-    /// Those of these queues in which something is found. One of a name that no queue can have does
-    /// not keep others from it.
-    async fn having(
+    /// Opens those of these queues in which something is found. One that cannot be looked at, or of
+    /// a name that no queue can have, does not keep others from it.
+    async fn open_if(
         &self,
         lane: usize,
         names: Vec<String>,
         is_wanted: impl Fn(Presence) -> bool,
-    ) -> Result<Vec<String>, QueueError> {
+    ) -> Result<(), QueueError> {
         let mut queues = Vec::with_capacity(names.len());
         for name in names {
             match Queue::open(&self.shared.redis, &name) {
@@ -193,9 +235,22 @@ impl Queues {
                 Err(_) => self.try_open(lane, &name)?,
             }
         }
-        let found = presence(&self.shared.redis, &queues).await?;
-        let wanted = queues.into_iter().zip(found).filter(|(_, found)| is_wanted(*found));
-        Ok(wanted.map(|(queue, _)| queue.name().to_owned()).collect())
+        let looks = presence(&self.shared.redis, &queues).await?;
+        for (queue, look) in queues.iter().zip(looks) {
+            let name = queue.name();
+            match look {
+                Ok(found) if is_wanted(found) => self.try_open(lane, name)?,
+                Ok(_) => {
+                    self.state().seen.entry(lane).or_default().know(name);
+                    self.shared.faults.end(name, Who::Opener);
+                }
+                Err(error) => {
+                    self.shared.faults.uses(lane, name);
+                    self.shared.faults.begin(name, Who::Opener, &error);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Opens a queue. One that cannot be does not keep others from it.
@@ -212,15 +267,34 @@ impl Queues {
     async fn close_idle(&self) -> Result<(), QueueError> {
         let idle: Vec<Queue> = {
             let state = self.state();
-            let idle = state.open.values().filter(|open| self.is_idle(open));
+            let faults = &self.shared.faults;
+            let is_at_fault = |open: &Open| faults.has(open.queue.name(), Who::Opener);
+            let idle = state.open.values().filter(|one| self.is_idle(one) || is_at_fault(one));
             idle.map(|open| open.queue.clone()).collect()
         };
         if idle.is_empty() {
             return Ok(());
         }
-        let found = presence(&self.shared.redis, &idle).await?;
+        let looks = match presence(&self.shared.redis, &idle).await {
+            Ok(looks) => looks,
+            Err(error) if error.is_away() => return Err(error),
+            Err(error) => {
+                for queue in &idle {
+                    self.shared.faults.begin(queue.name(), Who::Opener, &error);
+                }
+                return Ok(());
+            }
+        };
         let mut state = self.state();
-        for (queue, found) in idle.iter().zip(found) {
+        for (queue, look) in idle.iter().zip(looks) {
+            let found = match look {
+                Ok(found) => found,
+                Err(error) => {
+                    self.shared.faults.begin(queue.name(), Who::Opener, &error);
+                    continue;
+                }
+            };
+            self.shared.faults.end(queue.name(), Who::Opener);
             let Entry::Occupied(mut entry) = state.open.entry(queue.name().to_owned()) else {
                 continue;
             };

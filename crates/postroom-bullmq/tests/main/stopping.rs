@@ -80,7 +80,8 @@ async fn a_worker_that_stops_in_full_swing_leaves_nothing_behind() {
     queue.add(&jobs).await.unwrap();
     let mut ran = 0;
     while ran < jobs.len() {
-        let worker = start(&queue, quick());
+        // No lock ends where the machine stands still for a while.
+        let worker = start(&queue, WorkerOptions { lock_time: 2 * LONG, ..quick() });
         let processor = worker.processor.clone();
         processor.wait_started(500.min(jobs.len() - ran)).await;
         worker.stop().await;

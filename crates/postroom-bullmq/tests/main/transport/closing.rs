@@ -120,6 +120,40 @@ async fn a_queue_with_a_job_stays_open() {
     relay.stop().await;
 }
 
+/// There may be very many names, of tenants that were here once.
+#[tokio::test]
+async fn names_are_read_again_when_there_are_others() {
+    let server = Redis::private(&[]).await.unwrap();
+    let sink = MemorySink::new();
+    let mut outbox = own(server.address(), Arc::new(sink.clone()));
+    outbox.lane.queue = QueuePattern::parse("out-{integration}-{tenant}").unwrap();
+    let worker = outbox.start(Part::Worker);
+    let calls = async |command: &str| {
+        let stats = server.cli(&["INFO", "commandstats"]).await.unwrap();
+        let begin = format!("cmdstat_{command}:calls=");
+        let line = stats.as_str().unwrap().lines().find_map(|line| line.strip_prefix(&begin));
+        line.map_or(0, |line| line.split(',').next().unwrap().parse::<usize>().unwrap())
+    };
+    let wait_looks = async || {
+        let before = calls("scard").await;
+        eventually("some looks", LONG, async || (calls("scard").await >= before + 3).then_some(()))
+            .await;
+    };
+    wait_looks().await;
+    let set = format!("bull:postroom:queues:{}", outbox.lane.integration);
+    for n in 0..2 {
+        let queue = Queue::open(&redis(server.address()), &queue_name(&outbox, n)).unwrap();
+        queue.add(&[job("mine", "order.created", json!({}))]).await.unwrap();
+        server.cli(&["SADD", &set, queue.name()]).await.unwrap();
+        eventually("the job", LONG, async || (sink.delivered().len() == n + 1).then_some(())).await;
+        wait_looks().await;
+    }
+    // Once at the start, once for each, and perhaps once since a minute has passed.
+    let (looks, reads) = (calls("scard").await, calls("smembers").await);
+    assert!(looks >= 9 && (3..=4).contains(&reads), "{reads} of {looks}");
+    worker.stop().await;
+}
+
 async fn wait_job(outbox: &Outbox, server: &Redis, n: usize) {
     let wait = format!("bull:{}:wait", queue_name(outbox, n));
     eventually("a job", LONG, async || {

@@ -1,5 +1,6 @@
 //! From the outbox through a queue and back.
 
+mod amiss;
 mod closing;
 mod defects;
 mod dispatching;
@@ -9,6 +10,7 @@ mod holding;
 mod leasing;
 mod outbox;
 mod reopened;
+mod rerouted;
 mod sharing;
 mod switching;
 mod tenants;

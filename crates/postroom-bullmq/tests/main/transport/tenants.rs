@@ -78,8 +78,9 @@ async fn a_tenant_without_a_worker_holds_up_no_other() {
     outbox.wait_sent(&outbox.enqueue_of("globex", 10).await).await;
     assert_eq!(waiting(&full).await, CAP);
 
-    // One at a time, so that the order in which they are done is that of the queue.
-    let late = start(&full, WorkerOptions { concurrency: 1, ..quick() });
+    // One at a time, so that the order in which they are done is that of the queue; and none is
+    // taken for left behind where the machine stands still for a while.
+    let late = start(&full, WorkerOptions { concurrency: 1, lock_time: 2 * LONG, ..quick() });
     outbox.wait_sent(&acme).await;
     outbox.wait_sent(&later).await;
     let done = late.processor.started();
