@@ -60,8 +60,6 @@ impl Books {
     pub(crate) fn add(&self, name: JobName, lane: usize, queue: &str, token: Token) {
         let mut state = self.state();
         let (dispatch, queue) = (name.dispatch, queue.to_owned());
-        // Set back by hand, a message begins with the same number again.
-        state.settled_set.remove(&name);
         *state.claims.entry(token).or_default() += 1;
         let empty = || InQueue { jobs: 0, drained: Drained { jobs: 0, since: Instant::now() } };
         let queues = state.by_lane.entry(lane).or_default();
@@ -70,13 +68,6 @@ impl Books {
         if let Some(before) = state.jobs.insert(name.message, job) {
             state.let_go(&before);
         }
-    }
-
-    /// Whether Redis has the job, as far as this relay knows; `None` when it is not outstanding here.
-    pub(crate) fn is_added(&self, name: JobName) -> Option<bool> {
-        let state = self.state();
-        let job = state.jobs.get(&name.message).filter(|job| job.dispatch == name.dispatch);
-        job.map(|job| job.is_added)
     }
 
     /// Notes that Redis has the job.
@@ -273,19 +264,5 @@ mod tests {
         assert_eq!((books.of_lane(0), books.claims()), (1, vec![second]));
         books.lost(&[second]);
         assert_eq!((books.of_lane(0), books.of_queue("q").len()), (0, 0));
-    }
-
-    #[test]
-    fn what_was_settled_here_is_open_again_once_it_is_handed_over_anew() {
-        let books = Books::default();
-        let job = JobName { message: Uuid::new_v4(), dispatch: 1 };
-        books.settled_here(job);
-        assert_eq!(books.is_added(job), None);
-        books.add(job, 0, "q", Token::random());
-        assert!(!books.is_settled_here(job));
-        assert_eq!(books.is_added(job), Some(false));
-        books.added(job);
-        assert_eq!(books.is_added(job), Some(true));
-        assert_eq!(books.is_added(JobName { dispatch: 2, ..job }), None);
     }
 }
