@@ -210,6 +210,12 @@ pub(crate) fn make_trigger(known: &'static [Migration], name: &str, end: &str) -
     found.unwrap_or_default()
 }
 
+/// Whether a trigger is made by what is planned already.
+pub(crate) fn makes_trigger(planned: &[Planned], name: &str) -> bool {
+    let begin = format!("CREATE TRIGGER {name} ");
+    planned.iter().any(|work| work.sql.contains(&begin))
+}
+
 /// A trigger that is not there.
 pub(crate) fn trigger_is_missing(name: &str) -> Finding {
     Finding::fault(

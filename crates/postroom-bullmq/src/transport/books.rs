@@ -60,8 +60,6 @@ impl Books {
     pub(crate) fn add(&self, name: JobName, lane: usize, queue: &str, token: Token) {
         let mut state = self.state();
         let (dispatch, queue) = (name.dispatch, queue.to_owned());
-        // Set back by hand, a message begins with the same number again.
-        state.settled_set.remove(&name);
         *state.claims.entry(token).or_default() += 1;
         let empty = || InQueue { jobs: 0, drained: Drained { jobs: 0, since: Instant::now() } };
         let queues = state.by_lane.entry(lane).or_default();
@@ -70,13 +68,6 @@ impl Books {
         if let Some(before) = state.jobs.insert(name.message, job) {
             state.let_go(&before);
         }
-    }
-
-    /// Whether Redis has the job, as far as this relay knows; `None` when it is not outstanding here.
-    pub(crate) fn is_added(&self, name: JobName) -> Option<bool> {
-        let state = self.state();
-        let job = state.jobs.get(&name.message).filter(|job| job.dispatch == name.dispatch);
-        job.map(|job| job.is_added)
     }
 
     /// Whether this relay has put the job into this queue, and nobody has settled it since.
@@ -296,17 +287,10 @@ mod tests {
     }
 
     #[test]
-    fn what_was_settled_here_is_open_again_once_it_is_handed_over_anew() {
+    fn what_is_in_a_queue_is_known_by_its_number() {
         let books = Books::default();
         let job = JobName { message: Uuid::new_v4(), dispatch: 1 };
-        books.settled_here(job);
-        assert_eq!(books.is_added(job), None);
         books.add(job, 0, "q", Token::random());
-        assert!(!books.is_settled_here(job));
-        assert_eq!(books.is_added(job), Some(false));
-        books.added(job);
-        assert_eq!(books.is_added(job), Some(true));
-        assert_eq!(books.is_added(JobName { dispatch: 2, ..job }), None);
         assert!(books.has_in(job, "q") && !books.has_in(job, "other"));
         assert!(!books.has_in(JobName { dispatch: 2, ..job }, "q"));
     }

@@ -1,6 +1,5 @@
 //! Settles dispatches by what is seen of their jobs.
 
-use super::lanes::Workers;
 use super::names::JobName;
 use super::reader::dispatched;
 use super::settler::{Said, Settler, Word};
@@ -8,7 +7,7 @@ use super::shared::{LaneState, Shared};
 use crate::queue::JobState;
 use futures_util::future::join_all;
 use futures_util::{FutureExt as _, StreamExt as _, stream};
-use postroom_core::{Dispatched, Fate, Message, Outcome, Status};
+use postroom_core::{Dispatched, Fate, Message, Outcome};
 use postroom_relay::{JobOutcome, judge};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -52,50 +51,6 @@ impl ReadSize {
             self.0.store((READ_BYTES / each.max(1)).clamp(1, most), Ordering::Relaxed);
         }
     }
-}
-
-/// Those of these jobs, which events say have completed and of which nothing is left, that may have
-/// been the dispatch that counts. Events outlive a message's first life, and are heard again where
-/// the position among them is lost: a message that was SENT and is set back by hand begins with the
-/// same number again.
-///
-/// Where others run the jobs there are none: those that have finished are kept until they are
-/// settled. Where we do, a job was handed over if we did it, or whoever has claimed the message.
-pub(crate) async fn handed_over(shared: &Shared, queue: &str, names: &[JobName]) -> Vec<JobName> {
-    let mut handed_over = Vec::new();
-    let mut rest = names;
-    while !rest.is_empty() {
-        let (part, later) = rest.split_at(shared.read_size.get().clamp(1, rest.len()));
-        rest = later;
-        let ids: Vec<Uuid> = part.iter().map(|name| name.message).collect();
-        let open = dispatched(shared, &ids).await;
-        shared.read_size.learn(open.values().flatten().map(|one| &one.message));
-        for name in part {
-            match open.get(&name.message) {
-                Some(Err(_)) => {}
-                Some(Ok(counts)) if counts.number == name.dispatch => {
-                    if was_handed_over(shared, queue, *name, &counts.message).await {
-                        handed_over.push(*name);
-                    }
-                }
-                // Settled before, by whoever delivered it.
-                Some(Ok(_)) | None => shared.books.settled(*name),
-            }
-        }
-    }
-    handed_over
-}
-
-async fn was_handed_over(shared: &Shared, queue: &str, name: JobName, message: &Message) -> bool {
-    match shared.lane_in(queue, message).map(|state| &state.lane.workers) {
-        None | Some(Workers::External) => return false,
-        Some(Workers::Own(_)) => {}
-    }
-    if let Some(is_added) = shared.books.is_added(name) {
-        return is_added;
-    }
-    let found = shared.insist(|| shared.store.find(name.message)).await;
-    matches!(found, Ok(Some(record)) if record.status == Status::Claimed.as_str())
 }
 
 /// Records what a queue's jobs say that have finished or gone: completed is SENT, failed is a failed

@@ -1,6 +1,6 @@
 //! Hears what becomes of a queue's jobs: from its event stream, and from the jobs that are kept.
 
-use super::conclude::{conclude, handed_over, record};
+use super::conclude::{conclude, record};
 use super::faults::Who;
 use super::names::JobName;
 use super::settler::Settler;
@@ -111,27 +111,20 @@ impl Watcher {
         }
     }
 
-    /// Jobs that somebody has completed: our workers, which settle before, or others. The event is a
-    /// hint: it may be of a job that had the same id, which is known by looking at the job.
+    /// Jobs that somebody has completed: our workers, which settle before, or others. What is kept of
+    /// a job says how. Of one that is gone the event is all that is left, and enough: no other job
+    /// ever has its id.
     async fn hear_completed(&self, names: Vec<JobName>) -> Result<(), QueueError> {
         let (mut kept, mut gone) = (Vec::new(), Vec::new());
         for (name, state) in self.look_at(names).await? {
             match state {
-                JobState::Gone => gone.push(name),
-                // The same job again.
+                JobState::Gone => gone.push((name, JobState::Completed)),
+                // Somebody has it run again.
                 JobState::Live => {}
                 state => kept.push((name, state)),
             }
         }
-        let heard = handed_over(&self.shared, self.queue.name(), &gone).await;
-        if !heard.is_empty() {
-            // Looked at once more, now that they are known to have been handed over: one that was
-            // added in between waits or runs. Of the others the event is all that is left.
-            let mut found = self.look_at(heard).await?;
-            found.retain(|(_, state)| *state == JobState::Gone);
-            found.iter_mut().for_each(|(_, state)| *state = JobState::Completed);
-            record(&self.shared, &self.settler, self.queue.name(), &found).await;
-        }
+        record(&self.shared, &self.settler, self.queue.name(), &gone).await;
         self.settle(kept).await
     }
 

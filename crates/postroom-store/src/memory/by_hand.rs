@@ -175,7 +175,7 @@ impl ByHand<'_> {
         change(row);
         let row = row.clone();
         if before != watched(&row) {
-            tables.follow(&row);
+            tables.follow(&row, self.0.clock.now());
         }
         drop(tables);
         self.0.written.signal();

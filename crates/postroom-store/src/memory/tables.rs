@@ -173,7 +173,7 @@ impl Tables {
             settled: None,
             message,
         };
-        self.feed(&row);
+        self.feed(&row, 0);
         self.messages.insert(row.message.seq, row);
         Enqueued::New(id)
     }
@@ -187,9 +187,9 @@ impl Tables {
         }
     }
 
-    /// The trigger on INSERT, and reconciliation: an open message without a delivery gets one.
-    /// Statuses are listed, so that one nobody knows is left alone.
-    pub(super) fn feed(&mut self, row: &Row) -> bool {
+    /// The trigger on INSERT, and reconciliation: an open message without a delivery gets one, which
+    /// has had so many dispatches. Statuses are listed, so that one nobody knows is left alone.
+    pub(super) fn feed(&mut self, row: &Row, dispatch: u32) -> bool {
         let seq = row.message.seq;
         if !is_open(&row.status) || self.deliveries.contains(seq) {
             return false;
@@ -199,7 +199,7 @@ impl Tables {
             due_at: row.message.due_at,
             claim: None,
             rescues: 0,
-            dispatch: 0,
+            dispatch,
             failed: row.status == "FAILED",
             dead: row.status == "DEAD",
         };
@@ -208,17 +208,14 @@ impl Tables {
     }
 
     /// The trigger on UPDATE: follows what was changed by hand, while no attempt is under way.
-    pub(super) fn follow(&mut self, row: &Row) {
+    pub(super) fn follow(&mut self, row: &Row, now: DateTime<Utc>) {
         let seq = row.message.seq;
         match self.deliveries.get(seq) {
             Some(delivery) if delivery.claim.is_some() => {}
             before => {
-                let dispatch = before.map_or(0, |delivery| delivery.dispatch);
+                let dispatch = before.map_or_else(|| unused(now), |delivery| delivery.dispatch);
                 self.deliveries.remove(seq);
-                self.feed(row);
-                if let Some(mut delivery) = self.deliveries.get_mut(seq) {
-                    delivery.dispatch = dispatch;
-                }
+                self.feed(row, dispatch);
             }
         }
     }
@@ -314,6 +311,12 @@ impl Tables {
             last_error: row.last_error.clone(),
         }
     }
+}
+
+/// From where dispatches are counted for a message that is opened again, or whose delivery was lost:
+/// the seconds since 2020, so that no number comes again.
+pub(super) fn unused(now: DateTime<Utc>) -> u32 {
+    u32::try_from(now.timestamp() - 1_577_836_800).unwrap_or(0)
 }
 
 /// Whether a message with this status has a delivery.

@@ -1,7 +1,7 @@
 //! Rescuing, pruning, counting and mending.
 
 use super::MemoryStore;
-use super::tables::{ATTEMPTS_MAX, Claim, Tables, is_open};
+use super::tables::{ATTEMPTS_MAX, Claim, Tables, is_open, unused};
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use postroom_core::{
@@ -84,10 +84,11 @@ impl Upkeep for MemoryStore {
     }
 
     async fn reconcile(&self) -> StoreResult<Reconciled> {
+        let dispatch = unused(self.clock.now());
         let mut tables = self.lock();
         let freed = tables.free_stray();
         let rows: Vec<_> = tables.messages.values().cloned().collect();
-        let made = rows.iter().filter(|row| tables.feed(row)).count();
+        let made = rows.iter().filter(|row| tables.feed(row, dispatch)).count();
         let followed = tables.follow_unlike();
         let before = tables.deliveries.len();
         let tables = &mut *tables;

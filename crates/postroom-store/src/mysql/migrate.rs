@@ -24,6 +24,11 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "lease",
         sql: include_str!("../../migrations/mysql/0003_lease.sql"),
     },
+    Migration {
+        number: 4,
+        name: "reopened",
+        sql: include_str!("../../migrations/mysql/0004_reopened.sql"),
+    },
 ];
 
 /// Two processes that migrate one database at once take turns by this lock. A session's locks go
@@ -103,7 +108,8 @@ async fn left(connection: &mut MySqlConnection) -> StoreResult<Vec<Planned>> {
     let has_table = has_table(connection, "integration_outbox").await.map_err(failed)?;
     let mut planned = migrations::left(MIGRATIONS, &noted, has_table)?;
     if noted.iter().any(|note| note.number == 1 && note.finished) {
-        let missing = triggers::missing(connection).await.map_err(failed)?;
+        let mut missing = triggers::missing(connection).await.map_err(failed)?;
+        missing.retain(|name| !migrations::makes_trigger(&planned, name));
         planned.extend(missing.into_iter().map(triggers::making));
     }
     Ok(planned)

@@ -19,11 +19,13 @@ struct Fault {
     mend: Option<&'static str>,
 }
 
-/// Makes the deliveries that the trigger on INSERT would make, where there are none.
-pub(super) const FEED: &str = "INSERT IGNORE INTO outbox_delivery (seq, integration, due_at, bytes, failed, dead) \
+/// Makes deliveries where there are none. How many dispatches there were is not known any more: they
+/// count on as in `0004_reopened.sql`.
+pub(super) const FEED: &str = "INSERT IGNORE INTO outbox_delivery \
+            (seq, integration, due_at, bytes, failed, dead, dispatch) \
      SELECT m.seq, m.integration_type, m.due_at, \
             OCTET_LENGTH(m.payload) + COALESCE(OCTET_LENGTH(m.headers), 0), \
-            m.status = 'FAILED', m.status = 'DEAD' \
+            m.status = 'FAILED', m.status = 'DEAD', UNIX_TIMESTAMP() - 1577836800 \
      FROM integration_outbox AS m FORCE INDEX (PRIMARY) \
      WHERE m.status IN ('PENDING', 'FAILED', 'DEAD') AND m.seq";
 

@@ -2,7 +2,9 @@
 
 use super::connect;
 use super::error::store_error;
-use crate::migrations::{self, Migrated, Migration, Noted, Planned, TRIGGERS, make_trigger};
+use crate::migrations::{
+    self, Migrated, Migration, Noted, Planned, TRIGGERS, make_trigger, makes_trigger,
+};
 use postroom_core::StoreResult;
 use sqlx::sqlite::SqlitePool;
 use sqlx::{AssertSqlSafe, Error, SqliteConnection};
@@ -29,6 +31,11 @@ pub const MIGRATIONS: &[Migration] = &[
         number: 4,
         name: "lease",
         sql: include_str!("../../migrations/sqlite/0004_lease.sql"),
+    },
+    Migration {
+        number: 5,
+        name: "reopened",
+        sql: include_str!("../../migrations/sqlite/0005_reopened.sql"),
     },
 ];
 
@@ -89,7 +96,8 @@ async fn left(connection: &mut SqliteConnection) -> StoreResult<Vec<Planned>> {
     let has_table = has_table(connection, "integration_outbox").await.map_err(failed)?;
     let mut planned = migrations::left(MIGRATIONS, &noted, has_table)?;
     if !noted.is_empty() {
-        let missing = missing_triggers(connection).await.map_err(failed)?;
+        let mut missing = missing_triggers(connection).await.map_err(failed)?;
+        missing.retain(|name| !makes_trigger(&planned, name));
         planned.extend(missing.into_iter().map(|name| Planned {
             number: None,
             name: format!("the trigger {name}"),

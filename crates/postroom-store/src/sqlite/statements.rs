@@ -322,12 +322,13 @@ pub(super) const UNFED: &str = "
       AND NOT EXISTS (SELECT 1 FROM outbox_delivery AS d WHERE d.seq = m.seq)
     ORDER BY m.seq LIMIT ?2";
 
-/// What the trigger on INSERT does. `?1` numbers.
+/// Makes their deliveries. How many dispatches there were is not known any more: they count on as in
+/// `0005_reopened.sql`. `?1` numbers.
 pub(super) const FEED: &str = concat!(
-    "INSERT INTO outbox_delivery (seq, integration, due_at, failed, dead)
+    "INSERT INTO outbox_delivery (seq, integration, due_at, failed, dead, dispatch)
      SELECT m.seq, m.integration_type, ",
     ms!("m.due_at"),
-    ", m.status = 'FAILED', m.status = 'DEAD'
+    ", m.status = 'FAILED', m.status = 'DEAD', CAST(strftime('%s', 'now') AS INTEGER) - 1577836800
      FROM integration_outbox AS m
      WHERE m.seq IN (SELECT value FROM json_each(?1))
        AND m.status IN ('PENDING', 'FAILED', 'DEAD')

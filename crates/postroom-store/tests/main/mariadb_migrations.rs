@@ -58,6 +58,22 @@ async fn a_migration_that_was_cut_off_is_finished_by_the_next() {
     assert!(store.find(id).await.expect("find").is_some(), "what was there stays");
 }
 
+/// A trigger that is being replaced when its migration is cut off is made once.
+#[tokio::test]
+async fn a_migration_that_was_cut_off_while_it_replaced_a_trigger_is_finished() {
+    let outbox = start().await;
+    let database = &outbox.database;
+    execute(
+        database,
+        "DROP TRIGGER outbox_follow; \
+         UPDATE outbox_schema_migration SET applied_at = NULL WHERE number = 4",
+    )
+    .await;
+    assert_eq!(migrate(database.url()).await.expect("finished"), [4]);
+    readiness(database).await.expect("ready");
+    assert_eq!(outbox.store().await.diagnose().await.expect("diagnose"), []);
+}
+
 #[tokio::test]
 async fn a_table_of_someone_else_is_refused_and_untouched() {
     let database = empty().await;

@@ -329,3 +329,44 @@ pub async fn set_back_to_pending_it_keeps_its_number(outbox: &impl Harness) {
     assert_eq!(number(&*store, id).await, Some(2));
     assert!(take_within(&*store, "worker", &["elsewhere"], 1, |_| {}).await.is_none());
 }
+
+/// A message that was SENT begins a second life: no job of its first one is a word on it, whatever
+/// is still kept or said of it.
+pub async fn set_back_after_it_was_sent_it_has_a_number_of_its_own(outbox: &impl Harness) {
+    let store = outbox.store().await;
+    let id = enqueue(&*store, &message("noop")).await;
+    let batch = take_for_queue(&*store, "noop", 1).await;
+    let message = &batch.messages[0].message;
+    settle_dispatch(&*store, 1, message, failed(Duration::ZERO)).await;
+    take_for_queue(&*store, "noop", 1).await;
+    assert_eq!(settle_dispatch(&*store, 2, message, Fate::Sent).await, Settled::default());
+    outbox.set_status(id, "PENDING").await.expect("set by hand");
+    let second = number(&*store, id).await.expect("it is open");
+    // So many dispatches cannot have been.
+    assert!(second > 1_000_000, "{second}");
+    for stale in [1, 2, 3] {
+        assert_eq!(settle_dispatch(&*store, stale, message, Fate::Sent).await.late, [message.seq]);
+    }
+    assert_eq!(find(&*store, id).await.status, "PENDING");
+    let batch = take_for_queue(&*store, "noop", 1).await;
+    assert_eq!(batch.messages[0].dispatch, second);
+    settle_dispatch(&*store, second, message, failed(Duration::ZERO)).await;
+    assert_eq!(number(&*store, id).await, Some(second + 1));
+    assert_eq!(settle_dispatch(&*store, second + 1, message, Fate::Sent).await, Settled::default());
+    assert_eq!(find(&*store, id).await.status, "SENT");
+}
+
+/// With a delivery its number is lost: one that is made again has a number of its own.
+pub async fn a_delivery_that_is_made_again_has_a_number_of_its_own(outbox: &impl Harness) {
+    let store = outbox.store().await;
+    let id = enqueue(&*store, &message("noop")).await;
+    let batch = take_for_queue(&*store, "noop", 1).await;
+    let message = &batch.messages[0].message;
+    settle_dispatch(&*store, 1, message, failed(Duration::ZERO)).await;
+    outbox.delete_deliveries().await;
+    assert_eq!(store.reconcile().await.expect("reconcile").made, 1);
+    let again = number(&*store, id).await.expect("it is open");
+    assert!(again > 1_000_000, "{again}");
+    assert_eq!(settle_dispatch(&*store, 2, message, Fate::Sent).await.late, [message.seq]);
+    assert_eq!(take_for_queue(&*store, "noop", 1).await.messages[0].dispatch, again);
+}

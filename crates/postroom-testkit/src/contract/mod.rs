@@ -141,6 +141,8 @@ macro_rules! contract_tests {
                 what_is_closed_is_not_dispatched
                 a_word_on_a_cancelled_message_changes_nothing
                 set_back_to_pending_it_keeps_its_number
+                set_back_after_it_was_sent_it_has_a_number_of_its_own
+                a_delivery_that_is_made_again_has_a_number_of_its_own
             }
             lease {
                 a_lease_keeps_every_claim_under_it

@@ -1,14 +1,31 @@
-//! A message that was SENT and is set back to PENDING by hand: its first job has the id that the job
-//! of its first life had. What is said of the first is no word on the second.
+//! A message that was SENT and is set back to PENDING by hand: what is kept or said of the jobs of its
+//! first life is no word on its second.
 
 use super::outbox::{Outbox, external, own, soon};
-use crate::servers::LONG;
+use crate::servers::{LONG, kept};
 use chrono::{TimeDelta, Utc};
-use postroom_bullmq::{JobState, Part};
+use postroom_bullmq::{JobName, JobState, Part, Queue};
+use postroom_core::{Quota, Take, Token};
 use postroom_sinks::MemorySink;
 use postroom_testkit::{Redis, eventually};
+use serde_json::json;
 use std::sync::Arc;
 use uuid::Uuid;
+
+/// The job of the dispatch that counts.
+async fn job_of(outbox: &Outbox, id: Uuid) -> JobName {
+    let open = outbox.store.dispatched(&[id]).await.unwrap();
+    JobName { message: id, dispatch: open[0].number }
+}
+
+/// Waits until nothing is left of a job.
+async fn wait_removed(queue: &Queue, job: &str) {
+    eventually("the job to be removed", LONG, async || {
+        let states = queue.states(&[job.to_owned()]).await.ok()?;
+        (states[0] == JobState::Gone).then_some(())
+    })
+    .await;
+}
 
 /// Sets a message back that nobody may dispatch yet, and loses the position in the event stream.
 async fn set_back(outbox: &Outbox, server: &Redis, id: Uuid) {
@@ -41,11 +58,7 @@ async fn an_event_of_a_first_life_is_no_word_on_the_second() {
     outbox.complete(server, &job, "null").await;
     outbox.tell_completed(server, &job).await;
     outbox.wait(id, "SENT").await;
-    eventually("the job to be removed", LONG, async || {
-        let states = queue.states(std::slice::from_ref(&job)).await.ok()?;
-        (states[0] == JobState::Gone).then_some(())
-    })
-    .await;
+    wait_removed(&queue, &job).await;
     wait_heard(&outbox, server).await;
     relay.stop().await;
 
@@ -53,13 +66,43 @@ async fn an_event_of_a_first_life_is_no_word_on_the_second() {
     let relay = outbox.start(Part::Relay);
     wait_heard(&outbox, server).await;
     assert_eq!(outbox.find(id).await.status, "PENDING");
-    // The same id, and again a word of its own.
+    // Its job has a word of its own.
     outbox.memory.by_hand().set_due_at(id, Utc::now());
-    outbox.wait_waiting(id, 1).await;
+    let second = job_of(&outbox, id).await;
+    outbox.wait_waiting(id, second.dispatch).await;
     wait_heard(&outbox, server).await;
     assert_ne!(outbox.find(id).await.status, "SENT");
+    outbox.complete(server, &second.id(), "null").await;
+    outbox.tell_completed(server, &second.id()).await;
+    outbox.wait(id, "SENT").await;
+    relay.stop().await;
+}
+
+/// A relay settles, and dies before it removes the job.
+#[tokio::test]
+async fn a_finished_job_that_was_left_behind_is_no_word_on_the_second() {
+    let server = Redis::shared().await;
+    let outbox = external(server.address());
+    let id = outbox.enqueue(&outbox.message("order.created", 3)).await;
+    let (job, queue) = (id.to_string(), outbox.queue());
+    let relay = outbox.start(Part::Relay);
+    outbox.wait_waiting(id, 1).await;
     outbox.complete(server, &job, "null").await;
     outbox.tell_completed(server, &job).await;
+    outbox.wait(id, "SENT").await;
+    wait_removed(&queue, &job).await;
+    relay.stop().await;
+    queue.add(&[kept(&job, "order.created", json!({}))]).await.unwrap();
+    outbox.complete(server, &job, "null").await;
+
+    outbox.memory.by_hand().set_status(id, "PENDING").unwrap();
+    let second = job_of(&outbox, id).await;
+    let relay = outbox.start(Part::Relay);
+    outbox.wait_waiting(id, second.dispatch).await;
+    wait_removed(&queue, &job).await;
+    assert_ne!(outbox.find(id).await.status, "SENT");
+    outbox.complete(server, &second.id(), "null").await;
+    outbox.tell_completed(server, &second.id()).await;
     outbox.wait(id, "SENT").await;
     relay.stop().await;
 }
@@ -85,6 +128,38 @@ async fn nor_is_one_on_a_lane_of_ours() {
     soon(sink.wait_for(2)).await;
     outbox.wait(id, "SENT").await;
     assert_eq!(sink.attempts(), 2);
+    relay.stop().await;
+}
+
+/// Another relay has claimed the message, and not added its job yet.
+#[tokio::test]
+async fn nor_is_one_while_another_relay_has_the_message() {
+    let server = Redis::shared().await;
+    let sink = MemorySink::new();
+    let outbox = own(server.address(), Arc::new(sink.clone()));
+    let id = outbox.enqueue(&outbox.message("order.created", 3)).await;
+    let relay = outbox.start(Part::Relay);
+    outbox.wait(id, "SENT").await;
+    wait_completed(&outbox, server).await;
+    wait_heard(&outbox, server).await;
+    relay.stop().await;
+
+    set_back(&outbox, server, id).await;
+    outbox.memory.by_hand().set_due_at(id, Utc::now());
+    let quotas = [Quota { integration: outbox.lane.integration.clone(), rows: 1 }];
+    let take = Take {
+        worker: "another",
+        quotas: &quotas,
+        rows: 1,
+        bytes: 1 << 20,
+        payload_limit: 1 << 20,
+        claim_time: 4 * LONG,
+        lease: Some(Token::random()),
+    };
+    assert!(outbox.store.take(&take).await.unwrap().is_some());
+    let relay = outbox.start(Part::Relay);
+    wait_heard(&outbox, server).await;
+    assert_eq!(outbox.find(id).await.status, "CLAIMED");
     relay.stop().await;
 }
 
@@ -117,9 +192,10 @@ async fn the_end_of_a_second_life_is_heard_though_the_first_ended_here_too() {
         .await
         .unwrap();
     outbox.memory.by_hand().set_status(id, "PENDING").unwrap();
-    outbox.wait_waiting(id, 1).await;
+    let second = job_of(&outbox, id).await;
+    outbox.wait_waiting(id, second.dispatch).await;
     outbox.wait(id, "CLAIMED").await;
-    let (base, job) = (format!("bull:{}", outbox.queue().name()), id.to_string());
+    let (base, job) = (format!("bull:{}", outbox.queue().name()), second.id());
     // Somebody else does, as BullMQ leaves a job that is removed when it has completed.
     server.cli(&["LREM", &format!("{base}:paused"), "0", &job]).await.unwrap();
     let ended = format!(

@@ -5,6 +5,7 @@ use super::external::worker;
 use super::outbox::{external, own, soon};
 use crate::node::count;
 use crate::servers::{LONG, kept, name};
+use chrono::{TimeDelta, Utc};
 use postroom_bullmq::{JobName, JobState, Part, QueuePattern, Workers};
 use postroom_core::{NewMessage, Sink};
 use postroom_relay::Beside as _;
@@ -70,6 +71,30 @@ async fn a_job_that_was_dropped_is_never_taken_for_done() {
     outbox.wait(id, "SENT").await;
     assert_eq!(sink.attempts(), 1);
     working.stop().await;
+    relay.stop().await;
+}
+
+/// Of a job that somebody completes and removes while no relay runs, the event is left, and counts.
+#[tokio::test]
+async fn what_was_completed_while_no_relay_ran_is_heard() {
+    let server = Redis::shared().await;
+    let mut outbox = external(server.address());
+    outbox.settings.claim_time = LONG;
+    let id = outbox.enqueue(&outbox.message("order.created", 3)).await;
+    let relay = outbox.start(Part::Relay);
+    outbox.wait_waiting(id, 1).await;
+    relay.stop().await;
+    // Nobody dispatches it again before the event is heard.
+    outbox.memory.by_hand().set_due_at(id, Utc::now() + TimeDelta::hours(1));
+    outbox.memory.by_hand().expire_claims();
+    assert_eq!(outbox.store.rescue(10).await.unwrap(), 1);
+    assert_eq!(outbox.find(id).await.status, "PENDING");
+    let (base, job) = (format!("bull:{}", outbox.queue().name()), id.to_string());
+    server.cli(&["LREM", &format!("{base}:wait"), "0", &job]).await.unwrap();
+    server.cli(&["DEL", &format!("{base}:{job}")]).await.unwrap();
+    outbox.tell_completed(server, &job).await;
+    let relay = outbox.start(Part::Relay);
+    outbox.wait(id, "SENT").await;
     relay.stop().await;
 }
 

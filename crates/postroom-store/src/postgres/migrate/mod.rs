@@ -56,6 +56,11 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "lease",
         sql: include_str!("../../../migrations/postgres/0007_lease.sql"),
     },
+    Migration {
+        number: 8,
+        name: "reopened",
+        sql: include_str!("../../../migrations/postgres/0008_reopened.sql"),
+    },
 ];
 
 /// Applies what is missing. Safe to run twice, from several processes at once, and again after
