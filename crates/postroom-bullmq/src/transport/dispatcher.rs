@@ -15,6 +15,7 @@ use postroom_core::{Batch, Fate, Outcome, Quota, StoreResult, Take, Taken, Token
 use postroom_relay::{Backoff, Heat, JobOutcome, dead, describe, judge};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -32,6 +33,8 @@ pub(crate) struct Dispatcher {
     queues: Arc<Queues>,
     postponing: Postponing,
     aside: Aside,
+    /// Which lane is first: they take turns, since a batch has room for so many bytes.
+    first: AtomicUsize,
 }
 
 /// What came of looking for due messages.
@@ -47,7 +50,7 @@ impl Dispatcher {
     pub(crate) fn new(shared: Arc<Shared>, settler: Settler, queues: Arc<Queues>) -> Self {
         let postponing = Postponing::new(shared.settings.claim_time);
         let aside = Aside::new(Arc::clone(&shared));
-        Self { shared, settler, queues, postponing, aside }
+        Self { shared, settler, queues, postponing, aside, first: AtomicUsize::new(0) }
     }
 
     /// Dispatches until it is told to stop, and ends between two batches, once what is aside is
@@ -133,6 +136,7 @@ impl Dispatcher {
         if self.shared.redis_outage.error().is_some() {
             return Err(Hindrance::Redis);
         }
+        self.first.fetch_add(1, Ordering::Relaxed);
         let quotas = self.quotas();
         if quotas.is_empty() {
             return Ok(Found::NoRoom);
@@ -176,7 +180,9 @@ impl Dispatcher {
     /// tenant's whose queue is not.
     fn quotas(&self) -> Vec<Quota> {
         let mut quotas = Vec::new();
-        for (index, state) in self.shared.lanes.iter().enumerate() {
+        let (lanes, first) = (&self.shared.lanes, self.first.load(Ordering::Relaxed));
+        for index in (0..lanes.len()).map(|place| first.wrapping_add(place) % lanes.len()) {
+            let state = &lanes[index];
             let outstanding = self.shared.books.of_lane(index);
             self.shared.metrics.jobs_outstanding(&state.lane.integration, outstanding);
             let lane = &state.lane;
