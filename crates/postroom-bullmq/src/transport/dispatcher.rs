@@ -350,10 +350,15 @@ impl Dispatcher {
                     queue = name,
                     error = describe(&error)
                 );
-                self.shared.redis_fails(&name, Who::Dispatcher, &error);
                 self.give_back(token, &messages);
-                // What only this queue has is no matter of the others.
-                return if error.is_away() { Err(Hindrance::Redis) } else { Ok(()) };
+                // What only this queue has is no matter of the others. A login that fails is one of
+                // all queues, though.
+                if !error.is_away() && self.shared.redis.probe().await.is_ok() {
+                    self.shared.faults.begin(&name, Who::Dispatcher, &error);
+                    return Ok(());
+                }
+                self.shared.redis_away(&error);
+                return Err(Hindrance::Redis);
             }
         };
         self.shared.faults.end(&name, Who::Dispatcher);
