@@ -13,7 +13,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use postroom_core::{Batch, Fate, Outcome, Quota, StoreResult, Take, Taken, Token, Verdict, Wake};
 use postroom_relay::{Backoff, Heat, JobOutcome, dead, describe, judge};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -265,8 +265,13 @@ impl Dispatcher {
                 }
             }
         }
+        // Queues of two lanes may be the same one.
+        let mut planned: HashMap<String, usize> = HashMap::new();
         by_queue.retain(|(lane, queue), messages| {
-            let put_off = self.put_off(*lane, queue, messages);
+            let planned = planned.entry(queue.clone()).or_default();
+            let room = self.room(*lane, queue).saturating_sub(*planned);
+            let put_off = self.put_off(*lane, queue, messages, room);
+            *planned += messages.len();
             aside.extend(put_off.into_iter().map(|verdict| (Some(*lane), verdict)));
             !messages.is_empty()
         });
@@ -281,8 +286,13 @@ impl Dispatcher {
     }
 
     /// Takes those messages out that a queue has no room for; they are due again later.
-    fn put_off(&self, lane: usize, queue: &str, messages: &mut Vec<Taken>) -> Vec<Verdict> {
-        let room = self.room(lane, queue);
+    fn put_off(
+        &self,
+        lane: usize,
+        queue: &str,
+        messages: &mut Vec<Taken>,
+        room: usize,
+    ) -> Vec<Verdict> {
         if messages.len() <= room {
             return Vec::new();
         }
