@@ -457,7 +457,9 @@ async fn look_at(shared: Arc<Shared>, settler: Settler, queue: Queue, names: Vec
         Ok(states) => states,
         Err(error) => return shared.redis_fails(queue.name(), Who::Dispatcher, &error),
     };
-    let found: Vec<(JobName, JobState)> = names.iter().copied().zip(states).collect();
+    // One that is missing may have completed a moment ago: it is gone when the sweep misses it too.
+    let found: Vec<(JobName, JobState)> =
+        names.iter().copied().zip(states).filter(|(_, state)| *state != JobState::Gone).collect();
     let over = conclude(&shared, &settler, queue.name(), &found).await;
     if let Err(error) = queue.remove(&over).await {
         shared.redis_fails(queue.name(), Who::Dispatcher, &error);
