@@ -1,8 +1,10 @@
 //! From the outbox through a queue and back.
 
+mod aside;
 mod closing;
 mod defects;
 mod dispatching;
+mod entering;
 mod external;
 mod faulty;
 mod holding;
