@@ -1,21 +1,21 @@
 //! Takes due messages for every lane with room, and hands them over to their queues as jobs.
 
+use super::aside::Aside;
 use super::conclude::conclude;
 use super::faults::Who;
 use super::names::JobName;
 use super::postponing::Postponing;
 use super::queues::Queues;
-use super::settler::{Said, Settler, Word};
-use super::shared::{CONFLICTS_AT_ONCE, Shared};
+use super::settler::{Settler, Word};
+use super::shared::Shared;
 use crate::queue::{Added, JobState, NewJob, Queue};
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
-use postroom_core::{
-    Batch, Fate, Fence, Outcome, Quota, Settlement, StoreResult, Take, Taken, Token, Verdict, Wake,
-};
+use postroom_core::{Batch, Fate, Outcome, Quota, StoreResult, Take, Taken, Token, Verdict, Wake};
 use postroom_relay::{Backoff, Heat, JobOutcome, dead, describe, judge};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -32,6 +32,9 @@ pub(crate) struct Dispatcher {
     settler: Settler,
     queues: Arc<Queues>,
     postponing: Postponing,
+    aside: Aside,
+    /// Which lane is first: they take turns, since a batch has room for so many bytes.
+    first: AtomicUsize,
 }
 
 /// What came of looking for due messages.
@@ -46,16 +49,19 @@ enum Found {
 impl Dispatcher {
     pub(crate) fn new(shared: Arc<Shared>, settler: Settler, queues: Arc<Queues>) -> Self {
         let postponing = Postponing::new(shared.settings.claim_time);
-        Self { shared, settler, queues, postponing }
+        let aside = Aside::new(Arc::clone(&shared));
+        Self { shared, settler, queues, postponing, aside, first: AtomicUsize::new(0) }
     }
 
-    /// Dispatches until it is told to stop, and ends between two batches.
+    /// Dispatches until it is told to stop, and ends between two batches, once what is aside is
+    /// recorded.
     pub(crate) async fn run(self, mut stop: watch::Receiver<bool>) {
         let mut wake = self.shared.store.wake().await;
         let mut heat = Heat::new();
         let mut backoff = Backoff::new();
         let mut rescued_at = None;
         while !*stop.borrow() {
+            self.aside.check();
             let found = match self.look(&mut rescued_at).await {
                 Ok(found) => {
                     backoff.reset();
@@ -77,8 +83,11 @@ impl Dispatcher {
                     }
                 }
                 Found::NoRoom => {
-                    let freed = self.shared.books.freed.notified();
-                    let _ = tokio::time::timeout(ROOM_WAIT, freed).await;
+                    tokio::select! {
+                        () = self.shared.books.freed.notified() => {}
+                        () = self.aside.freed() => {}
+                        () = tokio::time::sleep(ROOM_WAIT) => {}
+                    }
                 }
                 Found::Some | Found::Nothing => {
                     let now = Instant::now();
@@ -94,11 +103,13 @@ impl Dispatcher {
                     tokio::select! {
                         biased;
                         _ = stop.wait_for(|stop| *stop) => {}
+                        () = self.aside.freed() => {}
                         () = wait => {}
                     }
                 }
             }
         }
+        self.aside.drain().await;
     }
 
     async fn wait(&self, wake: &mut Option<Box<dyn Wake>>, is_hot: bool) {
@@ -125,6 +136,7 @@ impl Dispatcher {
         if self.shared.redis_outage.error().is_some() {
             return Err(Hindrance::Redis);
         }
+        self.first.fetch_add(1, Ordering::Relaxed);
         let quotas = self.quotas();
         if quotas.is_empty() {
             return Ok(Found::NoRoom);
@@ -141,7 +153,7 @@ impl Dispatcher {
                 // Once one could not be handed over, the others are given back at once.
                 match handed {
                     Ok(()) => handed = self.hand_over(batch).await,
-                    Err(_) => self.give_back(batch.token, &batch.messages).await,
+                    Err(_) => self.give_back(batch.token, &batch.messages),
                 }
             }
             handed?;
@@ -168,7 +180,9 @@ impl Dispatcher {
     /// tenant's whose queue is not.
     fn quotas(&self) -> Vec<Quota> {
         let mut quotas = Vec::new();
-        for (index, state) in self.shared.lanes.iter().enumerate() {
+        let (lanes, first) = (&self.shared.lanes, self.first.load(Ordering::Relaxed));
+        for index in (0..lanes.len()).map(|place| first.wrapping_add(place) % lanes.len()) {
+            let state = &lanes[index];
             let outstanding = self.shared.books.of_lane(index);
             self.shared.metrics.jobs_outstanding(&state.lane.integration, outstanding);
             let lane = &state.lane;
@@ -178,7 +192,11 @@ impl Dispatcher {
                 self.room(index, &lane.queue.name(&lane.integration, None))
             };
             let rows = room.min(self.shared.settings.batch_size);
-            if rows > 0 && room * 4 >= lane.outstanding_max && !state.pauses.is_paused() {
+            if rows > 0
+                && room * 4 >= lane.outstanding_max
+                && !state.pauses.is_paused()
+                && !self.aside.is_full(index)
+            {
                 quotas.push(Quota { integration: lane.integration.clone(), rows });
             }
         }
@@ -239,20 +257,26 @@ impl Dispatcher {
                     by_queue.entry((lane, queue)).or_default().push(taken);
                 }
                 // Sent elsewhere by hand just now: that lane's relay takes it.
-                (None, _) => aside.push(verdict(&taken, Fate::Released)),
-                (Some(_), Some(fault)) => {
+                (None, _) => aside.push((None, verdict(&taken, Fate::Released))),
+                (Some(lane), Some(fault)) => {
                     let letter = self.shared.settings.dead_letter.as_deref();
                     let fate = dead(letter, message, fault.to_string(), None);
-                    aside.push(verdict(&taken, fate));
+                    aside.push((Some(lane), verdict(&taken, fate)));
                 }
             }
         }
+        // Queues of two lanes may be the same one.
+        let mut planned: HashMap<String, usize> = HashMap::new();
         by_queue.retain(|(lane, queue), messages| {
-            aside.extend(self.put_off(*lane, queue, messages));
+            let planned = planned.entry(queue.clone()).or_default();
+            let room = self.room(*lane, queue).saturating_sub(*planned);
+            let put_off = self.put_off(*lane, queue, messages, room);
+            *planned += messages.len();
+            aside.extend(put_off.into_iter().map(|verdict| (Some(*lane), verdict)));
             !messages.is_empty()
         });
         if !aside.is_empty() {
-            self.settle_claim(token, aside, by_queue.is_empty()).await;
+            self.aside.settle(token, aside, by_queue.is_empty());
         }
         let mut adding = Vec::with_capacity(by_queue.len());
         for ((lane, queue), messages) in by_queue {
@@ -262,8 +286,13 @@ impl Dispatcher {
     }
 
     /// Takes those messages out that a queue has no room for; they are due again later.
-    fn put_off(&self, lane: usize, queue: &str, messages: &mut Vec<Taken>) -> Vec<Verdict> {
-        let room = self.room(lane, queue);
+    fn put_off(
+        &self,
+        lane: usize,
+        queue: &str,
+        messages: &mut Vec<Taken>,
+        room: usize,
+    ) -> Vec<Verdict> {
         if messages.len() <= room {
             return Vec::new();
         }
@@ -331,19 +360,24 @@ impl Dispatcher {
                     queue = name,
                     error = describe(&error)
                 );
-                self.shared.redis_fails(&name, Who::Dispatcher, &error);
-                self.give_back(token, &messages).await;
-                // What only this queue has is no matter of the others.
-                return if error.is_away() { Err(Hindrance::Redis) } else { Ok(()) };
+                self.give_back(token, &messages);
+                // What only this queue has is no matter of the others. A login that fails is one of
+                // all queues, though.
+                if !error.is_away() && self.shared.redis.probe().await.is_ok() {
+                    self.shared.faults.begin(&name, Who::Dispatcher, &error);
+                    return Ok(());
+                }
+                self.shared.redis_away(&error);
+                return Err(Hindrance::Redis);
             }
         };
         self.shared.faults.end(&name, Who::Dispatcher);
-        self.note(lane, &queue, &messages, &added).await;
+        self.note(token, lane, &queue, &messages, &added);
         Ok(())
     }
 
     /// Sees to what is no new job: one that exists is looked at, one that is refused has failed.
-    async fn note(&self, lane: usize, queue: &Queue, messages: &[Taken], added: &[Added]) {
+    fn note(&self, token: Token, lane: usize, queue: &Queue, messages: &[Taken], added: &[Added]) {
         let integration = &self.shared.lanes[lane].lane.integration;
         let mut existing = Vec::new();
         let (mut new, mut refused) = (0, Vec::new());
@@ -374,9 +408,9 @@ impl Dispatcher {
             refused = refused.len()
         );
         if !existing.is_empty() {
-            self.look_at(queue, &existing).await;
+            let (shared, settler) = (Arc::clone(&self.shared), self.settler.clone());
+            self.aside.spawn(look_at(shared, settler, queue.clone(), existing));
         }
-        let mut failures = Vec::with_capacity(refused.len());
         for (taken, reason) in refused {
             tracing::warn!(
                 operation = "OUTBOX_ENQUEUE_JOB",
@@ -394,72 +428,41 @@ impl Dispatcher {
                 Duration::ZERO,
                 &self.shared.chance,
             );
-            let name = JobName { message: taken.message.id, dispatch: taken.dispatch };
             let message = taken.message.clone();
-            let said = self.settler.ask(Word { message, dispatch: taken.dispatch, fate });
-            failures.push(said.map(move |said| (name, said)).boxed());
-        }
-        for (name, said) in join_all(failures).await {
-            // There is no job, nor a word: nothing but the end of the claim brings it back.
-            if said == Said::Refused {
-                self.shared.books.settled(name);
-            }
-        }
-    }
-
-    /// A job of this number was there before: it goes on if it waits or runs, and says how it ended
-    /// if it has. What goes wrong here the sweep sees to.
-    async fn look_at(&self, queue: &Queue, names: &[JobName]) {
-        let ids: Vec<String> = names.iter().map(|name| name.id()).collect();
-        let states = match queue.states(&ids).await {
-            Ok(states) => states,
-            Err(error) => {
-                return self.shared.redis_fails(queue.name(), Who::Dispatcher, &error);
-            }
-        };
-        let found: Vec<(JobName, JobState)> = names.iter().copied().zip(states).collect();
-        let over = conclude(&self.shared, &self.settler, queue.name(), &found).await;
-        if let Err(error) = queue.remove(&over).await {
-            self.shared.redis_fails(queue.name(), Who::Dispatcher, &error);
+            let word = Word { message, dispatch: taken.dispatch, fate };
+            self.aside.say(&self.settler, lane, token, word);
         }
     }
 
     /// Lets go of messages whose jobs may or may not have been added: the number stays, so that
     /// such a job is found.
-    async fn give_back(&self, token: Token, messages: &[Taken]) {
-        let verdicts = messages.iter().map(|taken| verdict(taken, Fate::Released)).collect();
-        self.settle_claim(token, verdicts, true).await;
+    fn give_back(&self, token: Token, messages: &[Taken]) {
+        let mut verdicts = Vec::with_capacity(messages.len());
         for taken in messages {
+            // Before it is free: it may be taken again at once.
             let name = JobName { message: taken.message.id, dispatch: taken.dispatch };
             self.shared.books.settled(name);
+            let lane = self.shared.lane(&taken.message.integration);
+            verdicts.push((lane, verdict(taken, Fate::Released)));
         }
+        self.aside.settle(token, verdicts, true);
     }
+}
 
-    /// Records what is known of messages of a claim. What cannot be recorded, since somebody else has
-    /// locked it or the database refuses it, is free when the claim ends: nobody waits for it here.
-    async fn settle_claim(&self, token: Token, verdicts: Vec<Verdict>, finished: bool) {
-        let settle = async |settlement: Settlement, patience| {
-            let settlement = [settlement];
-            let settling = || self.shared.store.settle(&settlement);
-            self.shared.insist_unless_locked(settling, Some(patience)).await
-        };
-        let fence = Fence::Claim(token);
-        let all = Settlement { fence, verdicts: verdicts.clone(), finished };
-        if settle(all, CONFLICTS_AT_ONCE).await.is_ok() {
-            return;
-        }
-        for verdict in verdicts {
-            let id = verdict.id;
-            let alone = Settlement { fence, verdicts: vec![verdict], finished: false };
-            if let Err(error) = settle(alone, 0).await {
-                let error = describe(&error);
-                tracing::warn!(%id, error, "this message stays claimed until its claim ends");
-            }
-        }
-        let end = Settlement { fence, verdicts: Vec::new(), finished };
-        if finished && let Err(error) = settle(end, 0).await {
-            tracing::debug!(error = describe(&error), "a claim stays until it expires");
-        }
+/// A job of this number was there before: it goes on if it waits or runs, and says how it ended
+/// if it has. What goes wrong here the sweep sees to.
+async fn look_at(shared: Arc<Shared>, settler: Settler, queue: Queue, names: Vec<JobName>) {
+    let ids: Vec<String> = names.iter().map(|name| name.id()).collect();
+    let states = match queue.states(&ids).await {
+        Ok(states) => states,
+        Err(error) => return shared.redis_fails(queue.name(), Who::Dispatcher, &error),
+    };
+    // One that is missing may have completed a moment ago: it is gone when the sweep misses it too.
+    let found: Vec<(JobName, JobState)> =
+        names.iter().copied().zip(states).filter(|(_, state)| *state != JobState::Gone).collect();
+    let over = conclude(&shared, &settler, queue.name(), &found).await;
+    if let Err(error) = queue.remove(&over).await {
+        shared.redis_fails(queue.name(), Who::Dispatcher, &error);
     }
 }
 

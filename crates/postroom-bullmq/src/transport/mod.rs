@@ -10,6 +10,7 @@
 //! its number. Redis may lose everything: what is outstanding is looked at, and dispatched again
 //! when it is gone.
 
+mod aside;
 mod books;
 mod conclude;
 mod data;

@@ -54,6 +54,15 @@ async fn a_panic_of_the_settler_is_noticed() {
     gives_up(outbox, |call| matches!(call, Call::Settle(_))).await;
 }
 
+/// What becomes no job is recorded beside the dispatcher.
+#[tokio::test]
+async fn a_panic_beside_the_dispatcher_is_noticed() {
+    let server = Redis::shared().await;
+    let mut outbox = external(server.address());
+    outbox.settings.payload_limit = 1;
+    gives_up(outbox, |call| matches!(call, Call::Settle(_))).await;
+}
+
 /// What is refused is recorded aside, so that others need not wait.
 #[tokio::test]
 async fn a_panic_aside_of_the_settler_is_noticed() {

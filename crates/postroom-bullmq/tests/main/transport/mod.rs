@@ -1,9 +1,11 @@
 //! From the outbox through a queue and back.
 
 mod amiss;
+mod aside;
 mod closing;
 mod defects;
 mod dispatching;
+mod entering;
 mod external;
 mod faulty;
 mod holding;
