@@ -35,6 +35,10 @@ use tokio::time::{Instant, interval_at};
 /// stream's may.
 const OVERTAKEN_AFTER: Duration = Duration::from_millis(10);
 
+/// How subjects begin that command the server (one of them purges a stream) or answer the
+/// questions of others. An operator may mean them; a row's fields may not.
+const COMMANDS: [&str; 2] = ["$", "_INBOX."];
+
 pub(crate) const KIND: SinkKind = SinkKind {
     name: "nats",
     keys: &["url", "subject", "mode", "credentials_file", "ca_file", "format", "idempotency_key"],
@@ -115,6 +119,14 @@ impl NatsSink {
                 "the subject made from this message is none that NATS can publish to (empty, a \
                  space, a wildcard, or a dot too many): correct the row's fields or the \
                  integration's `subject`",
+            ));
+        }
+        let start = self.config.subject.start();
+        if COMMANDS.iter().any(|own| subject.starts_with(own) && !start.starts_with(own)) {
+            return Err(Outcome::reject(
+                "the subject made from this message begins with `$` or `_INBOX.`, by which the \
+                 server is commanded and questions are answered: correct the row's fields, or \
+                 begin the integration's `subject` with a text of its own",
             ));
         }
         let mut parcel = self.config.wrapping.parcel(message)?;
