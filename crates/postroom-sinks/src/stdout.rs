@@ -4,10 +4,9 @@ use crate::json_line;
 use crate::registry::{Build, BuildError, SinkConfig, SinkKind};
 use async_trait::async_trait;
 use postroom_core::{Message, Outcome, Report, Sink};
-use std::io;
+use std::io::{self, Write as _};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
-use tokio::io::{AsyncWriteExt, Stdout};
 use tokio::sync::Mutex;
 
 pub(crate) const KIND: SinkKind = SinkKind {
@@ -24,8 +23,9 @@ impl Build for StdoutSink {
     }
 }
 
-/// One handle for the whole process: two of them could mix their lines.
-static STDOUT: LazyLock<Mutex<Stdout>> = LazyLock::new(|| Mutex::new(tokio::io::stdout()));
+/// One writer at a time in the whole process: two of them could mix their lines. Holds whether
+/// the last line may be unfinished.
+static IS_MID_LINE: LazyLock<Arc<Mutex<bool>>> = LazyLock::new(Arc::default);
 
 /// Writes messages to standard output, a line each, flushed before any is acknowledged.
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,17 +35,28 @@ pub struct StdoutSink;
 impl Sink for StdoutSink {
     async fn deliver(&self, batch: &[Message], report: &Report<'_>) {
         let (lines, written) = json_line::of_batch(batch, report);
-        let result = write(&lines).await;
+        let result = write(lines).await;
         for index in written {
             report.outcome(index, classify(&result));
         }
     }
 }
 
-async fn write(lines: &[u8]) -> io::Result<()> {
-    let mut stdout = STDOUT.lock().await;
-    stdout.write_all(lines).await?;
-    stdout.flush().await
+/// Once it has begun, it goes on to the end of the lines, whether or not anyone waits for that.
+async fn write(lines: Vec<u8>) -> io::Result<()> {
+    let mut is_mid_line = Arc::clone(&IS_MID_LINE).lock_owned().await;
+    let writing = tokio::task::spawn_blocking(move || {
+        let mut stdout = io::stdout().lock();
+        if *is_mid_line {
+            stdout.write_all(b"\n")?;
+        }
+        *is_mid_line = true;
+        stdout.write_all(&lines)?;
+        stdout.flush()?;
+        *is_mid_line = false;
+        Ok(())
+    });
+    writing.await.unwrap_or_else(|stopped| Err(io::Error::other(stopped)))
 }
 
 /// A closed pipe concerns the destination, never the message.

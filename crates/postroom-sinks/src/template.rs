@@ -111,6 +111,15 @@ impl Template {
         self.0.iter().map(text).collect()
     }
 
+    /// The text before the first field: what no message can change.
+    #[cfg(feature = "nats")]
+    pub(crate) fn start(&self) -> &str {
+        match self.0.first() {
+            Some(Part::Text(text)) => text,
+            _ => "",
+        }
+    }
+
     /// The text, when it is the same for every message.
     pub(crate) fn fixed(&self) -> Option<&str> {
         match &self.0[..] {
@@ -150,6 +159,15 @@ mod tests {
         assert_eq!(template.fixed(), None);
         assert_eq!(Template::parse("orders").unwrap().fixed(), Some("orders"));
         assert_eq!(Template::parse("").unwrap().fixed(), Some(""));
+    }
+
+    #[test]
+    #[cfg(feature = "nats")]
+    fn the_start_ends_before_the_first_field() {
+        for (text, start) in [("a.{tenant}.b", "a."), ("{tenant}.b", ""), ("a.b", "a.b"), ("", "")]
+        {
+            assert_eq!(Template::parse(text).unwrap().start(), start);
+        }
     }
 
     #[test]

@@ -12,13 +12,16 @@ use postroom_testkit::sink_contract::{Received, SinkHarness, deliver_all, messag
 use serde_json::json;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::SocketAddr;
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// Tells the process that it is one.
 const PROCESS: &str = "POSTROOM_TEST_STDOUT";
 /// Begins the lines on standard error that are outcomes.
 const OUTCOME: &str = "outcome ";
+/// Says on standard error that a delivery is no longer waited for.
+const GIVEN_UP: &str = "given up";
 
 /// What differs between the contract's messages.
 type Sent = (String, String, String, String, i32, String, Option<String>);
@@ -44,6 +47,23 @@ async fn delivers() {
     }
 }
 
+/// Another process: gives up on a message whose line does not go out, and delivers the next.
+#[tokio::test]
+async fn gives_up_on_one() {
+    if std::env::var_os(PROCESS).is_none() {
+        return;
+    }
+    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+    let sink = page::sink("stdout", json!({}));
+    let payload = RawJson::trusted(format!("\"{}\"", "x".repeat(5 << 20)));
+    let large = [Message { payload, ..message("large") }];
+    let delivery = deliver(&*sink, &large);
+    let given_up = tokio::time::timeout(Duration::from_secs(1), delivery).await;
+    assert!(given_up.is_err(), "nobody reads, and it does not fit into a pipe");
+    eprintln!("{GIVEN_UP}");
+    assert_eq!(deliver(&*sink, &[message("next")]).await, [Outcome::Delivered]);
+}
+
 fn sent(message: &Message) -> Sent {
     let Message { id, event_id, stream_id, integration, payload, headers, copy, .. } =
         message.clone();
@@ -64,20 +84,25 @@ fn made((event_id, id, stream_id, integration, copy, payload, headers): Sent) ->
     }
 }
 
-/// Delivers through the process, and returns what it has written and what it says about it.
-fn through_process(batch: &[Message], is_read: bool) -> (Vec<String>, Vec<Outcome>) {
+/// Starts one of the processes. The test harness in it has begun, and waits for its input.
+fn start_process(test: &str) -> (Child, BufReader<ChildStdout>) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     // With one thread, the name of the test would stand before the first line.
-    command.args(["--exact", "stdout::delivers", "--nocapture", "--test-threads", "2"]);
+    command.args(["--exact", test, "--nocapture", "--test-threads", "2"]);
     command.env(PROCESS, "").stdin(Stdio::piped());
     let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut stdout = BufReader::new(process.stdout.take().unwrap());
-    // The test harness has begun, and waits for the messages.
     let mut line = String::new();
     while !line.starts_with("running") {
         line.clear();
         assert_ne!(stdout.read_line(&mut line).unwrap(), 0, "the process ended");
     }
+    (process, stdout)
+}
+
+/// Delivers through the process, and returns what it has written and what it says about it.
+fn through_process(batch: &[Message], is_read: bool) -> (Vec<String>, Vec<Outcome>) {
+    let (mut process, stdout) = start_process("stdout::delivers");
     let mut stdout = Some(stdout).filter(|_| is_read);
     let sent: Vec<Sent> = batch.iter().map(sent).collect();
     let input = serde_json::to_vec(&sent).unwrap();
@@ -167,6 +192,20 @@ async fn a_reader_that_is_gone_pauses_the_lane() {
     let (_, outcomes) = through_process(&[message("e-1"), message("e-2")], false);
     assert_eq!(outcomes.len(), 2);
     assert!(outcomes.iter().all(|outcome| refused(outcome).contains("a reader")), "{outcomes:?}");
+}
+
+#[test]
+fn a_line_that_nobody_waits_for_any_more_is_finished_before_the_next() {
+    let (mut process, mut stdout) = start_process("stdout::gives_up_on_one");
+    drop(process.stdin.take());
+    let mut said = BufReader::new(process.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert!(said.any(|line| line == GIVEN_UP), "the process ended");
+    let mut written = String::new();
+    stdout.read_to_string(&mut written).unwrap();
+    let lines = written.lines().filter(|line| line.starts_with('{'));
+    let lines = lines.map(|line| received(&serde_json::from_str(line).unwrap()).key);
+    assert_eq!(lines.collect::<Vec<_>>(), ["large", "next"]);
+    assert!(process.wait().unwrap().success(), "{:?}", said.collect::<Vec<_>>());
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@
 
 mod classify;
 mod link;
+mod rounds;
 
 use crate::batch::Batch;
 use crate::connections::Connections;
@@ -23,19 +24,20 @@ use classify::{Failure, classify};
 use futures_util::FutureExt as _;
 use link::{Event, Link};
 use postroom_core::{Message, Outcome, ProbeError, Report, Sink};
+use rounds::Round;
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, interval_at};
 
-/// How long to listen for a refusal of a subject that this connection has not sent to before.
-/// The server says so before it answers anything later, but on another way through the client.
-const REFUSAL_WAIT: Duration = Duration::from_millis(20);
-
 /// How often to look for acknowledgements that have come before an earlier message's: another
 /// stream's may.
 const OVERTAKEN_AFTER: Duration = Duration::from_millis(10);
+
+/// How subjects begin that command the server (one of them purges a stream) or answer the
+/// questions of others. An operator may mean them; a row's fields may not.
+const COMMANDS: [&str; 2] = ["$", "_INBOX."];
 
 pub(crate) const KIND: SinkKind = SinkKind {
     name: "nats",
@@ -119,6 +121,14 @@ impl NatsSink {
                  integration's `subject`",
             ));
         }
+        let start = self.config.subject.start();
+        if COMMANDS.iter().any(|own| subject.starts_with(own) && !start.starts_with(own)) {
+            return Err(Outcome::reject(
+                "the subject made from this message begins with `$` or `_INBOX.`, by which the \
+                 server is commanded and questions are answered: correct the row's fields, or \
+                 begin the integration's `subject` with a text of its own",
+            ));
+        }
         let mut parcel = self.config.wrapping.parcel(message)?;
         parcel.expect_one_line_each()?;
         parcel.encode_cloud();
@@ -168,27 +178,38 @@ impl NatsSink {
         }
     }
 
-    /// Publishes in order without a stream, and waits until the server has dealt with it all.
-    async fn send(&self, link: &Link, letters: Vec<Letter>, batch: &Batch<'_>) {
-        let mut subjects = Vec::new();
-        for Letter { index, subject, headers, body } in letters {
-            let sent = link.client.publish_with_headers(subject.clone(), headers, body.into());
-            match sent.await {
-                Ok(()) => subjects.push((index, subject)),
-                Err(error) => batch.settle(index, self.classify(&Failure::of_core(&error))),
+    /// Publishes in order without a stream, in rounds: nothing counts as delivered before the
+    /// server has told what it refuses.
+    async fn send(&self, link: &Link, letters: Vec<Letter>, batch: &Batch<'_>) -> Failure {
+        let mut letters = VecDeque::from(letters);
+        while !letters.is_empty() {
+            let round = match Round::begin(link, letters.iter().map(|one| &one.subject)).await {
+                Ok(round) => round,
+                Err(failure) => return failure,
+            };
+            let mut sent = Vec::with_capacity(round.len);
+            for Letter { index, subject, headers, body } in letters.drain(..round.len) {
+                let publishing =
+                    link.client.publish_with_headers(subject.clone(), headers, body.into());
+                match publishing.await {
+                    Ok(()) => sent.push((index, subject)),
+                    Err(error) => batch.settle(index, self.classify(&Failure::of_core(&error))),
+                }
+            }
+            let refused = match round.refused(sent.iter().map(|(_, subject)| subject)).await {
+                Ok(refused) => refused,
+                Err(failure) => return failure,
+            };
+            for (index, subject) in sent {
+                let failure = refused.contains(subject.as_str()).then_some(Failure::Forbidden);
+                batch.settle(index, failure.map_or(Outcome::Delivered, |f| self.classify(&f)));
             }
         }
-        let failure = link.round_trip().await.err();
-        if failure.is_none() && link.is_new(subjects.iter().map(|(_, subject)| subject.as_str())) {
-            tokio::time::sleep(REFUSAL_WAIT).await;
-        }
-        for (index, _) in subjects {
-            let outcome = failure.as_ref().map_or(Outcome::Delivered, |f| self.classify(f));
-            batch.settle(index, outcome);
-        }
+        Failure::Lost
     }
 
-    /// Settles what the server refuses to take. Ends when the connection does.
+    /// Settles what the server refuses to take, where a stream acknowledges the rest. Ends when
+    /// the connection does.
     async fn follow(
         &self,
         link: &Link,
@@ -206,6 +227,8 @@ impl NatsSink {
                         return;
                     }
                 }
+                // What was refused is never acknowledged.
+                Event::Answered(_) | Event::Unclear => {}
                 Event::Lost => return,
             }
         }
@@ -231,17 +254,20 @@ impl Sink for NatsSink {
             Err(outcome) => return batch.settle_rest(&outcome),
         };
         let link = &held.connection;
-        let subjects: Vec<_> = letters.iter().map(|one| (one.index, one.subject.clone())).collect();
-        let events = link.events();
         let publishing = async {
-            match self.config.mode {
-                Mode::JetStream => self.publish(link, letters, &batch).await,
-                Mode::Core => self.send(link, letters, &batch).await,
+            if self.config.mode == Mode::Core {
+                return self.send(link, letters, &batch).await;
             }
+            let subjects: Vec<_> =
+                letters.iter().map(|one| (one.index, one.subject.clone())).collect();
+            tokio::select! {
+                () = self.follow(link, link.events(), &subjects, &batch) => {}
+                () = self.publish(link, letters, &batch) => {}
+            }
+            Failure::Lost
         };
         let rest = tokio::select! {
-            () = publishing => Failure::Lost,
-            () = self.follow(link, events, &subjects, &batch) => Failure::Lost,
+            failure = publishing => failure,
             () = tokio::time::sleep_until(deadline) => {
                 // A connection on which nothing comes back is not worth keeping.
                 self.connections.lost(&held);

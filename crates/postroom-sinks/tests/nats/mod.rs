@@ -1,6 +1,7 @@
 //! The NATS sink against a real server, read back by a client of its own.
 
 mod client;
+mod forbidden;
 
 use crate::destination::{refused, rejected, retried, sink};
 use crate::page;
@@ -199,6 +200,43 @@ async fn headers_that_command_the_server_are_left_out() {
     rollup.headers = Some(RawJson::trusted(r#"{"Nats-Rollup":"all","nats-msg-id":"e-1"}"#));
     assert_eq!(deliver_all(&*sink, &[rollup]).await, [Outcome::Delivered]);
     assert_eq!(stream.received().await.len(), 2, "the stream was not purged");
+}
+
+#[tokio::test]
+async fn subjects_that_command_the_server_are_not_made_from_a_message() {
+    let stream = start().await;
+    assert_eq!(
+        deliver_all(&*stream.with(json!({})), &[message("e-1")]).await[0],
+        Outcome::Delivered
+    );
+    let fields = |tenant: &str, event_type: &str| Message {
+        tenant_id: Some(tenant.to_owned()),
+        event_type: event_type.to_owned(),
+        ..message("e-2")
+    };
+    let purge = format!("API.STREAM.PURGE.{}", stream.name);
+    for mode in ["jetstream", "core"] {
+        let sink = stream.with(json!({"mode": mode, "subject": "{tenant}.{event_type}"}));
+        let batch = [
+            fields("$JS", &purge),
+            fields("$KV", "settings.theme"),
+            fields("_INBOX", "someone.1"),
+            fields(&stream.name, mode),
+        ];
+        let outcomes = deliver_all(&*sink, &batch).await;
+        for outcome in &outcomes[..3] {
+            assert!(rejected(outcome).contains("commanded"), "{outcome:?}");
+        }
+        assert_eq!(outcomes[3], Outcome::Delivered);
+        // A half of it in the template is not all of it.
+        let sink = stream.with(json!({"mode": mode, "subject": "_IN{tenant}.{event_type}"}));
+        let outcomes = deliver_all(&*sink, &[fields("BOX", "someone.1")]).await;
+        assert!(rejected(&outcomes[0]).contains("commanded"), "{outcomes:?}");
+    }
+    assert!(stream.received().await.len() >= 2, "the stream was not purged");
+    // What the operator has written is meant.
+    let sink = stream.with(json!({"mode": "core", "subject": "$KV.{tenant}.{event_type}"}));
+    assert_eq!(deliver_all(&*sink, &[fields("settings", "theme")]).await, [Outcome::Delivered]);
 }
 
 #[tokio::test]
