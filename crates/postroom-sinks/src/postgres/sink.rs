@@ -45,6 +45,8 @@ impl PostgresSink {
             Ok(both) => both,
             Err(outcome) => return batch.settle_rest(&outcome),
         };
+        // A standby, or a primary that became one: its name may lead to another by now.
+        let is_read_only = matches!(&whole, Err(Fault::Code(code, _)) if code == "25006");
         match whole {
             Ok(()) => batch.settle_rest(&Outcome::Delivered),
             Err(fault) if fault.concerns_a_row() && rows.len() > 1 => {
@@ -55,7 +57,7 @@ impl PostgresSink {
             }
             Err(fault) => batch.settle_rest(&self.judge(Err(fault))),
         }
-        if lent.connection.is_closed() {
+        if lent.connection.is_closed() || is_read_only {
             self.connections.lost(lent);
         } else {
             self.connections.give_back(lent);

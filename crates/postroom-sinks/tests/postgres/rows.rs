@@ -4,8 +4,10 @@ use super::{TABLE, configured, database, psql};
 use crate::destination::{refused, rejected};
 use crate::page;
 use postroom_core::{Message, Outcome, RawJson};
+use postroom_testkit::eventually;
 use postroom_testkit::sink_contract::{deliver_all, message};
 use serde_json::json;
+use std::time::Duration;
 
 #[tokio::test]
 async fn columns_are_chosen_and_values_take_their_types() {
@@ -57,6 +59,28 @@ async fn a_key_is_inserted_once_and_another_conflict_is_no_success() {
     assert!(rejected(&outcomes[0]).contains("23505"), "{outcomes:?}");
     assert_eq!(outcomes[1], Outcome::Delivered);
     assert_eq!(psql(database.url(), "SELECT count(*) FROM events"), 3);
+}
+
+/// As a primary is that became a standby; a new session may be let in elsewhere.
+#[tokio::test]
+async fn a_session_that_may_only_read_is_left() {
+    let database = database(TABLE).await;
+    let owner = database.client().await;
+    let set = |value: &str| {
+        format!(
+            "DO $$BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only = \
+             {value}', current_database()); END$$"
+        )
+    };
+    owner.batch_execute(&set("on")).await.unwrap();
+    let sink = configured(database.url(), json!({}));
+    let outcomes = deliver_all(&*sink, &[message("e-1")]).await;
+    assert!(format!("{outcomes:?}").contains("25006"), "{outcomes:?}");
+    owner.batch_execute(&set("off")).await.unwrap();
+    eventually("a session that may write", Duration::from_secs(60), async || {
+        (deliver_all(&*sink, &[message("e-1")]).await == [Outcome::Delivered]).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]
