@@ -13,6 +13,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
+use tempfile::TempDir;
 use uuid::Uuid;
 
 const SOON: Duration = Duration::from_secs(60);
@@ -201,26 +202,68 @@ async fn a_topic_with_a_wildcard_in_it_is_rejected() {
     assert_eq!(outcomes[1], Outcome::Delivered);
 }
 
+/// A broker where the user `relay` may publish below `allowed` alone.
+struct Guarded {
+    server: Mosquitto,
+    _folder: TempDir,
+}
+
+impl Guarded {
+    async fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        let (passwords, acl) = (folder.path().join("passwords"), folder.path().join("acl"));
+        let status = Command::new("mosquitto_passwd")
+            .args(["-c", "-b"])
+            .arg(&passwords)
+            .args(["relay", "hunter2"])
+            .status();
+        assert!(status.unwrap().success());
+        std::fs::write(&acl, "user relay\ntopic write allowed/#\n").unwrap();
+        for file in [&passwords, &acl] {
+            std::fs::set_permissions(file, PermissionsExt::from_mode(0o644)).unwrap();
+        }
+        let (passwords, acl) = (passwords.display(), acl.display());
+        let settings = format!("password_file {passwords}\nacl_file {acl}\n");
+        Self { server: Mosquitto::private(&settings).await.or_skip(), _folder: folder }
+    }
+
+    fn url(&self) -> String {
+        format!("mqtt://relay:hunter2@{}", self.server.address())
+    }
+}
+
+/// Mosquitto lets twenty be under way.
+#[tokio::test]
+async fn many_refusals_keep_nobody_from_being_published() {
+    let broker = Guarded::start().await;
+    for qos in [1, 2] {
+        let options = json!({"url": broker.url(), "topic": "{source}/x", "qos": qos});
+        let sink = sink("mqtt:x", options);
+        let of = |number: usize| {
+            let source = if number.is_multiple_of(3) { "allowed" } else { "forbidden" };
+            Message { source: Some(source.to_owned()), ..message(&format!("e-{number}")) }
+        };
+        let mixed: Vec<_> = (0..120).map(of).collect();
+        let mut in_turn = mixed.clone();
+        in_turn.sort_by_key(|one| one.source.as_deref() == Some("allowed"));
+        // Two at a time share the connection.
+        let (first, second) =
+            tokio::join!(deliver_all(&*sink, &mixed), deliver_all(&*sink, &in_turn));
+        for (message, outcome) in mixed.iter().zip(first).chain(in_turn.iter().zip(second)) {
+            if message.source.as_deref() == Some("allowed") {
+                assert_eq!(outcome, Outcome::Delivered, "{qos} {}", message.event_id);
+            } else {
+                assert!(retried(&outcome).contains("0x87"), "{qos} {outcome:?}");
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn what_a_user_may_not_do_pauses_the_lane_and_shows_no_password() {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
-    let (passwords, acl) = (folder.path().join("passwords"), folder.path().join("acl"));
-    let status = Command::new("mosquitto_passwd")
-        .args(["-c", "-b"])
-        .arg(&passwords)
-        .args(["relay", "hunter2"])
-        .status();
-    assert!(status.unwrap().success());
-    std::fs::write(&acl, "user relay\ntopic write allowed/#\n").unwrap();
-    for file in [&passwords, &acl] {
-        std::fs::set_permissions(file, PermissionsExt::from_mode(0o644)).unwrap();
-    }
-    let (passwords, acl) = (passwords.display(), acl.display());
-    let settings = format!("password_file {passwords}\nacl_file {acl}\n");
-    let server = Mosquitto::private(&settings).await.or_skip();
-    let address = server.address();
-    let url = format!("mqtt://relay:hunter2@{address}");
+    let broker = Guarded::start().await;
+    let (address, url) = (broker.server.address(), broker.url());
     for qos in [1, 2] {
         let topic = "{source}/x";
         let sink = sink("mqtt:x", json!({"url": url, "topic": topic, "qos": qos}));

@@ -5,7 +5,7 @@ use crate::page;
 use crate::verifiers;
 use postroom_core::{Message, Outcome, RawJson, Sink};
 use postroom_testkit::sink_contract::{Received, SinkHarness, deliver_all, message};
-use postroom_testkit::{Authority, OrSkip as _, Redis, eventually, free_port};
+use postroom_testkit::{Authority, OrSkip as _, Proxy, Redis, eventually, free_port};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -292,6 +292,29 @@ async fn a_server_out_of_memory_is_a_retry() {
     let outcomes = deliver_all(&*full, &[message("e-1")]).await;
     let Outcome::Retry { error, .. } = &outcomes[0] else { panic!("{outcomes:?}") };
     assert!(error.contains("OOM"), "{error}");
+}
+
+/// It keeps its clients, and the name that led there may lead to another by now.
+#[tokio::test]
+async fn a_primary_that_became_a_replica_is_left() {
+    let server = Redis::private(&[]).await.or_skip();
+    let proxy = Proxy::start(server.address());
+    for (number, dedupe) in ["1h", "0s"].into_iter().enumerate() {
+        let url = format!("redis://{}", proxy.address());
+        let sink = sink("redis:x", json!({"url": url, "dedupe": dedupe}));
+        let of = |event: u8| [message(&format!("e-{number}-{event}"))];
+        assert_eq!(deliver_all(&*sink, &of(1)).await, [Outcome::Delivered]);
+        let before = proxy.connections();
+        server.cli(&["REPLICAOF", "127.0.0.1", "1"]).await.unwrap();
+        let outcomes = deliver_all(&*sink, &of(2)).await;
+        assert!(retried(&outcomes[0]).contains("READONLY"), "{outcomes:?}");
+        eventually("another connection", Duration::from_secs(60), async || {
+            (proxy.connections() > before).then_some(())
+        })
+        .await;
+        server.cli(&["REPLICAOF", "NO", "ONE"]).await.unwrap();
+        assert_eq!(deliver_all(&*sink, &of(2)).await, [Outcome::Delivered]);
+    }
 }
 
 #[tokio::test]

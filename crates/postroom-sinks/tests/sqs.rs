@@ -248,6 +248,47 @@ async fn in_a_fifo_queue_nothing_overtakes_a_message_that_is_tried_again() {
     }
 }
 
+/// A request that is refused as a whole is repeated message by message.
+#[tokio::test]
+async fn one_by_one_a_message_waits_for_another_only_in_a_fifo_queue() {
+    for (queue, is_sent) in [("orders", true), ("orders.fifo", false)] {
+        let reply = |request: &Request| {
+            let ids: Vec<_> = ["0", "1", "2"]
+                .into_iter()
+                .filter(|id| request.body.contains(&format!(r#""Id":"{id}""#)))
+                .collect();
+            let json = "content-type: application/x-amz-json-1.0\r\n";
+            match ids[..] {
+                ["1"] => {
+                    let failed = r#"{"Id":"1","SenderFault":false,"Code":"InternalError"}"#;
+                    answer("200 OK", json, &format!(r#"{{"Failed":[{failed}]}}"#))
+                }
+                [id] => {
+                    let sent = format!(r#"{{"Id":"{id}","MessageId":"m","MD5OfMessageBody":"x"}}"#);
+                    answer("200 OK", json, &format!(r#"{{"Successful":[{sent}]}}"#))
+                }
+                _ => {
+                    let code = "AWS.SimpleQueueService.BatchRequestTooLong";
+                    let headers = format!("x-amzn-query-error: {code};Sender\r\n");
+                    answer("400 Bad Request", &headers, r#"{"message":"words"}"#)
+                }
+            }
+        };
+        let receiver = Receiver::start(Answer::By(Arc::new(reply))).await;
+        let options = json!({"queue_url": format!("http://127.0.0.1/1/{queue}")});
+        let sink = sink_at(receiver.address, queue, &options);
+        let batch: Vec<_> = (0..3).map(|n| message(&format!("e-{n}"))).collect();
+        let outcomes = deliver_all(&*sink, &batch).await;
+        assert_eq!(outcomes[0], Outcome::Delivered);
+        assert!(retried(&outcomes[1]).contains("InternalError"), "{outcomes:?}");
+        if is_sent {
+            assert_eq!(outcomes[2], Outcome::Delivered);
+        } else {
+            assert!(retried(&outcomes[2]).contains("not sent"), "{outcomes:?}");
+        }
+    }
+}
+
 /// Whatever speaks TLS will do.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_certificate_that_nobody_vouches_for_pauses_the_lane() {

@@ -83,7 +83,9 @@ impl<P: Post> AwsSink<P> {
 
     async fn one_by_one(&self, held: &Held<P>, entries: &[Entry], batch: &Batch<'_>) -> bool {
         for entry in entries {
-            if !Box::pin(self.request(held, std::slice::from_ref(entry), batch)).await {
+            let goes_on = Box::pin(self.request(held, std::slice::from_ref(entry), batch)).await;
+            // Where there is no order, nobody waits for another.
+            if !goes_on && self.make.is_fifo {
                 return false;
             }
         }

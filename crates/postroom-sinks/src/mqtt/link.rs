@@ -9,7 +9,7 @@ use rumqttc::v5::mqttbytes::QoS;
 use rumqttc::v5::mqttbytes::v5::{
     ConnAckProperties, Packet as Incoming, PubAckReason, PubCompReason, PubRecReason,
 };
-use rumqttc::v5::{AsyncClient, Event, EventLoop, MqttOptions};
+use rumqttc::v5::{AsyncClient, Event, EventLoop, MqttOptions, Request};
 use rumqttc::{Outgoing, TlsConfiguration, Transport};
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
@@ -52,14 +52,13 @@ struct Waiting {
     sent: HashMap<u16, oneshot::Sender<Answer>>,
     ended: Option<Failure>,
     /// After a refusal the client counts wrongly what is under way, and would come to a stop in
-    /// time: the next batch gets another connection.
-    is_worn: bool,
+    /// time.
+    is_miscounted: bool,
 }
 
 impl Link {
     pub(super) fn is_up(&self) -> bool {
-        let waiting = lock(&self.waiting);
-        waiting.ended.is_none() && !waiting.is_worn
+        lock(&self.waiting).ended.is_none()
     }
 
     /// Hands a message over. Nothing is awaited in here: a caller that is dropped in between
@@ -91,7 +90,7 @@ impl Link {
 impl Waiting {
     fn answer(&mut self, id: u16, answer: Answer) {
         if let Some(sender) = self.sent.remove(&id) {
-            self.is_worn |= answer.is_err();
+            self.is_miscounted |= answer.is_err();
             // Nobody may be waiting any more.
             let _ = sender.send(answer);
         }
@@ -189,7 +188,19 @@ async fn drive(mut events: EventLoop, waiting: Arc<Mutex<Waiting>>) {
             Ok(_) => {}
             Err(error) => return waiting.end(&Failure::Lost(error.to_string())),
         }
+        // At the latest when the client has come to a stop, all that it sent is answered.
+        if waiting.is_miscounted && waiting.sent.is_empty() && events.state.events.is_empty() {
+            waiting.is_miscounted = false;
+            count_anew(&mut events);
+        }
     }
+}
+
+/// Lets the client begin to count at zero, as is right when nothing is under way. It takes refused
+/// messages for such, and one for whose packet identifier it waits misses that a refusal freed it.
+fn count_anew(events: &mut EventLoop) {
+    events.state.clean();
+    events.pending.extend(events.state.collision.take().map(Request::Publish));
 }
 
 fn judge(refusal: Option<Refusal>) -> Answer {

@@ -15,7 +15,7 @@ impl Fixed {
     /// For what concerns no name.
     const ALL: Self = Self { exchange: true, routing_key: true };
 
-    /// Whether every message takes the same way.
+    /// Whether every message takes the same way, as far as names go.
     fn is_way(self) -> bool {
         self.exchange && self.routing_key
     }
@@ -24,8 +24,8 @@ impl Fixed {
 /// How publishing one message failed.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Failure {
-    /// The broker gave it back.
-    Returned { code: u16 },
+    /// The broker gave it back. `others_arrived`: some of its batch have found a queue.
+    Returned { code: u16, others_arrived: bool },
     /// The broker could not take it.
     Nacked,
     /// The broker ended the channel or the connection.
@@ -57,12 +57,18 @@ impl Failure {
         if let Some(limit) = size_limit(text) {
             return bytes > limit;
         }
-        let exchange = format!("exchange '{exchange}'");
         if is_about_topic(text) {
-            return text.contains(&format!("topic '{routing_key}' in {exchange}"));
+            return tells(text, "topic '", &format!("{routing_key}' in exchange '{exchange}'"));
         }
-        text.contains(&exchange)
+        tells(text, "exchange '", &format!("{exchange}'"))
     }
+}
+
+/// Whether `name` stands behind `label`, as far as the text goes: the broker cuts it after 255
+/// bytes, and ends it by dots then.
+fn tells(text: &str, label: &str, name: &str) -> bool {
+    let Some((_, told)) = text.split_once(label) else { return false };
+    told.starts_with(name) || told.strip_suffix("...").is_some_and(|told| name.starts_with(told))
 }
 
 /// Whether the user may write to the exchange, but not with this routing key.
@@ -79,14 +85,17 @@ fn size_limit(text: &str) -> Option<usize> {
 /// `place` is the broker's host and port.
 pub(super) fn classify(place: &str, fixed: Fixed, failure: &Failure) -> Outcome {
     match failure {
-        Failure::Returned { code } if fixed.is_way() => Outcome::refuse(format!(
-            "{place} returned the message ({code}), no queue is bound for it: bind one to the \
-             exchange, or correct `exchange` and `routing_key`"
-        )),
-        // One kind of message without a queue must not keep the others from theirs.
-        Failure::Returned { code } => Outcome::retry(format!(
-            "{place} returned the message ({code}), no queue is bound for its routing key: bind \
-             one to the exchange"
+        Failure::Returned { code, others_arrived: false } if fixed.is_way() => {
+            Outcome::refuse(format!(
+                "{place} returned the message ({code}), no queue is bound for it: bind one to the \
+                 exchange, or correct `exchange` and `routing_key`"
+            ))
+        }
+        // One kind of message without a queue must not keep the others from theirs. With a headers
+        // exchange the kind is not in the names.
+        Failure::Returned { code, .. } => Outcome::retry(format!(
+            "{place} returned the message ({code}), no queue is bound for its routing key or its \
+             headers: bind one to the exchange"
         )),
         Failure::Nacked => {
             Outcome::retry(format!("{place} could not take the message: a queue may be full"))
@@ -157,7 +166,8 @@ mod tests {
         let closed = |code, text: &str| Failure::Closed { code, text: text.to_owned() };
         let large = "PRECONDITION_FAILED - message size 2000 is larger than configured max size 9";
         for (failure, expected) in [
-            (Failure::Returned { code: 312 }, Refuse),
+            (Failure::Returned { code: 312, others_arrived: false }, Refuse),
+            (Failure::Returned { code: 312, others_arrived: true }, Retry),
             (Failure::Nacked, Retry),
             (Failure::TimedOut, Retry),
             (Failure::Client("reset".to_owned()), Retry),
@@ -194,6 +204,7 @@ mod tests {
         let topic = "ACCESS_REFUSED - write access to topic 'k' in exchange 'x' in vhost '/'";
         let topic = closed(403, topic);
         let login = closed(403, "ACCESS_REFUSED - Login was refused");
+        let returned = Failure::Returned { code: 312, others_arrived: false };
         let by_exchange = Fixed { exchange: false, routing_key: true };
         let by_key = Fixed { exchange: true, routing_key: false };
         for (fixed, failure, expected) in [
@@ -201,12 +212,12 @@ mod tests {
             (by_exchange, &exchange, Retry),
             (by_exchange, &topic, Retry),
             (by_exchange, &login, Refuse),
-            (by_exchange, &Failure::Returned { code: 312 }, Retry),
+            (by_exchange, &returned, Retry),
             (by_key, &missing, Refuse),
             (by_key, &exchange, Refuse),
             (by_key, &topic, Retry),
             (by_key, &login, Refuse),
-            (by_key, &Failure::Returned { code: 312 }, Retry),
+            (by_key, &returned, Retry),
             (Fixed::ALL, &topic, Refuse),
         ] {
             let outcome = classify("host:5672", fixed, failure);
@@ -234,5 +245,32 @@ mod tests {
         };
         assert!(topic.is_about("x", "k", 1) && !topic.is_about("x", "other", 1));
         assert!(!Failure::Nacked.is_about("", "", 0));
+    }
+
+    /// The broker's reply text has 255 bytes.
+    #[test]
+    fn the_culprit_is_told_by_what_is_left_of_a_long_name() {
+        let cut = |text: String| {
+            assert!(text.len() > 255, "{text}");
+            Failure::Closed { code: 403, text: format!("{}...", &text[..252]) }
+        };
+        let (long, other) = ("x".repeat(230), "y".repeat(230));
+        let missing = cut(format!("NOT_FOUND - no exchange '{long}' in vhost '/'"));
+        assert!(missing.is_about(&long, "k", 1) && !missing.is_about(&other, "k", 1));
+        assert!(!missing.is_about("x", "k", 1) && !missing.is_about("", "k", 1));
+        let topic = |key: &str, exchange: &str| {
+            cut(format!(
+                "ACCESS_REFUSED - write access to topic '{key}' in exchange '{exchange}' in vhost \
+                 '/' refused for user 'relay'"
+            ))
+        };
+        let by_key = topic(&long, "x");
+        assert!(by_key.is_about("x", &long, 1) && !by_key.is_about("x", &other, 1));
+        assert!(!by_key.is_about("x", "x", 1));
+        let by_exchange = topic("k", &long);
+        assert!(by_exchange.is_about(&long, "k", 1) && !by_exchange.is_about(&other, "k", 1));
+        // Cut behind the name.
+        let vhost = cut(format!("NOT_FOUND - no exchange 'x' in vhost '{long}'"));
+        assert!(vhost.is_about("x", "k", 1) && !vhost.is_about("y", "k", 1));
     }
 }

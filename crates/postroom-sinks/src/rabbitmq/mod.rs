@@ -23,8 +23,10 @@ use lapin::types::{AMQPValue, FieldTable, LongString, ShortString};
 use lapin::{BasicProperties, Channel, Confirmation, ExchangeKind};
 use link::Link;
 use postroom_core::{Message, Outcome, ProbeError, Report, Sink};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -99,6 +101,21 @@ struct Letter {
     body: String,
 }
 
+/// What the broker confirmed of a batch, as far as it is not settled at once.
+#[derive(Default)]
+struct Confirmed {
+    /// What it gave back. What that means is known at the end of the batch.
+    returned: Mutex<BTreeMap<usize, u16>>,
+    /// Whether a message has found a queue.
+    some_arrived: AtomicBool,
+}
+
+impl Confirmed {
+    fn returned(&self) -> MutexGuard<'_, BTreeMap<usize, u16>> {
+        self.returned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl RabbitSink {
     fn letter(&self, index: usize, message: &Message) -> Result<Letter, Outcome> {
         let exchange = short("exchange", self.config.exchange.render(message)?)?;
@@ -137,12 +154,13 @@ impl RabbitSink {
         Ok(Letter { index, exchange, routing_key, properties, body: parcel.body })
     }
 
-    /// Publishes in order what is not settled yet, and takes the confirms as they come. Returns
+    /// Publishes in order what is still open, and takes the confirms as they come. Returns
     /// what ended the channel.
     async fn pass(
         &self,
         channel: &Channel,
-        letters: &[Letter],
+        open: Vec<&Letter>,
+        confirmed: &Confirmed,
         batch: &Batch<'_>,
     ) -> Option<Failure> {
         let (published, mut awaited) = mpsc::unbounded_channel();
@@ -158,7 +176,7 @@ impl RabbitSink {
         let publishing = async {
             // Moved in, so that the receiver learns of the end.
             let published = published;
-            for letter in letters.iter().filter(|letter| !batch.is_settled(letter.index)) {
+            for letter in open {
                 let options = BasicPublishOptions { mandatory: true, immediate: false };
                 let (exchange, key) = (letter.exchange.clone(), letter.routing_key.clone());
                 let properties = letter.properties.clone();
@@ -177,7 +195,7 @@ impl RabbitSink {
                         waiting.push(async move { (index, confirm.await) });
                     }
                     Some((index, result)) = waiting.next() => match result {
-                        Ok(confirmation) => batch.settle(index, self.judge(confirmation)),
+                        Ok(confirmation) => self.confirm(index, confirmation, confirmed, batch),
                         Err(error) => end(&error),
                     },
                     else => return,
@@ -188,55 +206,72 @@ impl RabbitSink {
         ended.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn judge(&self, confirmation: Confirmation) -> Outcome {
-        let failure = match confirmation {
+    fn confirm(
+        &self,
+        index: usize,
+        confirmation: Confirmation,
+        confirmed: &Confirmed,
+        batch: &Batch<'_>,
+    ) {
+        let outcome = match confirmation {
             // Confirmed and returned: it has reached no queue.
             Confirmation::Ack(Some(returned)) | Confirmation::Nack(Some(returned)) => {
-                Failure::Returned { code: returned.reply_code }
+                confirmed.returned().insert(index, returned.reply_code);
+                return;
             }
-            Confirmation::Ack(None) => return Outcome::Delivered,
-            Confirmation::Nack(None) => Failure::Nacked,
-            Confirmation::NotRequested => Failure::Client("no confirm was asked for".to_owned()),
+            Confirmation::Ack(None) => {
+                confirmed.some_arrived.store(true, Ordering::Release);
+                Outcome::Delivered
+            }
+            Confirmation::Nack(None) => self.classify(&Failure::Nacked),
+            Confirmation::NotRequested => {
+                self.classify(&Failure::Client("no confirm was asked for".to_owned()))
+            }
         };
-        self.classify(&failure)
+        batch.settle(index, outcome);
     }
 
-    /// Publishes until every message is settled. When the broker ends a channel because of one
-    /// message, the others go on without it.
+    /// Settles what was returned, now that it is known whether others were not.
+    fn settle_returned(&self, confirmed: &Confirmed, batch: &Batch<'_>) {
+        let others_arrived = confirmed.some_arrived.load(Ordering::Acquire);
+        for (index, code) in std::mem::take(&mut *confirmed.returned()) {
+            let failure = Failure::Returned { code, others_arrived };
+            batch.settle(index, self.classify(&failure));
+        }
+    }
+
+    /// Publishes until every message is settled or returned. When the broker ends a channel because
+    /// of one message, the others go on without it.
     ///
     /// # Errors
-    /// What ended the last channel.
+    /// What ended the last channel, and concerns all that is still open.
     async fn publish(
         &self,
         link: &Link,
         letters: &[Letter],
+        confirmed: &Confirmed,
         batch: &Batch<'_>,
     ) -> Result<(), Failure> {
+        let open = || -> Vec<&Letter> {
+            let returned = confirmed.returned();
+            let is_open = |index: usize| !batch.is_settled(index) && !returned.contains_key(&index);
+            letters.iter().filter(|letter| is_open(letter.index)).collect()
+        };
         loop {
-            let channel = link.take_channel().await.map_err(|error| {
-                let failure = Failure::of(&error);
-                batch.settle_rest(&self.classify(&failure));
-                failure
-            })?;
-            let Some(failure) = self.pass(&channel, letters, batch).await else {
+            let channel = link.take_channel().await.map_err(|error| Failure::of(&error))?;
+            let Some(failure) = self.pass(&channel, open(), confirmed, batch).await else {
                 link.give_back(channel);
                 return Ok(());
             };
+            let mut culprits = open();
+            let count = culprits.len();
+            culprits.retain(|one| {
+                let (exchange, key) = (one.exchange.as_str(), one.routing_key.as_str());
+                failure.is_about(exchange, key, one.body.len())
+            });
             let outcome = self.classify(&failure);
-            let open = || letters.iter().filter(|letter| !batch.is_settled(letter.index));
-            let culprits: Vec<usize> = open()
-                .filter(|one| {
-                    let (exchange, key) = (one.exchange.as_str(), one.routing_key.as_str());
-                    failure.is_about(exchange, key, one.body.len())
-                })
-                .map(|one| one.index)
-                .collect();
-            if culprits.is_empty() {
-                batch.settle_rest(&outcome);
-                return Err(failure);
-            }
-            culprits.into_iter().for_each(|index| batch.settle(index, outcome.clone()));
-            if open().next().is_none() {
+            culprits.iter().for_each(|one| batch.settle(one.index, outcome.clone()));
+            if culprits.is_empty() || culprits.len() == count {
                 return Err(failure);
             }
         }
@@ -260,13 +295,18 @@ impl Sink for RabbitSink {
             Ok(held) => held,
             Err(outcome) => return batch.settle_rest(&outcome),
         };
-        let publishing = self.publish(&held.connection, &letters, &batch);
+        let confirmed = Confirmed::default();
+        let publishing = self.publish(&held.connection, &letters, &confirmed, &batch);
         let ended = tokio::time::timeout_at(deadline, publishing).await;
+        self.settle_returned(&confirmed, &batch);
         // What the client alone complains of, or nothing at all, is a connection that is not worth
         // keeping. It does not always know of its end by the time its channels do.
         let is_worth_keeping = match ended {
             Ok(Ok(())) => true,
-            Ok(Err(failure)) => failure.is_from_the_broker(),
+            Ok(Err(failure)) => {
+                batch.settle_rest(&self.classify(&failure));
+                failure.is_from_the_broker()
+            }
             Err(_) => {
                 batch.settle_rest(&self.classify(&Failure::TimedOut));
                 false

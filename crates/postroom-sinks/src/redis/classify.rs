@@ -16,9 +16,12 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// Whether the server ends the connection after this.
+    /// Whether the connection is not to be used again: the server ends it after this, or is a
+    /// replica. One that became so keeps its clients, while the name of the primary may already
+    /// lead elsewhere.
     pub(super) fn ends_connection(&self) -> bool {
-        matches!(self, Self::Answer { words, .. } if words.contains("Protocol error"))
+        let Self::Answer { code, words } = self else { return false };
+        words.contains("Protocol error") || is(code, words, "READONLY")
     }
 
     pub(super) fn of(error: &RedisError) -> Self {
@@ -44,8 +47,7 @@ pub(super) fn classify(place: &str, is_fixed: bool, failure: &Failure) -> Outcom
 
 fn answer(place: &str, is_fixed: bool, code: &str, words: &str) -> Outcome {
     let said = format!("{place} answered {code} {words}");
-    // Before version 7, what goes wrong in a script comes as an ERR with the code in its words.
-    let is = |name: &str| code == name || (code == "ERR" && words.contains(name));
+    let is = |name: &str| is(code, words, name);
     // What is wrong with a key is wrong for all messages only when they share it.
     let of_key = |error| if is_fixed { Outcome::refuse(error) } else { Outcome::retry(error) };
     if is("NOPERM") && words.contains(" access ") {
@@ -82,6 +84,11 @@ fn answer(place: &str, is_fixed: bool, code: &str, words: &str) -> Outcome {
     }
     // Memory, replicas, loading, failover, moved slots, a busy script, and what we do not know.
     Outcome::retry(said)
+}
+
+/// Before version 7, what goes wrong in a script comes as an ERR with the code in its words.
+fn is(code: &str, words: &str, name: &str) -> bool {
+    code == name || (code == "ERR" && words.contains(name))
 }
 
 /// A value that is over the server's limit.
@@ -174,6 +181,20 @@ mod tests {
             let failure = Failure::Answer { code: code.to_owned(), words: words.to_owned() };
             let outcome = classify("host:6379", false, &failure);
             assert_eq!(Class::of(&outcome), expected, "{code} {words}");
+        }
+    }
+
+    #[test]
+    fn a_connection_to_a_replica_or_out_of_step_is_left() {
+        for (code, words, is_left) in [
+            ("READONLY", "You can't write against a read only replica.", true),
+            ("ERR", "Error running script: -READONLY You can't write against a replica", true),
+            ("ERR", "Protocol error: invalid bulk length", true),
+            ("OOM", "command not allowed when used memory > 'maxmemory'", false),
+            ("WRONGTYPE", "Operation against a key holding the wrong kind of value", false),
+        ] {
+            let failure = Failure::Answer { code: code.to_owned(), words: words.to_owned() };
+            assert_eq!(failure.ends_connection(), is_left, "{code} {words}");
         }
     }
 

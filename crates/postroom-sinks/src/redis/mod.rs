@@ -33,6 +33,10 @@ use tokio::time::Instant;
 /// How long repetitions are recognised unless the integration says otherwise.
 const DEDUPE: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// Redis refuses an expiry that it cannot add to the time of day, and only after the entry was added:
+/// each retry would add another.
+const DEDUPE_MAX: Duration = Duration::from_secs(3650 * 24 * 60 * 60);
+
 /// How many connections in a row a batch may lose once its entries are sent one by one.
 const LOST_MAX: usize = 3;
 
@@ -93,6 +97,9 @@ impl RedisConfig {
         let dedupe = options.duration("dedupe");
         if dedupe.is_some() && mode == Mode::Publish {
             options.fault(&["dedupe"], "is not for mode \"publish\"", None);
+        }
+        if dedupe.is_some_and(|dedupe| dedupe > DEDUPE_MAX) {
+            options.fault(&["dedupe"], "must not be longer than \"3650d\"", None);
         }
         let appending = Appending { mode, max_length, dedupe: dedupe.unwrap_or(DEDUPE) };
         let is_marked = mode != Mode::Publish && !appending.dedupe.is_zero();
@@ -342,6 +349,15 @@ mod tests {
         let destination =
             Destination { integration: "redis:orders", timeout: Duration::from_secs(3) };
         KIND.validate(options, &destination).err().map_or(0, |faults| faults.len())
+    }
+
+    #[test]
+    fn repetitions_are_recognised_for_ten_years_at_most() {
+        for (dedupe, expected) in
+            [("0s", 0), ("3650d", 0), ("3651d", 1), ("200000000000d", 1), ("1000000000000000d", 1)]
+        {
+            assert_eq!(faults(&[("dedupe", dedupe)]), expected, "{dedupe}");
+        }
     }
 
     #[test]

@@ -10,6 +10,11 @@ def exchange(channel, name):
     channel.exchange_declare(name, exchange_type="topic", durable=True)
 
 
+def by_headers(channel, name, queue, binding):
+    channel.exchange_declare(name, exchange_type="headers", durable=True)
+    channel.queue_bind(queue, name, "", json.loads(binding))
+
+
 def declare(channel, name, queue, binding, arguments):
     exchange(channel, name)
     channel.queue_declare(queue, durable=True, arguments=json.loads(arguments))
@@ -39,5 +44,6 @@ def read(channel, queue):
 port, command, *arguments = sys.argv[1:]
 # What is not acknowledged goes back to its place when the connection closes.
 connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", int(port)))
-{"exchange": exchange, "declare": declare, "read": read}[command](connection.channel(), *arguments)
+commands = {"exchange": exchange, "by_headers": by_headers, "declare": declare, "read": read}
+commands[command](connection.channel(), *arguments)
 connection.close()

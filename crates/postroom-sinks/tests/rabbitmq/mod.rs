@@ -152,11 +152,23 @@ async fn an_exchange_of_one_message_that_is_missing_leaves_the_lane_to_the_other
         tenant_id: Some(tenant.to_owned()),
         ..message(event_id)
     };
-    let batch = [of("e-1", "missing"), of("e-2", &queue.name), of("e-3", &forbidden)];
+    // So long that the broker cuts its answer within the name.
+    let long = "x".repeat(230);
+    let batch =
+        [of("e-1", "missing"), of("e-2", &queue.name), of("e-3", &forbidden), of("e-4", &long)];
     let outcomes = deliver_all(&*queue.with(json!({"exchange": "{tenant}"})), &batch).await;
     assert!(retried(&outcomes[0]).contains("404"), "{outcomes:?}");
     assert_eq!(outcomes[1], Outcome::Delivered);
     assert!(retried(&outcomes[2]).contains("403"), "{outcomes:?}");
+    assert!(retried(&outcomes[3]).contains("404"), "{outcomes:?}");
+    // At the head, it would take the others with it.
+    let outcomes = deliver_all(
+        &*queue.with(json!({"exchange": "{tenant}"})),
+        &[of("e-5", &long), batch[1].clone()],
+    )
+    .await;
+    assert!(retried(&outcomes[0]).contains("404"), "{outcomes:?}");
+    assert_eq!(outcomes[1], Outcome::Delivered);
 }
 
 #[tokio::test]
@@ -174,6 +186,43 @@ async fn a_returned_message_is_not_delivered() {
     let outcomes = deliver_all(&*fixed, &[message("e-3")]).await;
     assert!(refused(&outcomes[0]).contains("312"), "{outcomes:?}");
     assert_eq!(queue.received().await.len(), 1);
+}
+
+#[tokio::test]
+async fn where_headers_route_one_message_does_not_pause_the_lane_of_others() {
+    let queue = start().await;
+    let exchange = format!("h-{}", queue.name);
+    queue.pika(&["by_headers", &exchange, &queue.name, r#"{"shop":"eu"}"#]).await;
+    let sink = queue.with(json!({"exchange": exchange, "routing_key": ""}));
+    let of = |event_id: &str, shop: &str| Message {
+        headers: Some(RawJson::trusted(format!(r#"{{"shop":"{shop}"}}"#))),
+        ..message(event_id)
+    };
+    for first in ["us", "eu"] {
+        // One closes the channel, so that the rest is published in two turns.
+        let batch = [
+            of(&format!("{first}-1"), first),
+            large("e-2"),
+            of("e-3", "eu"),
+            of("e-4", "us"),
+            of("e-5", "eu"),
+        ];
+        let outcomes = deliver_all(&*sink, &batch).await;
+        rejected(&outcomes[1]);
+        let (there, gone): (&[usize], &[usize]) =
+            if first == "eu" { (&[0, 2, 4], &[3]) } else { (&[2, 4], &[0, 3]) };
+        for index in there {
+            assert_eq!(outcomes[*index], Outcome::Delivered, "{outcomes:?}");
+        }
+        for index in gone {
+            assert!(retried(&outcomes[*index]).contains("its headers"), "{outcomes:?}");
+        }
+    }
+    // As far as anyone can tell, no message of this integration has a queue.
+    let outcomes = deliver_all(&*sink, &[of("e-6", "us"), of("e-7", "us")]).await;
+    for outcome in &outcomes {
+        assert!(refused(outcome).contains("312"), "{outcomes:?}");
+    }
 }
 
 #[tokio::test]
