@@ -66,9 +66,9 @@ async fn of_a_thousand_forbidden_subjects_none_is_delivered_and_their_neighbours
 async fn batches_at_the_same_time_do_not_take_each_others_answers() {
     let server = start().await;
     let sink = core(&server, "asking", "{tenant}.{stream}");
-    let batches = ["ok", "no", "ok", "no"].map(|tenant| {
+    let batches = [("ok", "a"), ("no", "b"), ("ok", "c"), ("no", "d")].map(|(tenant, name)| {
         let sink = Arc::clone(&sink);
-        let batch: Vec<_> = (0..300).map(|n| to(tenant, &format!("s-{n}"))).collect();
+        let batch: Vec<_> = (0..300).map(|n| to(tenant, &format!("{name}-{n}"))).collect();
         tokio::spawn(async move { (tenant, deliver_all(&*sink, &batch).await) })
     });
     for batch in batches {
