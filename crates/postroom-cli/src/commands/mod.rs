@@ -30,8 +30,8 @@ pub(crate) fn execute(cli: Cli) -> Result<(), Failure> {
     };
     // A relay tells what it does; a tool prints its result, and only troubles are worth a line.
     let log = match &command {
-        Command::Run(args) if !args.once => "info",
-        Command::Work => "info",
+        Command::Run(args) if !args.once => log::OF_A_RELAY,
+        Command::Work => log::OF_A_RELAY,
         // A large table takes its time, and the operator wants to see it go on.
         Command::Migrate(_) => "warn,postroom_store=info",
         // What goes wrong is the demo's plot, not news.
