@@ -110,7 +110,9 @@ impl OldTable {
         postroom_store::open(self.url(), &OpenOptions::default()).await.expect("a store")
     }
 
-    /// A producer of the old kind on a connection of its own, as `role` if one is named.
+    /// A producer of the old kind on a connection of its own, as `role` if one is named, with
+    /// events of its own: while two fences stand, PostgreSQL may refuse the same event of two
+    /// producers at the same moment instead of leaving one out.
     pub(crate) async fn producer(&self, role: Option<&str>) -> Producer {
         let client = self.database.client().await;
         if let Some(role) = role {
@@ -118,13 +120,14 @@ impl OldTable {
         }
         let (stop, committed) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
         let (stopped, count) = (Arc::clone(&stop), Arc::clone(&committed));
+        let own = role.unwrap_or("known").to_owned();
         let work = tokio::spawn(async move {
             while !stopped.load(Ordering::Acquire) {
                 let n = count.load(Ordering::Acquire);
                 // Each event twice, as after a crash of the projector.
                 for _ in 0..2 {
                     client
-                        .execute(INSERT, &[&format!("live-{}", n % 7), &format!("live-{n}")])
+                        .execute(INSERT, &[&format!("live-{}", n % 7), &format!("{own}-{n}")])
                         .await
                         .expect("a producer never fails");
                 }
