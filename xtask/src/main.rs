@@ -14,15 +14,17 @@ use std::process::ExitCode;
 
 const USAGE: &str = "\
 usage: cargo xtask test [--only FILTER]
-       cargo xtask bench relay|latency|sinks|bullmq [FIGURE]
-       cargo xtask chaos [--messages N] [--faults N] [--seed S] [--database postgres|mariadb|sqlite]
+       cargo xtask bench relay|latency|sinks|bullmq [FIGURE] [--smoke]
+       cargo xtask chaos [--messages N] [--faults N] [--seed S|random]
+                         [--database postgres|mariadb|galera|sqlite]
        cargo xtask soak bullmq [--messages N] [--bullmq 5|6]
 
   test    installs what is missing, starts a private PostgreSQL, runs formatting, lints, every
-          test and the examples, and stops what it started
+          test, the examples and every benchmark at its smallest size, and stops what it started
           --only FILTER   only the Rust tests whose name contains FILTER
   bench   measures on a private, durable PostgreSQL: one JSON object per figure on standard
           output, a table on standard error; docs/benchmarks.md says how to read them
+          --smoke   seconds, from a development build: only that the benchmark still works
   chaos   produces messages, delivers them with several relays, strikes with faults by seed, and
           compares the books: 100000 messages and 50 faults unless told otherwise; one JSON object
           on standard output; docs/testing.md says how to read it
@@ -37,8 +39,9 @@ fn main() -> ExitCode {
     let result = match arguments[..] {
         ["test"] => test::run(None),
         ["test", "--only", filter] => test::run(Some(filter)),
-        ["bench", name] if bench::NAMES.contains(&name) => bench::run(name, None),
-        ["bench", name, figure] if bench::NAMES.contains(&name) => bench::run(name, Some(figure)),
+        ["bench", name, ref options @ ..] if bench::NAMES.contains(&name) => {
+            bench::run(name, options)
+        }
         ["chaos", ref arguments @ ..] => chaos::run(arguments),
         ["soak", "bullmq", ref arguments @ ..] => soak::run(arguments),
         ["--help" | "-h" | "help"] => {

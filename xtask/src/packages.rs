@@ -15,6 +15,9 @@ struct Package {
 const PACKAGES: &[Package] = &[
     Package { name: "postgresql", is_there: has_postgres },
     Package { name: "mariadb-server", is_there: has_mariadb },
+    // Three MariaDB servers as one, and what they copy data with.
+    Package { name: "galera-4", is_there: || postroom_testkit::find_galera().is_ok() },
+    Package { name: "rsync", is_there: || answers("rsync", &["--version"]) },
     // Servers that a variable names come without their clients.
     Package { name: "postgresql-client", is_there: || answers("psql", &["--version"]) },
     Package { name: "mariadb-client", is_there: || answers("mariadb", &["--version"]) },

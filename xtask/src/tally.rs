@@ -18,6 +18,16 @@ pub(crate) struct Skip {
     pub(crate) reason: String,
 }
 
+impl Skip {
+    /// Those that tests have recorded, a line `name TAB reason` each.
+    pub(crate) fn recorded(lines: &str) -> impl Iterator<Item = Self> {
+        lines.lines().map(|line| {
+            let (name, reason) = line.split_once('\t').unwrap_or((line, "no reason given"));
+            Self { name: name.to_owned(), reason: reason.to_owned() }
+        })
+    }
+}
+
 impl Tally {
     /// One result that is well.
     pub(crate) fn passed() -> Self {

@@ -1,6 +1,8 @@
 //! `cargo xtask test`: everything that must hold, on a machine that has only a Rust toolchain.
 
-use crate::suites::{dependencies, documentation, formatting, lints, node, python, rust};
+use crate::suites::{
+    benchmarks, dependencies, documentation, formatting, lints, node, python, rust,
+};
 use crate::tally::Tally;
 use crate::tree::Tree;
 use crate::{packages, phase};
@@ -42,6 +44,7 @@ fn with_postgres(tree: &Tree, runtime: &Runtime, server: &Server, only: Option<&
         total.add(phase::suite("Python example", python));
         let node = || runtime.block_on(node::test(tree, server));
         total.add(phase::suite("Node example", node));
+        total.add(phase::suite("benchmarks", || benchmarks::check(tree)));
     }
     total
 }

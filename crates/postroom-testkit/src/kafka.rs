@@ -1,11 +1,15 @@
 //! Apache Kafka for tests: its own broker, from Maven Central.
 
+#[cfg(feature = "kafka")]
+mod cluster;
 mod kcat;
 mod programs;
 mod server;
 #[cfg(feature = "kafka")]
 mod topic;
 
+#[cfg(feature = "kafka")]
+pub use cluster::KafkaCluster;
 pub use kcat::KafkaRecord;
 pub use programs::{KafkaPrograms, find_kafka};
 

@@ -1,8 +1,10 @@
 //! Real services started privately, contract suites and faults for Postroom's own tests.
 //!
-//! * [`Postgres`] and [`MariaDb`] give each test a database on a real server.
+//! * [`Postgres`] and [`MariaDb`] give each test a database on a real server; [`Standby`] takes the
+//!   place of one, [`Galera`] is three of the other.
 //! * [`PgBouncer`] stands between a test and PostgreSQL; [`Authority`] makes certificates.
-//! * [`Kafka`], [`Mosquitto`], [`Nats`], [`RabbitMq`] and [`Redis`] are servers that sinks deliver to.
+//! * [`Kafka`], [`Mosquitto`], [`Nats`], [`RabbitMq`] and [`Redis`] are servers that sinks deliver to;
+//!   `KafkaCluster` and [`NatsCluster`] are three of their kind.
 //! * [`Receiver`] is an HTTP endpoint that records what arrives and misbehaves on demand.
 //! * [`Proxy`] stands between two programs and breaks their connections.
 //! * [`Moto`] stands in for Amazon's services, [`PubSub`] is Google's own emulator.
@@ -39,6 +41,7 @@ pub mod sink_contract;
 mod skip;
 mod smtp;
 pub mod soak;
+mod turn;
 mod url;
 
 pub use authority::{Authority, CertificateFiles};
@@ -46,14 +49,16 @@ pub use bullmq::Bullmq;
 pub use cache::cache_folder;
 pub use eventually::eventually;
 pub use guarded::free_port;
+#[cfg(feature = "kafka")]
+pub use kafka::KafkaCluster;
 pub use kafka::{Kafka, KafkaPrograms, KafkaRecord, find_kafka};
-pub use mariadb::{MariaDatabase, MariaDb, MariaDbPrograms, find_mariadb};
+pub use mariadb::{Galera, MariaDatabase, MariaDb, MariaDbPrograms, find_galera, find_mariadb};
 pub use mosquitto::{Mosquitto, find_mosquitto};
 pub use moto::Moto;
-pub use nats::{Nats, find_nats};
+pub use nats::{Nats, NatsCluster, find_nats};
 pub use packages::{node_with, python_with};
 pub use pgbouncer::{PgBouncer, find_pgbouncer};
-pub use postgres::{Postgres, TestDatabase, find_postgres};
+pub use postgres::{Postgres, Standby, TestDatabase, find_postgres};
 pub use process::{Process, Signal};
 pub use programs::system_python;
 pub use proxy::{Passage, Proxy};

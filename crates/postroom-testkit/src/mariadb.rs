@@ -2,14 +2,17 @@
 
 mod binaries;
 mod database;
+mod galera;
 mod server;
 
 pub use binaries::{MariaDbPrograms, find_mariadb};
 pub use database::MariaDatabase;
+pub use galera::{Galera, find_galera};
 
 use crate::guarded::apart;
 use anyhow::Context as _;
 use server::Server;
+use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -61,7 +64,7 @@ impl MariaDb {
     }
 
     fn start_private(settings: &[(String, String)]) -> anyhow::Result<Self> {
-        let server = Server::create(settings, START_LIMIT)?;
+        let server = Server::create(settings, &[], START_LIMIT)?;
         Ok(Self { url: server.url(), server: Some(Arc::new(server)) })
     }
 
@@ -69,6 +72,14 @@ impl MariaDb {
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// Where a private server listens.
+    ///
+    /// # Errors
+    /// When the server is not ours.
+    pub fn address(&self) -> anyhow::Result<SocketAddr> {
+        Ok(self.own_server()?.address())
     }
 
     /// Creates an empty database with a random name, which is dropped with the value.

@@ -1,5 +1,9 @@
 //! NATS with JetStream for tests.
 
+mod cluster;
+
+pub use cluster::NatsCluster;
+
 use crate::guarded::{Guarded, Kind, NotStarted, apart, on_free_port, shared};
 use crate::programs::find_program;
 use anyhow::Context as _;
@@ -25,7 +29,7 @@ pub fn find_nats() -> anyhow::Result<PathBuf> {
 /// A private NATS server that ends with the process that started it, or with the value.
 #[derive(Debug)]
 pub struct Nats {
-    _guarded: Guarded,
+    guarded: Guarded,
     port: u16,
 }
 
@@ -63,7 +67,15 @@ impl Nats {
             },
             || guarded.log_end().contains("address already in use"),
         )?;
-        Ok(Self { _guarded: guarded, port })
+        Ok(Self { guarded, port })
+    }
+
+    /// Kills it with SIGKILL.
+    ///
+    /// # Errors
+    /// When it does not end.
+    pub fn kill(&self) -> anyhow::Result<()> {
+        self.guarded.stop()
     }
 
     /// Where it listens.

@@ -3,13 +3,16 @@
 mod binaries;
 mod database;
 mod server;
+mod standby;
 
 pub use binaries::find_postgres;
 pub use database::TestDatabase;
+pub use standby::Standby;
 
 use crate::guarded::apart;
 use anyhow::Context as _;
 use server::Server;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -80,6 +83,14 @@ impl Postgres {
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// Where a private server listens.
+    ///
+    /// # Errors
+    /// When the server is not ours.
+    pub fn address(&self) -> anyhow::Result<SocketAddr> {
+        Ok(self.own_server()?.address())
     }
 
     /// Creates an empty database with a random name, which is dropped with the value.

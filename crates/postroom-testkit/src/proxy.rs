@@ -2,8 +2,8 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -38,7 +38,7 @@ pub enum Passage {
     CutRequests,
 }
 
-/// A proxy to one server, on a port of its own; it ends when it is dropped.
+/// A proxy to a server, on a port of its own; it ends when it is dropped.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
@@ -49,13 +49,29 @@ pub struct Proxy {
 
 #[derive(Debug)]
 struct State {
-    upstream: SocketAddr,
+    upstream: Mutex<SocketAddr>,
     passage: watch::Sender<Passage>,
+    severed: watch::Sender<Severed>,
+    /// How many connections are half open.
+    half_open: AtomicUsize,
     connections: AtomicUsize,
     let_through: AtomicUsize,
 }
 
+/// What has become of the oldest connections, by the number of the last one concerned.
+#[derive(Clone, Copy, Debug, Default)]
+struct Severed {
+    /// Half open from now on.
+    half_open: usize,
+    /// Of those, reset.
+    reset: usize,
+}
+
 impl State {
+    fn upstream(&self) -> SocketAddr {
+        *self.upstream.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Notes how many bytes pass.
     fn count(&self, of_request: usize, of_answer: usize) {
         self.passage.send_if_modified(|passage| {
@@ -86,8 +102,14 @@ impl Proxy {
         let address = listener.local_addr().expect("a bound socket has an address");
         listener.set_nonblocking(true).expect("a listener can be made non-blocking");
         let passage = watch::Sender::new(Passage::Open);
-        let (connections, let_through) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let state = Arc::new(State { upstream, passage, connections, let_through });
+        let state = Arc::new(State {
+            upstream: Mutex::new(upstream),
+            passage,
+            severed: watch::Sender::new(Severed::default()),
+            half_open: AtomicUsize::new(0),
+            connections: AtomicUsize::new(0),
+            let_through: AtomicUsize::new(0),
+        });
         let (stop, stopped) = oneshot::channel();
         let shared = Arc::clone(&state);
         let thread = std::thread::spawn(move || {
@@ -117,6 +139,30 @@ impl Proxy {
         self.state.passage.send_replace(passage);
     }
 
+    /// Leads new connections to another server; those that are open stay where they are.
+    pub fn lead_to(&self, upstream: SocketAddr) {
+        *self.state.upstream.lock().unwrap_or_else(PoisonError::into_inner) = upstream;
+    }
+
+    /// Makes all connections that exist now half open: what the client sends is acknowledged and
+    /// goes nowhere, nothing comes back, and the server knows nothing of it. New connections pass.
+    /// One ends when its client gives it up, or by [`reset_half_open`](Self::reset_half_open).
+    pub fn half_open(&self) {
+        let number = self.connections();
+        self.state.severed.send_modify(|severed| severed.half_open = number);
+    }
+
+    /// How many connections are half open, which their clients have not given up yet.
+    #[must_use]
+    pub fn count_half_open(&self) -> usize {
+        self.state.half_open.load(Ordering::Acquire)
+    }
+
+    /// Resets the connections that are half open.
+    pub fn reset_half_open(&self) {
+        self.state.severed.send_modify(|severed| severed.reset = severed.half_open);
+    }
+
     /// How many connections were asked for so far.
     #[must_use]
     pub fn connections(&self) -> usize {
@@ -141,7 +187,7 @@ impl Drop for Proxy {
 
 async fn accept(listener: TcpListener, state: Arc<State>) {
     while let Ok((client, _)) = listener.accept().await {
-        state.connections.fetch_add(1, Ordering::AcqRel);
+        let number = state.connections.fetch_add(1, Ordering::AcqRel) + 1;
         if matches!(*state.passage.borrow(), Passage::Reset | Passage::Down) {
             reset(&client);
             continue;
@@ -150,21 +196,38 @@ async fn accept(listener: TcpListener, state: Arc<State>) {
         let state = Arc::clone(&state);
         tokio::spawn(async move {
             // However it ends, both sides end with it.
-            let _ = pass(client, &state).await;
+            let _ = serve(number, client, &state).await;
         });
     }
 }
 
-async fn pass(mut client: TcpStream, state: &State) -> io::Result<()> {
+async fn serve(number: usize, mut client: TcpStream, state: &State) -> io::Result<()> {
+    let mut server = TcpStream::connect(state.upstream()).await?;
+    let mut severed = state.severed.subscribe();
+    tokio::select! {
+        biased;
+        _ = severed.wait_for(|severed| number <= severed.half_open) => {}
+        ended = pass(&mut client, &mut server, state) => return ended,
+    }
+    state.half_open.fetch_add(1, Ordering::AcqRel);
+    let mut nowhere = tokio::io::sink();
+    let ended = tokio::select! {
+        _ = severed.wait_for(|severed| number <= severed.reset) => end(&client, &server),
+        given_up = tokio::io::copy(&mut client, &mut nowhere) => given_up.map(drop),
+    };
+    state.half_open.fetch_sub(1, Ordering::AcqRel);
+    ended
+}
+
+async fn pass(client: &mut TcpStream, server: &mut TcpStream, state: &State) -> io::Result<()> {
     let mut passage = state.passage.subscribe();
-    let mut server = TcpStream::connect(state.upstream).await?;
     let (mut asked, mut answered) = (vec![0; 64 * 1024], vec![0; 64 * 1024]);
     // What is swallowed so far, once a request has asked for it.
     let mut swallowing: Option<(&'static [u8], Vec<u8>)> = None;
     loop {
         let now = *passage.borrow_and_update();
         if now == Passage::Down {
-            return end(&client, &server);
+            return end(client, server);
         }
         let (to_server, to_client) = match now {
             Passage::Silent => (0, 0),
@@ -186,7 +249,7 @@ async fn pass(mut client: TcpStream, state: &State) -> io::Result<()> {
                     return server.shutdown().await;
                 }
                 match *passage.borrow() {
-                    Passage::CutRequests => return end(&client, &server),
+                    Passage::CutRequests => return end(client, server),
                     Passage::SwallowAnswer(word) if holds(bytes, word) => {
                         swallowing.get_or_insert((word, Vec::new()));
                     }
@@ -201,7 +264,7 @@ async fn pass(mut client: TcpStream, state: &State) -> io::Result<()> {
                     return client.shutdown().await;
                 }
                 if now == Passage::LoseAnswers {
-                    return end(&client, &server);
+                    return end(client, server);
                 }
                 state.count(0, bytes.len());
                 let Some((word, swallowed)) = &mut swallowing else {
@@ -210,7 +273,7 @@ async fn pass(mut client: TcpStream, state: &State) -> io::Result<()> {
                 };
                 swallowed.extend_from_slice(bytes);
                 if holds(swallowed, word) {
-                    return end(&client, &server);
+                    return end(client, server);
                 }
             }
         }

@@ -1,5 +1,6 @@
 //! The suites, one file each; every one returns its tally.
 
+pub(crate) mod benchmarks;
 pub(crate) mod dependencies;
 pub(crate) mod documentation;
 mod example_database;

@@ -90,13 +90,7 @@ impl Results {
         if self.begun != self.ended || (!well && failed.is_empty()) {
             failed.push("cargo test: something did not compile, or a test process crashed".into());
         }
-        let skipped: Vec<Skip> = skips
-            .lines()
-            .map(|line| {
-                let (name, reason) = line.split_once('\t').unwrap_or((line, "no reason given"));
-                Skip { name: name.to_owned(), reason: reason.to_owned() }
-            })
-            .collect();
+        let skipped: Vec<Skip> = Skip::recorded(skips).collect();
         let before = failed.len();
         failed.retain(|name| !skipped.iter().any(|skip| skip.name == *name));
         let ended = before - failed.len();

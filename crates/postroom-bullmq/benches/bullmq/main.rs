@@ -7,6 +7,9 @@
 
 #[path = "../../../postroom-relay/benches/bench/figure.rs"]
 mod figure;
+#[path = "../../../postroom-relay/benches/bench/size.rs"]
+mod size;
+
 mod ours;
 mod outbox;
 mod reference;
@@ -18,31 +21,31 @@ use ours::Ours;
 use reference::Reference;
 use serde_json::json;
 use server::{Measured, Server};
+use size::Size;
 use std::env;
 
-/// Jobs per round, per call, and how many calls are under way at once.
-const JOBS: usize = 30_000;
+/// Jobs per call, and how many calls are under way at once.
 const CALL: usize = 500;
 const CALLS: usize = 4;
 /// How many jobs run at once.
 const CONCURRENCY: usize = 50;
-const ROUNDS: usize = 5;
-const OUTBOX_ROUNDS: usize = 3;
 
 fn main() -> anyhow::Result<()> {
+    let size = Size::asked_for();
+    let jobs = size.pick(30_000, 1_000);
     let only = env::args().skip(1).find(|arg| !arg.starts_with('-'));
     let wanted = |name: &str| only.as_deref().is_none_or(|only| only == name);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
-        let server = Server::start().await?;
+        let server = Server::start(jobs).await?;
         if only.as_deref() == Some("outbox") {
-            return print_outbox(&server).await;
+            return print_outbox(&server, size).await;
         }
         let ours = Ours::new(&server);
         let mut reference = Reference::start(&server)?;
         let (mut adds, mut consumed) = (Vec::new(), Vec::new());
         // The first round is not counted: both sides and Redis warm up.
-        for round in 0..=ROUNDS {
+        for round in 0..=size.pick(5, 1) {
             let by_us = (ours.add(&server).await?, ours.consume(&server).await?);
             let by_node = (reference.add(&server).await?, reference.consume(&server).await?);
             if round > 0 {
@@ -52,22 +55,23 @@ fn main() -> anyhow::Result<()> {
         }
         for (name, rounds) in [("adds", adds), ("consumed", consumed)] {
             if wanted(name) {
-                print(name, &rounds);
+                print(name, jobs, &rounds);
             }
         }
         if wanted("outbox") {
-            print_outbox(&server).await?;
+            print_outbox(&server, size).await?;
         }
         Ok(())
     })
 }
 
 /// The whole way, from the outbox and back.
-async fn print_outbox(server: &Server) -> anyhow::Result<()> {
+async fn print_outbox(server: &Server, size: Size) -> anyhow::Result<()> {
     let url = env::var("DATABASE_URL").context("`cargo xtask bench bullmq` sets DATABASE_URL")?;
+    let messages = size.pick(20_000, 500);
     let mut rounds = Vec::new();
-    for round in 0..=OUTBOX_ROUNDS {
-        let measured = outbox::round(&url, server).await?;
+    for round in 0..=size.pick(3, 1) {
+        let measured = outbox::round(&url, server, messages).await?;
         if round > 0 {
             rounds.push(measured);
         }
@@ -79,13 +83,13 @@ async fn print_outbox(server: &Server) -> anyhow::Result<()> {
         reference_is: "direct delivery to noop from the same PostgreSQL",
         unit: "messages/s",
         more_is_better: true,
-        notes: json!({"messages": outbox::MESSAGES}),
+        notes: json!({"messages": messages}),
     }
     .print();
     Ok(())
 }
 
-fn print(name: &'static str, rounds: &[(Measured, Measured)]) {
+fn print(name: &'static str, jobs: usize, rounds: &[(Measured, Measured)]) {
     let median = |mut values: Vec<f64>| {
         values.sort_by(f64::total_cmp);
         (values[values.len() / 2] * 100.0).round() / 100.0
@@ -99,7 +103,7 @@ fn print(name: &'static str, rounds: &[(Measured, Measured)]) {
         unit: "jobs/s",
         more_is_better: true,
         notes: json!({
-            "jobs": JOBS,
+            "jobs": jobs,
             "jobs_per_call": CALL,
             "calls_at_once": CALLS,
             "concurrency": CONCURRENCY,

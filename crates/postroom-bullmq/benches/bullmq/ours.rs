@@ -1,7 +1,7 @@
 //! Our side.
 
 use crate::server::{Measured, Server};
-use crate::{CALL, CALLS, CONCURRENCY, JOBS};
+use crate::{CALL, CALLS, CONCURRENCY};
 use async_trait::async_trait;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use postroom_bullmq::{Job, JobFailure, NewJob, Processor, Queue, Worker, WorkerOptions};
@@ -27,7 +27,7 @@ impl Ours {
             ),
             keep_finished: false,
         };
-        Self { queue: server.queue.clone(), jobs: (0..JOBS).map(job).collect() }
+        Self { queue: server.queue.clone(), jobs: (0..server.jobs).map(job).collect() }
     }
 
     pub(crate) async fn add(&self, server: &Server) -> anyhow::Result<Measured> {

@@ -19,18 +19,20 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio_postgres::Client;
 
-/// Messages per round.
-pub(crate) const MESSAGES: usize = 20_000;
 const CONCURRENCY: usize = 200;
 
 type Running = Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>>;
 
 /// Messages per second through the queue, and delivered directly.
-pub(crate) async fn round(url: &str, server: &Server) -> anyhow::Result<(f64, f64)> {
-    Ok((through_queue(url, server).await?, directly(url).await?))
+pub(crate) async fn round(
+    url: &str,
+    server: &Server,
+    messages: usize,
+) -> anyhow::Result<(f64, f64)> {
+    Ok((through_queue(url, server, messages).await?, directly(url, messages).await?))
 }
 
-async fn through_queue(url: &str, server: &Server) -> anyhow::Result<f64> {
+async fn through_queue(url: &str, server: &Server, messages: usize) -> anyhow::Result<f64> {
     let redis = server.queue.redis().clone();
     let store = open(url).await?;
     let sink: Arc<dyn Sink> = Arc::new(NoopSink);
@@ -48,7 +50,7 @@ async fn through_queue(url: &str, server: &Server) -> anyhow::Result<f64> {
     let counters = relay.counters();
     let tenants = TenantRates::default();
     let transport = Transport::new(store, redis, settings(), vec![lane], tenants, counters);
-    measure(url, move |mut stop| {
+    measure(url, messages, move |mut stop| {
         Box::pin(async move {
             let mut stop_too = stop.clone();
             let queued = transport.run(Part::Relay, async move {
@@ -65,10 +67,10 @@ async fn through_queue(url: &str, server: &Server) -> anyhow::Result<f64> {
     .await
 }
 
-async fn directly(url: &str) -> anyhow::Result<f64> {
+async fn directly(url: &str, messages: usize) -> anyhow::Result<f64> {
     let lane = Lane { batch_size: settings().batch_size, ..Lane::new("noop", Arc::new(NoopSink)) };
     let relay = Relay::new(open(url).await?, settings(), vec![lane]);
-    measure(url, move |mut stop| {
+    measure(url, messages, move |mut stop| {
         Box::pin(async move {
             let stop = async move {
                 let _ = stop.wait_for(|stop| *stop).await;
@@ -91,9 +93,10 @@ async fn open(url: &str) -> anyhow::Result<Arc<dyn Store>> {
 /// From the start until everything is SENT.
 async fn measure(
     url: &str,
+    messages: usize,
     run: impl FnOnce(watch::Receiver<bool>) -> Running,
 ) -> anyhow::Result<f64> {
-    fill(url, MESSAGES).await?;
+    fill(url, messages).await?;
     let client = connect(url).await?;
     let (stop, stopped) = watch::channel(false);
     let began = Instant::now();
@@ -104,7 +107,7 @@ async fn measure(
     let seconds = began.elapsed().as_secs_f64();
     stop.send_replace(true);
     running.await??;
-    Ok(MESSAGES as f64 / seconds)
+    Ok(messages as f64 / seconds)
 }
 
 async fn is_open(client: &Client) -> anyhow::Result<bool> {

@@ -1,7 +1,7 @@
 //! The reference: npm's BullMQ, told what to do line by line.
 
 use crate::server::{Measured, Server};
-use crate::{CALL, CALLS, CONCURRENCY, JOBS};
+use crate::{CALL, CALLS, CONCURRENCY};
 use anyhow::{Context as _, ensure};
 use postroom_testkit::Bullmq;
 use serde_json::json;
@@ -19,7 +19,7 @@ impl Reference {
     pub(crate) fn start(server: &Server) -> anyhow::Result<Self> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/bullmq/reference.mjs");
         let options = json!({
-            "port": server.port(), "queue": server.queue.name(), "jobs": JOBS, "call": CALL,
+            "port": server.port(), "queue": server.queue.name(), "jobs": server.jobs, "call": CALL,
             "calls": CALLS, "concurrency": CONCURRENCY,
         });
         let mut process = Bullmq::V6

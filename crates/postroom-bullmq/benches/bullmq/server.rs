@@ -1,6 +1,5 @@
 //! The Redis that both sides use, and what is read from it.
 
-use crate::JOBS;
 use anyhow::Context as _;
 use postroom_bullmq::{Queue, Redis, RedisConfig};
 use std::time::{Duration, Instant};
@@ -15,14 +14,16 @@ pub(crate) struct Measured {
 pub(crate) struct Server {
     server: postroom_testkit::Redis,
     pub(crate) queue: Queue,
+    /// How many jobs a round has.
+    pub(crate) jobs: usize,
 }
 
 impl Server {
-    pub(crate) async fn start() -> anyhow::Result<Self> {
+    pub(crate) async fn start(jobs: usize) -> anyhow::Result<Self> {
         let server = postroom_testkit::Redis::private(&[]).await?;
         let url = format!("redis://{}", server.address());
         let redis = Redis::new(&RedisConfig { url, ..RedisConfig::default() })?;
-        Ok(Self { server, queue: Queue::open(&redis, "bench")? })
+        Ok(Self { server, queue: Queue::open(&redis, "bench")?, jobs })
     }
 
     pub(crate) fn port(&self) -> u16 {
@@ -39,15 +40,15 @@ impl Server {
         add().await?;
         let (seconds, cpu) = (begun.elapsed().as_secs_f64(), self.cpu_seconds().await? - cpu);
         let waiting = self.queue.counts().await?.waiting;
-        anyhow::ensure!(waiting == JOBS as u64, "{waiting} jobs were added");
-        Ok(measured(seconds, cpu))
+        anyhow::ensure!(waiting == self.jobs as u64, "{waiting} jobs were added");
+        Ok(self.measured(seconds, cpu))
     }
 
     /// Measures how a worker that is about to start runs all the jobs that wait: from its first
     /// job to its last.
     pub(crate) async fn consumes(&self) -> anyhow::Result<Measured> {
         let look = Duration::from_millis(2);
-        while self.queue.counts().await?.waiting == JOBS as u64 {
+        while self.queue.counts().await?.waiting == self.jobs as u64 {
             tokio::time::sleep(look).await;
         }
         let (cpu, begun) = (self.cpu_seconds().await?, Instant::now());
@@ -59,7 +60,7 @@ impl Server {
             tokio::time::sleep(look).await;
         }
         let (seconds, cpu) = (begun.elapsed().as_secs_f64(), self.cpu_seconds().await? - cpu);
-        Ok(measured(seconds, cpu))
+        Ok(self.measured(seconds, cpu))
     }
 
     async fn cpu_seconds(&self) -> anyhow::Result<f64> {
@@ -71,9 +72,9 @@ impl Server {
         };
         Ok(field("used_cpu_sys:")? + field("used_cpu_user:")?)
     }
-}
 
-fn measured(seconds: f64, cpu: f64) -> Measured {
-    let jobs = JOBS as f64;
-    Measured { per_second: jobs / seconds, redis_cpu_us: cpu * 1e6 / jobs }
+    fn measured(&self, seconds: f64, cpu: f64) -> Measured {
+        let jobs = self.jobs as f64;
+        Measured { per_second: jobs / seconds, redis_cpu_us: cpu * 1e6 / jobs }
+    }
 }

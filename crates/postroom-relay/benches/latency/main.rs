@@ -2,6 +2,8 @@
 
 #[path = "../bench/figure.rs"]
 mod figure;
+#[path = "../bench/size.rs"]
+mod size;
 #[path = "../bench/usage.rs"]
 mod usage;
 
@@ -15,6 +17,7 @@ use postroom_relay::{Lane, Relay, Settings};
 use postroom_sinks::{WebhookConfig, WebhookSink};
 use postroom_store::{OpenOptions, open};
 use serde_json::json;
+use size::Size;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
@@ -24,19 +27,29 @@ use tokio_postgres::{Client, NoTls};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-const MESSAGES: usize = 500;
-const WARM_UP: usize = 50;
 /// Between two messages, so that the relay is idle again.
 const GAP: Duration = Duration::from_millis(20);
-const IDLE: Duration = Duration::from_secs(10);
+
+/// How much is measured.
+struct Sizes {
+    messages: usize,
+    warm_up: usize,
+    idle: Duration,
+}
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let url = std::env::var("DATABASE_URL")
         .context("run this through `cargo xtask bench latency`, which starts PostgreSQL")?;
     postroom_store::migrate(&url).await?;
-    in_process(&url).await?;
-    webhook(&url).await?;
+    let size = Size::asked_for();
+    let sizes = Sizes {
+        messages: size.pick(500, 10),
+        warm_up: size.pick(50, 2),
+        idle: Duration::from_secs(size.pick(10, 1) as u64),
+    };
+    in_process(&url, &sizes).await?;
+    webhook(&url, &sizes).await?;
     Ok(())
 }
 
@@ -54,13 +67,13 @@ impl Sink for Arrivals {
     }
 }
 
-async fn in_process(url: &str) -> anyhow::Result<()> {
+async fn in_process(url: &str, sizes: &Sizes) -> anyhow::Result<()> {
     let (sender, arrivals) = mpsc::unbounded_channel();
     let relay = relay(url, "memory", Arc::new(Arrivals(sender))).await?;
     let running = Arc::clone(&relay);
     let task = tokio::spawn(async move { running.run(std::future::pending()).await });
-    let times = measure(url, "memory", arrivals).await?;
-    let idle = idle_cpu().await;
+    let times = measure(url, "memory", arrivals, sizes).await?;
+    let idle = idle_cpu(sizes.idle).await;
     task.abort();
     report("in_process", &times, 1.5, json!({ "idle_cpu_percent_of_a_core": idle }));
     Figure {
@@ -70,13 +83,13 @@ async fn in_process(url: &str) -> anyhow::Result<()> {
         reference_is: "the limit",
         unit: "% of a core while idle, polling every 100 ms",
         more_is_better: false,
-        notes: json!({ "seconds": IDLE.as_secs() }),
+        notes: json!({ "seconds": sizes.idle.as_secs() }),
     }
     .print();
     Ok(())
 }
 
-async fn webhook(url: &str) -> anyhow::Result<()> {
+async fn webhook(url: &str, sizes: &Sizes) -> anyhow::Result<()> {
     let (address, arrivals) = receiver::start().await?;
     let config = WebhookConfig::new(&format!("http://{address}/hook"))
         .and_then(|config| config.allow("127.0.0.0/8"))
@@ -84,7 +97,7 @@ async fn webhook(url: &str) -> anyhow::Result<()> {
     let sink = WebhookSink::new(config)?;
     let relay = relay(url, "webhook:loopback", Arc::new(sink)).await?;
     let task = tokio::spawn(async move { relay.run(std::future::pending()).await });
-    let times = measure(url, "webhook:loopback", arrivals).await?;
+    let times = measure(url, "webhook:loopback", arrivals, sizes).await?;
     task.abort();
     report("webhook", &times, 3.0, json!({}));
     Ok(())
@@ -100,14 +113,15 @@ async fn measure(
     url: &str,
     integration: &str,
     mut arrivals: mpsc::UnboundedReceiver<Instant>,
+    sizes: &Sizes,
 ) -> anyhow::Result<Vec<f64>> {
     let (mut client, connection) = tokio_postgres::connect(url, NoTls).await?;
     tokio::spawn(connection);
-    let mut times = Vec::with_capacity(MESSAGES);
-    for n in 0..WARM_UP + MESSAGES {
+    let mut times = Vec::with_capacity(sizes.messages);
+    for n in 0..sizes.warm_up + sizes.messages {
         let committed = commit(&mut client, integration).await?;
         let arrived = arrivals.recv().await.context("the relay ended")?;
-        if n >= WARM_UP {
+        if n >= sizes.warm_up {
             times.push(arrived.saturating_duration_since(committed).as_secs_f64() * 1_000.0);
         }
         tokio::time::sleep(GAP).await;
@@ -127,10 +141,10 @@ async fn commit(client: &mut Client, integration: &str) -> anyhow::Result<Instan
     Ok(Instant::now())
 }
 
-async fn idle_cpu() -> f64 {
+async fn idle_cpu(time: Duration) -> f64 {
     let before = usage::cpu_seconds();
-    tokio::time::sleep(IDLE).await;
-    (usage::cpu_seconds() - before) / IDLE.as_secs_f64() * 100.0
+    tokio::time::sleep(time).await;
+    (usage::cpu_seconds() - before) / time.as_secs_f64() * 100.0
 }
 
 fn report(name: &'static str, times: &[f64], limit: f64, mut notes: serde_json::Value) {

@@ -1,23 +1,22 @@
-//! The same statements in a bare loop: the same number of connections take and complete, with
-//! as many batches under way as the relay has, and nothing else.
+//! The store's own statements in a bare loop: the same number of connections take and complete,
+//! with as many batches under way as the relay has, and nothing else.
 
 use crate::BATCH;
-use crate::outbox::connect;
-use chrono::{DateTime, Utc};
-use futures_util::future::{join3, join4};
-use postroom_store::postgres::statements::{BEGIN, FORGET_CLAIM, SETTLE_SENT, TAKE};
+use postroom_core::{Quota, Settlement, Take};
+use postroom_relay::Settings;
+use postroom_store::postgres::bare::Bare;
 use std::time::Instant;
 use tokio::sync::mpsc;
-use tokio_postgres::Client;
-use uuid::Uuid;
 
 /// The relay takes on two connections and completes on two.
 const PAIRS: usize = 2;
+/// As much as the relay takes at once.
+const TAKE_BYTES: usize = 4 << 20;
 
 pub(crate) async fn drain(url: &str, messages: usize) -> anyhow::Result<f64> {
     let mut connections = Vec::new();
     for _ in 0..PAIRS {
-        connections.push((connect(url).await?, connect(url).await?));
+        connections.push((connected(url).await?, connected(url).await?));
     }
     let started = Instant::now();
     let mut tasks = Vec::new();
@@ -35,65 +34,35 @@ pub(crate) async fn drain(url: &str, messages: usize) -> anyhow::Result<f64> {
     Ok(messages as f64 / started.elapsed().as_secs_f64())
 }
 
-async fn take(client: Client, hand_over: mpsc::Sender<(Uuid, Vec<i64>)>) -> anyhow::Result<()> {
-    let statement = client.prepare(TAKE).await?;
-    let quota = i32::try_from(BATCH)?;
-    let mut mark = (DateTime::<Utc>::UNIX_EPOCH, 0i64);
-    loop {
-        let token = Uuid::new_v4();
-        let (begun, rows, committed) = join3(
-            client.batch_execute(BEGIN),
-            client.query(
-                &statement,
-                &[
-                    &(256i32 << 10),
-                    &token,
-                    &"bare",
-                    &30.0f64,
-                    &vec!["noop"],
-                    &vec![quota],
-                    &vec![mark.0],
-                    &vec![mark.1],
-                    &i64::from(quota),
-                    &(4i64 << 20),
-                    &false,
-                ],
-            ),
-            client.batch_execute("COMMIT"),
-        )
-        .await;
-        begun?;
-        committed?;
-        let rows = rows?;
-        if rows.is_empty() {
-            return Ok(());
-        }
-        let places = rows.iter().map(|row| (row.get("delivery_due_at"), row.get("seq")));
-        mark = places.max().unwrap_or(mark);
-        let seqs = rows.iter().map(|row| row.get("seq")).collect();
-        hand_over.send((token, seqs)).await?;
-    }
+/// A connection that is there before the time begins.
+async fn connected(url: &str) -> anyhow::Result<Bare> {
+    let bare = Bare::new(url)?;
+    bare.settle(&[]).await?;
+    Ok(bare)
 }
 
-async fn complete(
-    client: Client,
-    mut batches: mpsc::Receiver<(Uuid, Vec<i64>)>,
-) -> anyhow::Result<usize> {
-    let sent = client.prepare(SETTLE_SENT).await?;
-    let forget = client.prepare(FORGET_CLAIM).await?;
+async fn take(mut bare: Bare, hand_over: mpsc::Sender<Settlement>) -> anyhow::Result<()> {
+    let quotas = [Quota { integration: "noop".to_owned(), rows: BATCH }];
+    let settings = Settings::default();
+    let take = Take {
+        worker: "bare",
+        quotas: &quotas,
+        rows: BATCH,
+        bytes: TAKE_BYTES,
+        payload_limit: settings.payload_limit,
+        claim_time: settings.claim_time,
+        lease: None,
+    };
+    while let Some(settlement) = bare.take(&take).await? {
+        hand_over.send(settlement).await?;
+    }
+    Ok(())
+}
+
+async fn complete(bare: Bare, mut batches: mpsc::Receiver<Settlement>) -> anyhow::Result<usize> {
     let mut done = 0;
-    while let Some((token, seqs)) = batches.recv().await {
-        let (begun, marked, forgotten, committed) = join4(
-            client.batch_execute(BEGIN),
-            client.query(&sent, &[&token, &seqs]),
-            client.query(&forget, &[&token]),
-            client.batch_execute("COMMIT"),
-        )
-        .await;
-        begun?;
-        forgotten?;
-        committed?;
-        done += marked?.len();
+    while let Some(settlement) = batches.recv().await {
+        done += bare.settle(&[settlement]).await?;
     }
     Ok(done)
 }

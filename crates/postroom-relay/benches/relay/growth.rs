@@ -1,26 +1,24 @@
 //! Claim and complete with a long history in the table, against a short one.
 
 use crate::figure::Figure;
+use crate::size::Size;
 use crate::{bare, outbox};
 use serde_json::json;
 
-const LONG: usize = 2_000_000;
-const SHORT: usize = 10_000;
-const DRAINED: usize = 50_000;
-const ROUNDS: usize = 5;
-
-pub(crate) async fn run(url: &str) -> anyhow::Result<()> {
+pub(crate) async fn run(url: &str, size: Size) -> anyhow::Result<()> {
+    let (long, short) = (size.pick(2_000_000, 10_000), size.pick(10_000, 1_000));
+    let drained = size.pick(50_000, 2_000);
     // Two databases, so that the rounds can alternate.
     let client = outbox::connect(url).await?;
     let mut rounds = vec![];
-    let long_url = history(&client, url, "growth_long", LONG).await?;
-    let short_url = history(&client, url, "growth_short", SHORT).await?;
-    for round in 0..=ROUNDS {
-        let short = drain(&short_url).await?;
-        let long = drain(&long_url).await?;
+    let long_url = history(&client, url, "growth_long", long).await?;
+    let short_url = history(&client, url, "growth_short", short).await?;
+    for round in 0..=size.pick(5, 1) {
+        let with_short = drain(&short_url, drained).await?;
+        let with_long = drain(&long_url, drained).await?;
         // The first round only warms both up.
         if round > 0 {
-            rounds.push((long, short));
+            rounds.push((with_long, with_short));
         }
     }
     Figure {
@@ -30,7 +28,7 @@ pub(crate) async fn run(url: &str) -> anyhow::Result<()> {
         reference_is: "the same with 10 thousand SENT messages in the table",
         unit: "messages/s",
         more_is_better: true,
-        notes: json!({ "sent_rows": LONG, "drained": DRAINED, "event_ids": "UUIDv7" }),
+        notes: json!({ "sent_rows": long, "drained": drained, "event_ids": "UUIDv7" }),
     }
     .print();
     for name in ["growth_long", "growth_short"] {
@@ -39,11 +37,11 @@ pub(crate) async fn run(url: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn drain(url: &str) -> anyhow::Result<f64> {
+async fn drain(url: &str, messages: usize) -> anyhow::Result<f64> {
     let client = outbox::connect(url).await?;
-    outbox::add(&client, DRAINED, "noop", "PENDING").await?;
+    outbox::add(&client, messages, "noop", "PENDING").await?;
     outbox::settle_down(&client, &["core_outbox.delivery"]).await?;
-    bare::drain(url, DRAINED).await
+    bare::drain(url, messages).await
 }
 
 async fn history(

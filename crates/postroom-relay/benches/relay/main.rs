@@ -2,6 +2,8 @@
 
 #[path = "../bench/figure.rs"]
 mod figure;
+#[path = "../bench/size.rs"]
+mod size;
 #[path = "../bench/usage.rs"]
 mod usage;
 
@@ -14,58 +16,64 @@ mod seed;
 
 use figure::Figure;
 use serde_json::json;
+use size::Size;
 use std::env;
 
 /// As the `postroom` command has it.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-const MESSAGES: usize = 200_000;
 const BATCH: usize = 1_000;
-const ROUNDS: usize = 5;
+
+/// How many messages are drained per round.
+fn messages(size: Size) -> usize {
+    size.pick(200_000, 3_000)
+}
 
 fn main() -> anyhow::Result<()> {
     let url = env::var("DATABASE_URL").map_err(|_| {
         anyhow::anyhow!("run this through `cargo xtask bench relay`, which starts PostgreSQL")
     })?;
+    let size = Size::asked_for();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     // A child of its own, so that its peak memory is the relay's alone.
     if env::args().any(|arg| arg == "--drain") {
-        return runtime.block_on(ours::drain_and_print(&url));
+        return runtime.block_on(ours::drain_and_print(&url, messages(size)));
     }
-    runtime.block_on(run(&url))
+    runtime.block_on(run(&url, size))
 }
 
-async fn run(url: &str) -> anyhow::Result<()> {
+async fn run(url: &str, size: Size) -> anyhow::Result<()> {
     let only = env::args().skip(1).find(|arg| !arg.starts_with('-'));
     let wanted = |name: &str| only.as_deref().is_none_or(|only| only == name);
     if wanted("relay") || wanted("seed") {
-        throughput(url).await?;
+        throughput(url, size).await?;
     }
     if wanted("growth") {
-        growth::run(url).await?;
+        growth::run(url, size).await?;
     }
     if wanted("producer") {
-        producer::run(url).await?;
+        producer::run(url, size).await?;
     }
     Ok(())
 }
 
-async fn throughput(url: &str) -> anyhow::Result<()> {
+async fn throughput(url: &str, size: Size) -> anyhow::Result<()> {
+    let messages = messages(size);
     let (mut against_bare, mut against_seed, mut memory) = (vec![], vec![], vec![]);
-    for round in 1..=ROUNDS {
-        outbox::fill(url, MESSAGES).await?;
-        let ours = ours::drain_in_child(url)?;
-        outbox::fill(url, MESSAGES).await?;
-        let bare = bare::drain(url, MESSAGES).await?;
-        seed::fill(url, MESSAGES).await?;
-        let seed = seed::drain(url, MESSAGES).await?;
+    for round in 1..=size.pick(5, 1) {
+        outbox::fill(url, messages).await?;
+        let ours = ours::drain_in_child(url, size)?;
+        outbox::fill(url, messages).await?;
+        let bare = bare::drain(url, messages).await?;
+        seed::fill(url, messages).await?;
+        let seed = seed::drain(url, messages).await?;
         eprintln!("round {round}: relay {:.0}/s, bare {bare:.0}/s, seed {seed:.0}/s", ours.rate);
         against_bare.push((ours.rate, bare));
         against_seed.push((ours.rate, seed));
         memory.push((ours.peak_mib, 64.0));
     }
-    let notes = json!({ "messages": MESSAGES, "batch": BATCH, "payload_bytes": 300 });
+    let notes = json!({ "messages": messages, "batch": BATCH, "payload_bytes": 300 });
     let throughput = |name, rounds, reference_is| Figure {
         bench: "relay",
         name,
@@ -75,7 +83,12 @@ async fn throughput(url: &str) -> anyhow::Result<()> {
         more_is_better: true,
         notes: notes.clone(),
     };
-    throughput("relay", against_bare, "the same statements bare, on as many connections").print();
+    throughput(
+        "relay",
+        against_bare,
+        "the store's statements in a bare loop, on as many connections",
+    )
+    .print();
     throughput(
         "seed",
         against_seed,
@@ -89,7 +102,7 @@ async fn throughput(url: &str) -> anyhow::Result<()> {
         reference_is: "the limit",
         unit: "MiB at peak",
         more_is_better: false,
-        notes: json!({ "backlog": MESSAGES }),
+        notes: json!({ "backlog": messages }),
     }
     .print();
     Ok(())

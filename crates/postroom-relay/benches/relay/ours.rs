@@ -1,6 +1,7 @@
 //! The relay itself, draining to `noop`.
 
-use crate::{BATCH, MESSAGES, usage};
+use crate::size::Size;
+use crate::{BATCH, usage};
 use anyhow::Context as _;
 use postroom_core::{Message, Report, Sink};
 use postroom_relay::{Lane, Relay, Settings};
@@ -18,9 +19,10 @@ pub(crate) struct Drained {
 }
 
 /// Runs this program again with `--drain`, and reads what it prints.
-pub(crate) fn drain_in_child(url: &str) -> anyhow::Result<Drained> {
+pub(crate) fn drain_in_child(url: &str, size: Size) -> anyhow::Result<Drained> {
     let output = std::process::Command::new(std::env::current_exe()?)
         .arg("--drain")
+        .args((size == Size::Smoke).then_some(Size::ARGUMENT))
         .env("DATABASE_URL", url)
         .stderr(std::process::Stdio::inherit())
         .output()?;
@@ -30,8 +32,8 @@ pub(crate) fn drain_in_child(url: &str) -> anyhow::Result<Drained> {
     Ok(Drained { rate: number("rate")?, peak_mib: number("peak_mib")? })
 }
 
-pub(crate) async fn drain_and_print(url: &str) -> anyhow::Result<()> {
-    let rate = drain(url, MESSAGES).await?;
+pub(crate) async fn drain_and_print(url: &str, messages: usize) -> anyhow::Result<()> {
+    let rate = drain(url, messages).await?;
     println!("{}", json!({ "rate": rate, "peak_mib": usage::peak_memory_mib() }));
     Ok(())
 }

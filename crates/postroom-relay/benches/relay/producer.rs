@@ -2,12 +2,10 @@
 
 use crate::figure::Figure;
 use crate::outbox::{connect, fill};
+use crate::size::Size;
 use serde_json::json;
 use std::time::Instant;
 
-const ROUNDS: usize = 25;
-const SINGLES: usize = 500;
-const BULKS: usize = 15;
 const BULK_ROWS: usize = 1_000;
 /// As a client sends rows of its own: ids, streams and payloads, in the seed's columns.
 const INSERT: &str = "
@@ -26,14 +24,15 @@ enum Past {
     Empty,
 }
 
-pub(crate) async fn run(url: &str) -> anyhow::Result<()> {
+pub(crate) async fn run(url: &str, size: Size) -> anyhow::Result<()> {
+    let (singles, bulks) = (size.pick(500, 20), size.pick(15, 1));
     for (name, transactions, rows, past) in [
-        ("producer_single", SINGLES, 1, Past::InUse),
-        ("producer_bulk", BULKS, BULK_ROWS, Past::InUse),
-        ("producer_first_fill", BULKS, BULK_ROWS, Past::Empty),
+        ("producer_single", singles, 1, Past::InUse),
+        ("producer_bulk", bulks, BULK_ROWS, Past::InUse),
+        ("producer_first_fill", bulks, BULK_ROWS, Past::Empty),
     ] {
         let mut rounds = vec![];
-        for round in 0..=ROUNDS {
+        for round in 0..=size.pick(25, 1) {
             let with = insert(url, "ENABLE", transactions, rows, past).await?;
             let without = insert(url, "DISABLE", transactions, rows, past).await?;
             // The first round only warms both up.

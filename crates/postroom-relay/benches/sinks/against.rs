@@ -1,6 +1,7 @@
 //! One sink through the relay, against its library in a bare loop.
 
 use crate::figure::Figure;
+use crate::size::Size;
 use anyhow::{Context as _, ensure};
 use postroom_core::{
     Admin as _, Message, NewMessage, Outcome, OutcomeReceiver, Report, Sink, SystemClock,
@@ -17,7 +18,8 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
-const ROUNDS: usize = 5;
+/// What is drained per round to see that a figure can still be measured.
+const SMOKE_MESSAGES: usize = 500;
 const EVENT_TYPE: &str = "bench.event.v1";
 
 /// The payload of every message, 300 bytes.
@@ -80,6 +82,7 @@ impl Subject {
     /// the library alone and returns once all are acknowledged.
     pub(crate) async fn measure<F>(
         &self,
+        size: Size,
         sink: Arc<dyn Sink>,
         bare: impl Fn(Arc<[Ready]>) -> F + Clone + Send + 'static,
     ) -> anyhow::Result<()>
@@ -87,12 +90,13 @@ impl Subject {
         F: Future<Output = anyhow::Result<()>> + Send,
     {
         // Once without counting: connections are made, and code is warm.
-        self.relayed(&sink).await?;
-        self.bare(&bare).await?;
-        let mut rounds = Vec::with_capacity(ROUNDS);
-        for round in 1..=ROUNDS {
-            let ours = self.relayed(&sink).await?;
-            let reference = self.bare(&bare).await?;
+        let messages = size.pick(self.messages, SMOKE_MESSAGES);
+        self.relayed(messages, &sink).await?;
+        self.bare(messages, &bare).await?;
+        let mut rounds = Vec::new();
+        for round in 1..=size.pick(5, 1) {
+            let ours = self.relayed(messages, &sink).await?;
+            let reference = self.bare(messages, &bare).await?;
             eprintln!("{}, round {round}: relay {ours:.0}/s, bare {reference:.0}/s", self.name);
             rounds.push((ours, reference));
         }
@@ -104,7 +108,7 @@ impl Subject {
             unit: "messages/s",
             more_is_better: true,
             notes: json!({
-                "messages": self.messages,
+                "messages": messages,
                 "concurrency": self.concurrency,
                 "batch_size": self.batch_size,
                 "payload_bytes": payload().len(),
@@ -115,9 +119,9 @@ impl Subject {
     }
 
     /// From the relay's start until everything is recorded.
-    async fn relayed(&self, sink: &Arc<dyn Sink>) -> anyhow::Result<f64> {
+    async fn relayed(&self, messages: usize, sink: &Arc<dyn Sink>) -> anyhow::Result<f64> {
         let store = MemoryStore::new(Arc::new(SystemClock));
-        for _ in 0..self.messages {
+        for _ in 0..messages {
             let message = NewMessage::new(self.name, EVENT_TYPE).raw(payload());
             store.enqueue(&message).await?;
         }
@@ -126,7 +130,7 @@ impl Subject {
             inner: Arc::clone(sink),
             delivered: AtomicUsize::new(0),
             failed: AtomicUsize::new(0),
-            until: self.messages,
+            until: messages,
             all: Arc::clone(&all),
         });
         let lane = Lane {
@@ -139,18 +143,19 @@ impl Subject {
         relay.run(all.notified()).await?;
         let took = started.elapsed();
         ensure!(counting.failed.load(Ordering::Relaxed) == 0, "deliveries failed");
-        Ok(self.messages as f64 / took.as_secs_f64())
+        Ok(messages as f64 / took.as_secs_f64())
     }
 
     /// As many loops as the relay has calls, each with the next call's messages.
     async fn bare<F>(
         &self,
+        messages: usize,
         deliver: &(impl Fn(Arc<[Ready]>) -> F + Clone + Send + 'static),
     ) -> anyhow::Result<f64>
     where
         F: Future<Output = anyhow::Result<()>> + Send,
     {
-        let all: Vec<Ready> = (0..self.messages).map(|_| Ready::new()).collect();
+        let all: Vec<Ready> = (0..messages).map(|_| Ready::new()).collect();
         let mut calls: Vec<Arc<[Ready]>> = Vec::new();
         let mut all = all.into_iter().peekable();
         while all.peek().is_some() {
@@ -172,7 +177,7 @@ impl Subject {
         while let Some(one) = loops.join_next().await {
             one??;
         }
-        Ok(self.messages as f64 / started.elapsed().as_secs_f64())
+        Ok(messages as f64 / started.elapsed().as_secs_f64())
     }
 }
 

@@ -1,11 +1,12 @@
 //! Kafka, against the same client: a batch is handed over, and each message has its answer.
 
 use crate::against::{Ready, Subject, sink};
+use crate::size::Size;
 use anyhow::anyhow;
-use postroom_testkit::Kafka;
 use postroom_testkit::rdkafka::ClientConfig;
 use postroom_testkit::rdkafka::message::{Header, OwnedHeaders};
 use postroom_testkit::rdkafka::producer::{FutureProducer, FutureRecord};
+use postroom_testkit::{Kafka, skip};
 use serde_json::json;
 use std::sync::Arc;
 use uuid::Uuid;
@@ -18,11 +19,11 @@ const SUBJECT: Subject = Subject {
     batch_size: 100,
 };
 
-pub(crate) async fn run() -> anyhow::Result<()> {
+pub(crate) async fn run(size: Size) -> anyhow::Result<()> {
     let kafka = match Kafka::shared().await {
         Ok(kafka) => kafka,
         Err(reason) => {
-            eprintln!("kafka: not measured: {reason}");
+            skip("bench sinks: kafka", reason);
             return Ok(());
         }
     };
@@ -42,7 +43,7 @@ pub(crate) async fn run() -> anyhow::Result<()> {
         let (producer, topic) = (producer.clone(), topic.clone());
         async move { publish(&producer, &topic, &messages).await }
     };
-    SUBJECT.measure(sink("kafka:bench", options)?, deliver).await
+    SUBJECT.measure(size, sink("kafka:bench", options)?, deliver).await
 }
 
 async fn publish(producer: &FutureProducer, topic: &str, messages: &[Ready]) -> anyhow::Result<()> {

@@ -5,6 +5,8 @@
 
 #[path = "../bench/figure.rs"]
 mod figure;
+#[path = "../bench/size.rs"]
+mod size;
 
 mod against;
 #[cfg(feature = "kafka")]
@@ -14,6 +16,8 @@ mod rabbitmq;
 mod redis;
 mod webhook;
 
+use postroom_testkit::{NotInstalled, skip};
+use size::Size;
 use std::env;
 use std::future::Future;
 use std::pin::Pin;
@@ -23,24 +27,30 @@ use std::pin::Pin;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 type Running = Pin<Box<dyn Future<Output = anyhow::Result<()>>>>;
-type Run = fn() -> Running;
+type Run = fn(Size) -> Running;
 
 /// Every figure.
 const FIGURES: &[(&str, Run)] = &[
-    ("webhook", || Box::pin(webhook::run())),
+    ("webhook", |size| Box::pin(webhook::run(size))),
     #[cfg(feature = "kafka")]
-    ("kafka", || Box::pin(kafka::run())),
-    ("nats", || Box::pin(nats::run())),
-    ("rabbitmq", || Box::pin(rabbitmq::run())),
-    ("redis", || Box::pin(redis::run())),
+    ("kafka", |size| Box::pin(kafka::run(size))),
+    ("nats", |size| Box::pin(nats::run(size))),
+    ("rabbitmq", |size| Box::pin(rabbitmq::run(size))),
+    ("redis", |size| Box::pin(redis::run(size))),
 ];
 
 fn main() -> anyhow::Result<()> {
+    let size = Size::asked_for();
     let only = env::args().skip(1).find(|arg| !arg.starts_with('-'));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     for (name, run) in FIGURES {
         if only.as_deref().is_none_or(|only| only == *name) {
-            runtime.block_on(run())?;
+            match runtime.block_on(run(size)) {
+                Err(error) if error.is::<NotInstalled>() => {
+                    skip(&format!("bench sinks: {name}"), &format!("{error:#}"));
+                }
+                measured => measured?,
+            }
         }
     }
     Ok(())

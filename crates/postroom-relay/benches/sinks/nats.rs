@@ -1,6 +1,7 @@
 //! JetStream, against the same client: a batch is published, then its acknowledgements awaited.
 
 use crate::against::{Ready, Subject, sink};
+use crate::size::Size;
 use async_nats::HeaderMap;
 use async_nats::jetstream::context::ContextBuilder;
 use async_nats::jetstream::stream;
@@ -17,7 +18,7 @@ const SUBJECT: Subject = Subject {
     batch_size: 100,
 };
 
-pub(crate) async fn run() -> anyhow::Result<()> {
+pub(crate) async fn run(size: Size) -> anyhow::Result<()> {
     let server = Nats::private("").await?;
     let url = format!("nats://{}", server.address());
     let client = async_nats::connect(&url).await?;
@@ -50,5 +51,5 @@ pub(crate) async fn run() -> anyhow::Result<()> {
             Ok(())
         }
     };
-    SUBJECT.measure(sink("nats:bench", json!({"url": url}))?, deliver).await
+    SUBJECT.measure(size, sink("nats:bench", json!({"url": url}))?, deliver).await
 }

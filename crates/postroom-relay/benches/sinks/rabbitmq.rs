@@ -2,6 +2,7 @@
 //! confirms awaited.
 
 use crate::against::{Ready, Subject, sink};
+use crate::size::Size;
 use anyhow::{Context as _, ensure};
 use futures_util::future::try_join_all;
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions};
@@ -20,8 +21,8 @@ const SUBJECT: Subject = Subject {
     batch_size: 100,
 };
 
-pub(crate) async fn run() -> anyhow::Result<()> {
-    let server = RabbitMq::shared().await;
+pub(crate) async fn run(size: Size) -> anyhow::Result<()> {
+    let server = RabbitMq::private("").await?;
     let url = format!("amqp://{}", server.address());
     let connection = Connection::connect(&url, ConnectionProperties::default()).await?;
     let channel = connection.create_channel().await?;
@@ -49,7 +50,7 @@ pub(crate) async fn run() -> anyhow::Result<()> {
         }
     };
     let options = json!({"url": url, "exchange": "", "routing_key": "bench"});
-    SUBJECT.measure(sink("rabbitmq:bench", options)?, deliver).await
+    SUBJECT.measure(size, sink("rabbitmq:bench", options)?, deliver).await
 }
 
 async fn publish(channel: &Channel, messages: &[Ready]) -> anyhow::Result<()> {

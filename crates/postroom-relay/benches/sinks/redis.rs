@@ -1,6 +1,7 @@
 //! Redis, against the same client: a batch is one pipeline, and each command has its answer.
 
 use crate::against::{Ready, Subject, sink};
+use crate::size::Size;
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{Client, Script, Value, cmd, pipe};
 use anyhow::ensure;
@@ -24,7 +25,7 @@ end
 return false
 ";
 
-pub(crate) async fn run() -> anyhow::Result<()> {
+pub(crate) async fn run(size: Size) -> anyhow::Result<()> {
     let server = Redis::private(&[]).await?;
     let url = format!("redis://{}", server.address());
     let connection = Client::open(url.as_str())?.get_multiplexed_async_connection().await?;
@@ -37,7 +38,7 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     };
     // The stream stays as long as it is, however many rounds there were.
     let options = json!({"url": url, "max_length": 10_000});
-    SUBJECT.measure(sink("redis:bench", options)?, deliver).await
+    SUBJECT.measure(size, sink("redis:bench", options)?, deliver).await
 }
 
 async fn append(

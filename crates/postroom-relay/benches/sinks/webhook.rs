@@ -1,6 +1,7 @@
 //! The webhook, against the same HTTP client: a request per message, its status and its body.
 
 use crate::against::{Ready, Subject, sink};
+use crate::size::Size;
 use anyhow::{Context as _, ensure};
 use axum::Router;
 use axum::body::Bytes;
@@ -19,7 +20,7 @@ const SUBJECT: Subject = Subject {
     batch_size: 1,
 };
 
-pub(crate) async fn run() -> anyhow::Result<()> {
+pub(crate) async fn run(size: Size) -> anyhow::Result<()> {
     let url = format!("http://{}/hook", receiver()?);
     let sink = sink("webhook:bench", json!({"url": url, "allow_addresses": ["127.0.0.0/8"]}))?;
     let client = Client::builder()
@@ -39,7 +40,7 @@ pub(crate) async fn run() -> anyhow::Result<()> {
             Ok(())
         }
     };
-    SUBJECT.measure(sink, deliver).await
+    SUBJECT.measure(size, sink, deliver).await
 }
 
 async fn post_one(client: &Client, url: &Url, message: &Ready) -> anyhow::Result<()> {

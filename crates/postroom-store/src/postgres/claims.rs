@@ -15,6 +15,7 @@ use postroom_core::{
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use tokio_postgres::types::ToSql;
+use tokio_postgres::{Error, Row};
 use uuid::Uuid;
 
 const TAKE_RESCUED: &str =
@@ -138,34 +139,11 @@ impl PgStore {
     async fn take_once(&self, take: &Take<'_>) -> StoreResult<Found> {
         let doing = "taking due messages";
         let client = self.connection().await?;
-        let statement =
-            client.prepare_cached(statements::TAKE).await.map_err(|e| store_error(doing, e))?;
         let token = Token::random();
         let began_at = Instant::now();
         let began = self.marks.begin(take.quotas);
-        let integrations = integrations(take.quotas);
-        let (due_marks, seq_marks): (Vec<_>, Vec<_>) = began.iter().copied().unzip();
-        let quotas: Vec<i32> = take.quotas.iter().map(|quota| clamp_i32(quota.rows)).collect();
-        let rows = transact(
-            &client,
-            BEGIN,
-            &statement,
-            &[
-                &clamp_i32(take.payload_limit),
-                &token.0,
-                &take.worker,
-                &take.claim_time.as_secs_f64(),
-                &integrations,
-                &quotas,
-                &due_marks,
-                &seq_marks,
-                &clamp_i64(take.rows),
-                &clamp_i64(take.bytes),
-                &lease(take),
-            ],
-        )
-        .await
-        .map_err(|e| store_error(doing, e))?;
+        let rows =
+            take_rows(&client, take, token, &began).await.map_err(|e| store_error(doing, e))?;
         let mut messages: Vec<(DateTime<Utc>, Taken)> = Vec::with_capacity(rows.len());
         let mut orphans = Vec::new();
         for row in &rows {
@@ -194,6 +172,32 @@ impl PgStore {
         let messages = messages.into_iter().map(|(_, taken)| taken).collect();
         Ok(Found::Batch(Batch { token, messages }))
     }
+}
+
+/// Takes due deliveries after `places`, one for each quota, and reads their messages as rows.
+pub(super) async fn take_rows(
+    client: &Connection,
+    take: &Take<'_>,
+    token: Token,
+    places: &[Place],
+) -> Result<Vec<Row>, Error> {
+    let statement = client.prepare_cached(statements::TAKE).await?;
+    let (due_marks, seq_marks): (Vec<_>, Vec<_>) = places.iter().copied().unzip();
+    let quotas: Vec<i32> = take.quotas.iter().map(|quota| clamp_i32(quota.rows)).collect();
+    let params: [&(dyn ToSql + Sync); 11] = [
+        &clamp_i32(take.payload_limit),
+        &token.0,
+        &take.worker,
+        &take.claim_time.as_secs_f64(),
+        &integrations(take.quotas),
+        &quotas,
+        &due_marks,
+        &seq_marks,
+        &clamp_i64(take.rows),
+        &clamp_i64(take.bytes),
+        &lease(take),
+    ];
+    transact(client, BEGIN, &statement, &params).await
 }
 
 pub(super) async fn forget(client: &Connection, orphans: &[i64]) -> StoreResult<()> {

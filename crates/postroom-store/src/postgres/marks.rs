@@ -78,7 +78,8 @@ pub(super) fn is_from_start(began: &[Place]) -> bool {
 
 /// The first moment that PostgreSQL knows, in 4714 BC. Producers whose zero time is the year 1
 /// exist, and what they write is due.
-const BEGINNING: Place = (DateTime::from_timestamp(-210_866_803_200, 0).unwrap(), i64::MIN);
+pub(super) const BEGINNING: Place =
+    (DateTime::from_timestamp(-210_866_803_200, 0).unwrap(), i64::MIN);
 
 #[cfg(test)]
 mod tests {

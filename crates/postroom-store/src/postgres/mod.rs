@@ -2,6 +2,8 @@
 
 mod admin;
 mod attempts;
+#[doc(hidden)]
+pub mod bare;
 mod claims;
 mod connect;
 mod connection;
@@ -52,19 +54,17 @@ pub async fn connect(url: &str) -> StoreResult<tokio_postgres::Client> {
     Target::parse(url)?.client().await
 }
 
-/// The statements of the hot path, public so that benchmarks and plan tests measure exactly
-/// what the relay runs.
-pub mod statements {
+/// The statements of the hot path, which plan tests look at too.
+mod statements {
     /// Takes due deliveries and reads their messages.
-    pub const TAKE: &str = concat!(include_str!("sql/take.sql"), include_str!("sql/content.sql"));
+    pub(super) const TAKE: &str =
+        concat!(include_str!("sql/take.sql"), include_str!("sql/content.sql"));
     /// Records SENT.
-    pub const SETTLE_SENT: &str = include_str!("sql/settle_sent.sql");
+    pub(super) const SETTLE_SENT: &str = include_str!("sql/settle_sent.sql");
     /// Removes a claim under which nothing is held. Something may be, whatever the relay thinks:
     /// part of its batch may be recorded beside this, or could not be. Then the claim stays, and
     /// its end brings back what is left.
-    pub const FORGET_CLAIM: &str = include_str!("sql/forget_claim.sql");
-    /// Opens the transaction they run in.
-    pub const BEGIN: &str = super::transaction::BEGIN;
+    pub(super) const FORGET_CLAIM: &str = include_str!("sql/forget_claim.sql");
 }
 
 /// The outbox on PostgreSQL.

@@ -1,7 +1,8 @@
 //! Claims read what they take and no more, and lists what they show, whatever the statistics say
 //! and whatever waits in front. Rows read are counted in the plan; nothing here looks at time.
 
-use super::statements::{BEGIN, SETTLE_SENT, TAKE};
+use super::statements::{SETTLE_SENT, TAKE};
+use super::transaction::BEGIN;
 use super::{dispatch, list, orphans, settle, transaction, upkeep};
 use postroom_core::{Filter, Status};
 use postroom_testkit::{Postgres, TestDatabase};

@@ -232,16 +232,25 @@ pub(super) async fn settle(
     settlements: &[Settlement],
     keep_sent: bool,
 ) -> StoreResult<Settled> {
+    let changed = apply_all(client, settlements, keep_sent).await?;
+    late(client, settlements, &changed).await
+}
+
+/// Applies settlements in one transaction, and says which messages they changed.
+pub(super) async fn apply_all(
+    client: &mut Connection,
+    settlements: &[Settlement],
+    keep_sent: bool,
+) -> StoreResult<HashSet<i64>> {
     let columns: Vec<Columns> = settlements.iter().map(Columns::of).collect();
     let statements = Statements::prepare(client, keep_sent, &columns)
         .await
         .map_err(|e| store_error(DOING, e))?;
-    let changed = if announces(settlements) {
-        announcing(client, &statements, settlements, &columns).await?
+    if announces(settlements) {
+        announcing(client, &statements, settlements, &columns).await
     } else {
-        pipelined(client, &statements, &columns).await.map_err(|e| store_error(DOING, e))?
-    };
-    late(client, settlements, &changed).await
+        pipelined(client, &statements, &columns).await.map_err(|e| store_error(DOING, e))
+    }
 }
 
 fn announces(settlements: &[Settlement]) -> bool {

@@ -6,7 +6,8 @@ use postroom_testkit::chaos::{Chaos, Database};
 use std::process::ExitCode;
 
 const USAGE: &str = "\
-usage: chaos --postroom PROGRAM [--messages N] [--faults N] [--seed S] [--database postgres|mariadb|sqlite]";
+usage: chaos --postroom PROGRAM [--messages N] [--faults N] [--seed S|random] \
+[--database postgres|mariadb|galera|sqlite]";
 
 #[tokio::main]
 async fn main() -> anyhow::Result<ExitCode> {
@@ -15,6 +16,13 @@ async fn main() -> anyhow::Result<ExitCode> {
     eprintln!("{balance}");
     println!("{}", serde_json::to_string(&balance)?);
     Ok(if balance.is_well() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A seed that nobody chose, short enough to be typed again.
+fn draw() -> u64 {
+    let seed = rand::random_range(0..1_000_000);
+    eprintln!("seed {seed}");
+    seed
 }
 
 fn read(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<Chaos> {
@@ -31,7 +39,10 @@ fn read(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<Chaos> {
         match name.as_str() {
             "--messages" => chaos.messages = number()?,
             "--faults" => chaos.faults = number()?,
-            "--seed" => chaos.seed = value.parse().context("--seed is no number")?,
+            "--seed" if value == "random" => chaos.seed = draw(),
+            "--seed" => {
+                chaos.seed = value.parse().context("--seed is neither a number nor random")?
+            }
             "--database" => {
                 chaos.database = Database::parse(&value).context("--database is unknown")?;
             }

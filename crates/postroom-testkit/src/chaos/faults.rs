@@ -1,6 +1,6 @@
 //! Faults, drawn by seed and spread over the run.
 
-use super::database::Outbox;
+use super::database::{DatabaseFault, Outbox};
 use super::producers::Gate;
 use super::relays::{CLAIM_TIME, RELAYS, Relays};
 use crate::{Behaviour, Receiver};
@@ -22,19 +22,17 @@ const RESETS: usize = 200;
 enum Fault {
     KillRelay,
     PauseRelay,
-    CrashDatabase,
-    KillConnections,
     ReceiverDown,
     ReceiverSlow,
     ReceiverResets,
+    Database(DatabaseFault),
 }
 
 impl Fault {
-    const ALL: [Self; 7] = [
+    /// What can happen whatever the database.
+    const EVERYWHERE: [Self; 5] = [
         Self::KillRelay,
         Self::PauseRelay,
-        Self::CrashDatabase,
-        Self::KillConnections,
         Self::ReceiverDown,
         Self::ReceiverSlow,
         Self::ReceiverResets,
@@ -44,16 +42,11 @@ impl Fault {
         match self {
             Self::KillRelay => "relay killed",
             Self::PauseRelay => "relay paused",
-            Self::CrashDatabase => "database crashed",
-            Self::KillConnections => "connections killed",
             Self::ReceiverDown => "receiver down",
             Self::ReceiverSlow => "receiver slow",
             Self::ReceiverResets => "receiver resets",
+            Self::Database(fault) => fault.name(),
         }
-    }
-
-    fn needs_server(self) -> bool {
-        matches!(self, Self::CrashDatabase | Self::KillConnections)
     }
 }
 
@@ -83,7 +76,7 @@ impl Striker {
         relays: Relays,
     ) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
-        let faults = draw(&mut rng, count, outbox.server().is_some());
+        let faults = draw(&mut rng, count, outbox.faults());
         let (outbox, receiver) = (Arc::clone(outbox), Arc::clone(receiver));
         Self { rng, faults, outbox, receiver, relays, windows: Vec::new() }
     }
@@ -94,6 +87,10 @@ impl Striker {
         let faults = std::mem::take(&mut self.faults);
         let share = messages / (faults.len() + 1);
         for (number, fault) in faults.into_iter().enumerate() {
+            if let Fault::Database(fault) = fault {
+                let name = fault.name();
+                self.outbox.prepare(fault).await.with_context(|| format!("preparing {name}"))?;
+            }
             let due = Instant::now() + PATIENCE;
             let arrived = self.receiver.count();
             gate.open(share * (number + 1));
@@ -103,7 +100,7 @@ impl Striker {
             let began = Instant::now();
             self.one(fault).await.with_context(|| format!("the fault {}", fault.name()))?;
             eprintln!(
-                "{:>4} {:<18} {:>6.1} s, {} requests so far",
+                "{:>4} {:<21} {:>6.1} s, {} requests so far",
                 number + 1,
                 fault.name(),
                 began.elapsed().as_secs_f64(),
@@ -118,24 +115,16 @@ impl Striker {
     async fn one(&mut self, fault: Fault) -> anyhow::Result<()> {
         let relay = self.rng.random_range(0..RELAYS);
         let while_it_lasts = Duration::from_millis(self.rng.random_range(100..1_500));
-        let server = self.outbox.server();
         match fault {
             Fault::KillRelay => self.relays.kill(relay),
             Fault::PauseRelay => {
                 self.relays.pause(relay, CLAIM_TIME + Duration::from_secs(1)).await;
             }
-            Fault::CrashDatabase => {
-                if let Some(server) = server {
-                    server.crash().await?;
-                    tokio::time::sleep(while_it_lasts).await;
-                    server.restart().await?;
-                }
+            Fault::Database(fault @ (DatabaseFault::LockRows | DatabaseFault::LockDatabase)) => {
+                // Some of them for longer than a claim lasts, and than SQLite itself waits.
+                self.outbox.strike(fault, while_it_lasts * 4).await?;
             }
-            Fault::KillConnections => {
-                if let Some(server) = server {
-                    server.kill_connections().await?;
-                }
-            }
+            Fault::Database(fault) => self.outbox.strike(fault, while_it_lasts).await?,
             Fault::ReceiverDown => {
                 self.receiver.refuse();
                 tokio::time::sleep(while_it_lasts).await;
@@ -158,10 +147,10 @@ impl Striker {
 }
 
 /// Every kind equally often, in an order that the seed gives.
-fn draw(rng: &mut StdRng, count: usize, has_server: bool) -> Vec<Fault> {
-    let kinds = Fault::ALL.into_iter().filter(|fault| has_server || !fault.needs_server());
-    let mut faults: Vec<Fault> =
-        kinds.collect::<Vec<_>>().into_iter().cycle().take(count).collect();
+fn draw(rng: &mut StdRng, count: usize, of_database: &[DatabaseFault]) -> Vec<Fault> {
+    let of_database = of_database.iter().copied().map(Fault::Database);
+    let kinds: Vec<Fault> = Fault::EVERYWHERE.into_iter().chain(of_database).collect();
+    let mut faults: Vec<Fault> = kinds.into_iter().cycle().take(count).collect();
     faults.shuffle(rng);
     faults
 }
@@ -172,12 +161,15 @@ mod tests {
 
     #[test]
     fn a_seed_gives_its_faults_and_every_kind_strikes() {
-        let of = |seed, server| draw(&mut StdRng::seed_from_u64(seed), 50, server);
-        assert_eq!(of(1, true), of(1, true));
-        assert_ne!(of(1, true), of(2, true));
-        for fault in Fault::ALL {
-            assert!(of(1, true).contains(&fault));
-            assert_eq!(of(1, false).contains(&fault), !fault.needs_server());
+        let of_database = [DatabaseFault::Crash, DatabaseFault::HalfOpen];
+        let of = |seed| draw(&mut StdRng::seed_from_u64(seed), 50, &of_database);
+        assert_eq!(of(1), of(1));
+        assert_ne!(of(1), of(2));
+        let kinds = Fault::EVERYWHERE.into_iter().chain(of_database.map(Fault::Database));
+        for fault in kinds {
+            assert!(of(1).contains(&fault), "{fault:?}");
         }
+        let elsewhere = Fault::Database(DatabaseFault::KillNode);
+        assert!(!of(1).contains(&elsewhere), "what cannot happen to a database does not");
     }
 }

@@ -10,13 +10,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
-const PRODUCERS: u64 = 4;
+const PRODUCERS: usize = 4;
 /// The most messages in one transaction.
 const TRANSACTION_MAX: usize = 40;
 /// How many transactions are rolled back.
 const ROLLED_BACK: f64 = 0.1;
 const PAUSE: Duration = Duration::from_millis(20);
+/// How long a producer waits for an answer. Longer than SQLite's wait for other writers.
+const ANSWER_MAX: Duration = Duration::from_secs(15);
+/// How long producers may take for the rest, once no fault strikes any more.
+const FINISH_MAX: Duration = Duration::from_secs(300);
 
 /// How many messages may have been written by now. It opens with every fault, so that each strikes
 /// while there is work, instead of all being done before the first.
@@ -46,11 +51,12 @@ impl Producers {
         let mut producers = JoinSet::new();
         for number in 0..PRODUCERS {
             let worker = Worker {
+                number,
                 outbox: Arc::clone(outbox),
                 books: Arc::clone(books),
                 gate: Arc::clone(gate),
                 left: Arc::clone(&left),
-                rng: StdRng::seed_from_u64(chaos.seed.wrapping_mul(31).wrapping_add(number)),
+                rng: StdRng::seed_from_u64(chaos.seed.wrapping_mul(31).wrapping_add(number as u64)),
             };
             producers.spawn(worker.run());
         }
@@ -59,10 +65,14 @@ impl Producers {
 
     /// Waits until everything is produced.
     pub(super) async fn finish(mut self) -> anyhow::Result<()> {
-        while let Some(ended) = self.0.join_next().await {
-            ended.context("a producer ended unexpectedly")?;
-        }
-        Ok(())
+        let all = async {
+            while let Some(ended) = self.0.join_next().await {
+                ended.context("a producer ended unexpectedly")?;
+            }
+            anyhow::Ok(())
+        };
+        let ended = timeout(FINISH_MAX, all).await;
+        ended.with_context(|| format!("producers were not done after {FINISH_MAX:?}"))?
     }
 }
 
@@ -80,6 +90,7 @@ impl Left {
 }
 
 struct Worker {
+    number: usize,
     outbox: Arc<dyn Outbox>,
     books: Arc<Books>,
     gate: Arc<Gate>,
@@ -88,6 +99,10 @@ struct Worker {
 }
 
 impl Worker {
+    async fn connect(&self) -> anyhow::Result<Box<dyn Producer>> {
+        timeout(ANSWER_MAX, self.outbox.producer(self.number)).await?
+    }
+
     async fn run(mut self) {
         let mut producer: Option<Box<dyn Producer>> = None;
         loop {
@@ -104,14 +119,18 @@ impl Worker {
             let ended = loop {
                 let connected = match producer.take() {
                     Some(producer) => Ok(producer),
-                    None => self.outbox.producer().await,
+                    None => self.connect().await,
                 };
                 let Ok(mut connected) = connected else {
                     tokio::time::sleep(PAUSE).await;
                     continue;
                 };
-                let ended = connected.transact(&event_ids, commits).await;
-                if ended == Ended::Committed || !commits {
+                let transaction = connected.transact(&event_ids, commits);
+                let answered = timeout(ANSWER_MAX, transaction).await.ok();
+                // Without an answer the commit may have been asked for, or not.
+                let silent = if commits { Ended::Unknown } else { Ended::Nothing };
+                let ended = answered.unwrap_or(silent);
+                if answered.is_some() && (ended == Ended::Committed || !commits) {
                     producer = Some(connected);
                 }
                 // What is known to have left nothing is simply done again.

@@ -1,6 +1,6 @@
 //! Relays, each a process of its own.
 
-use super::database::INTEGRATION;
+use super::database::{INTEGRATION, Outbox};
 use crate::{Process, Signal};
 use anyhow::{Context as _, ensure};
 use std::path::{Path, PathBuf};
@@ -20,13 +20,16 @@ pub(super) struct Relays {
 }
 
 impl Relays {
-    pub(super) fn start(program: &Path, database: &str, receiver: &str) -> anyhow::Result<Self> {
+    pub(super) fn start(
+        program: &Path,
+        outbox: &dyn Outbox,
+        receiver: &str,
+    ) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir().context("a folder for the relays")?;
         // Retries are quick, so that faults end soon, and never give up, since no fault here is
         // the message's own.
         let config = format!(
-            "[database]\nurl = \"{database}\"\n\
-             [relay]\nclaim_time = \"{}s\"\nbatch_size = 200\nstop_limit = \"5s\"\n\
+            "[relay]\nclaim_time = \"{}s\"\nbatch_size = 200\nstop_limit = \"5s\"\n\
              [server]\nlisten = \"127.0.0.1:0\"\n\
              [integrations.\"{INTEGRATION}\"]\nurl = \"{receiver}\"\ntimeout = \"2s\"\n\
              allow_addresses = [\"127.0.0.0/8\"]\n\
@@ -34,25 +37,29 @@ impl Relays {
              retry = {{ base = \"100ms\", cap = \"1s\", jitter = \"200ms\", max_attempts = \"forever\" }}\n",
             CLAIM_TIME.as_secs()
         );
-        std::fs::write(folder.path().join("relay.toml"), config).context("relay.toml")?;
+        for relay in 0..RELAYS {
+            let database = format!("[database]\nurl = \"{}\"\n", outbox.url(relay));
+            std::fs::write(folder.path().join(file(relay)), database + &config)
+                .context("a relay's configuration")?;
+        }
         let mut relays = Self { program: program.to_owned(), folder, running: Vec::new() };
-        for _ in 0..RELAYS {
-            let relay = relays.spawn();
+        for relay in 0..RELAYS {
+            let relay = relays.spawn(relay);
             relays.running.push(relay);
         }
         Ok(relays)
     }
 
-    fn spawn(&self) -> Process {
+    fn spawn(&self, relay: usize) -> Process {
         let mut command = Command::new(&self.program);
-        command.args(["run", "--config", "relay.toml"]).current_dir(self.folder.path());
+        command.args(["run", "--config", &file(relay)]).current_dir(self.folder.path());
         Process::spawn(command.env("RUST_LOG", "error"))
     }
 
     /// SIGKILL, and a new process in its place.
     pub(super) fn kill(&mut self, relay: usize) {
         self.running[relay].kill9();
-        self.running[relay] = self.spawn();
+        self.running[relay] = self.spawn(relay);
     }
 
     /// SIGSTOP for this time.
@@ -71,6 +78,11 @@ impl Relays {
         }
         Ok(())
     }
+}
+
+/// The name of a relay's configuration.
+fn file(relay: usize) -> String {
+    format!("relay-{relay}.toml")
 }
 
 /// Runs `postroom` to its end.

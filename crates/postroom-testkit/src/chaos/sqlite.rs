@@ -1,8 +1,8 @@
 //! SQLite: a file that several processes share.
 
-use super::database::{Ended, INTEGRATION, Outbox, Producer, Server};
+use super::database::{DatabaseFault, Ended, INTEGRATION, Outbox, Producer};
 use super::relays::postroom;
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use async_trait::async_trait;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions as _, Row as _};
@@ -21,7 +21,7 @@ const INSERT: &str = "INSERT INTO integration_outbox \
 pub(super) fn start(program: &Path) -> anyhow::Result<SqliteOutbox> {
     let folder = tempfile::tempdir().context("a folder for the outbox")?;
     let outbox = SqliteOutbox { folder };
-    postroom(program, &["migrate", "--database", &outbox.url()])?;
+    postroom(program, &["migrate", "--database", &outbox.url(0)])?;
     Ok(outbox)
 }
 
@@ -40,16 +40,34 @@ impl SqliteOutbox {
 
 #[async_trait]
 impl Outbox for SqliteOutbox {
-    fn url(&self) -> String {
+    fn url(&self, _relay: usize) -> String {
         format!("sqlite://{}", self.folder.path().join("outbox.db").display())
     }
 
-    async fn producer(&self) -> anyhow::Result<Box<dyn Producer>> {
+    async fn producer(&self, _number: usize) -> anyhow::Result<Box<dyn Producer>> {
         Ok(Box::new(SqliteProducer { connection: self.connect().await? }))
     }
 
-    fn server(&self) -> Option<&dyn Server> {
-        None
+    fn faults(&self) -> &'static [DatabaseFault] {
+        &[DatabaseFault::LockDatabase]
+    }
+
+    async fn strike(&self, fault: DatabaseFault, time: Duration) -> anyhow::Result<()> {
+        match fault {
+            DatabaseFault::LockDatabase => {
+                let mut connection = self.connect().await?;
+                sqlx::raw_sql("BEGIN EXCLUSIVE").execute(&mut connection).await?;
+                tokio::time::sleep(time).await;
+                sqlx::raw_sql("ROLLBACK").execute(&mut connection).await?;
+                Ok(())
+            }
+            DatabaseFault::Crash
+            | DatabaseFault::KillConnections
+            | DatabaseFault::HalfOpen
+            | DatabaseFault::LockRows
+            | DatabaseFault::PromoteStandby
+            | DatabaseFault::KillNode => bail!("{fault:?} does not happen to SQLite"),
+        }
     }
 
     async fn left(&self) -> anyhow::Result<i64> {

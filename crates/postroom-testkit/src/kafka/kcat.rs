@@ -32,6 +32,21 @@ pub(super) fn answers(brokers: &str) -> bool {
         .is_ok_and(|status| status.success())
 }
 
+/// The id of the broker that leads the first partition of a topic.
+#[cfg(feature = "kafka")]
+pub(super) fn leader(brokers: &str, topic: &str) -> anyhow::Result<usize> {
+    let output = Command::new("kcat")
+        .args(["-L", "-J", "-m", "10", "-b", brokers, "-t", topic])
+        .stdin(Stdio::null())
+        .output()
+        .context("running kcat")?;
+    ensure!(output.status.success(), "kcat: {}", String::from_utf8_lossy(&output.stderr));
+    let said: Value = serde_json::from_slice(&output.stdout).context("kcat's output")?;
+    let leader = said["topics"][0]["partitions"][0]["leader"].as_u64();
+    let leader = leader.with_context(|| format!("{topic} has no leader: {said}"))?;
+    usize::try_from(leader).context("the id of a broker")
+}
+
 /// Everything in a topic, partition by partition.
 pub(super) fn read(brokers: &str, topic: &str) -> anyhow::Result<Vec<KafkaRecord>> {
     let output = Command::new("kcat")

@@ -1,12 +1,17 @@
 //! What a private broker needs.
 
+use super::server::JAVA;
+use crate::guarded::Guarded;
 use crate::packages::jars_of;
 use crate::programs::find_program;
 use anyhow::{Context as _, ensure};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const JARS: [&str; 2] = ["org.apache.kafka:kafka_2.13:4.3.0", "org.slf4j:slf4j-simple:1.7.36"];
+
+/// Any 22 characters of base64 do.
+const CLUSTER_ID: &str = "AAAAAAAAQAGAAAAAAAAAAQ";
 
 /// The oldest Java that runs this Kafka.
 const JAVA_MIN: u32 = 17;
@@ -41,5 +46,12 @@ impl KafkaPrograms {
         let mut command = Command::new(&self.java);
         command.args(options).arg("-cp").arg(jars.join("*")).arg(class);
         Ok(command)
+    }
+
+    /// Makes a broker's data folder, as its settings say.
+    pub(super) fn format(&self, guarded: &Guarded, properties: &Path) -> anyhow::Result<()> {
+        let mut format = self.java(&JAVA, "kafka.tools.StorageTool")?;
+        format.args(["format", "-t", CLUSTER_ID, "-c"]).arg(properties);
+        guarded.prepare(&mut format)
     }
 }

@@ -11,8 +11,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// It may run as root, who alone may be able to read the jars in root's cache.
-const KIND: Kind = Kind { name: "Kafka", prefix: "postroom-kafka-", user: "root", crash: "KILL" };
-const START_LIMIT: Duration = Duration::from_secs(60);
+pub(super) const KIND: Kind =
+    Kind { name: "Kafka", prefix: "postroom-kafka-", user: "root", crash: "KILL" };
+pub(super) const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// As many proxies can stand before the broker.
 const DOORS: usize = 12;
@@ -20,7 +21,7 @@ const DOORS: usize = 12;
 const TRIES: usize = 5;
 
 /// Starts soon and stays small.
-const JAVA: [&str; 4] = [
+pub(super) const JAVA: [&str; 4] = [
     "-Xms128m",
     "-Xmx512m",
     "-XX:TieredStopAtLevel=1",
@@ -114,9 +115,7 @@ impl Server {
         let both = read(files.key())? + &read(files.certificate())?;
         fs::write(self.guarded.folder().join("broker.pem"), both).context("its certificate")?;
         fs::write(self.properties_file(), self.properties()).context("Kafka's settings")?;
-        let mut format = self.programs.java(&JAVA, "kafka.tools.StorageTool")?;
-        format.args(["format", "-t", "AAAAAAAAQAGAAAAAAAAAAQ", "-c"]).arg(self.properties_file());
-        self.guarded.prepare(&mut format)
+        self.programs.format(&self.guarded, &self.properties_file())
     }
 
     fn properties(&self) -> String {
@@ -189,10 +188,10 @@ impl Ports {
     }
 }
 
-fn bound() -> anyhow::Result<TcpListener> {
+pub(super) fn bound() -> anyhow::Result<TcpListener> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("looking for a free port")
 }
 
-fn port(listener: &TcpListener) -> anyhow::Result<u16> {
+pub(super) fn port(listener: &TcpListener) -> anyhow::Result<u16> {
     Ok(listener.local_addr().context("looking for a free port")?.port())
 }

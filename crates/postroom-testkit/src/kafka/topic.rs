@@ -18,20 +18,32 @@ impl Kafka {
         partitions: i32,
         settings: &[(&str, &str)],
     ) -> anyhow::Result<()> {
-        let topic = NewTopic::new(name, partitions, TopicReplication::Fixed(1));
-        let topic = settings.iter().fold(topic, |topic, (key, value)| topic.set(key, value));
-        let limit = Some(Duration::from_secs(30));
-        let options = AdminOptions::new().operation_timeout(limit).request_timeout(limit);
-        let made = self.admin()?.create_topics([&topic], &options).await;
-        let made = made.context("creating a topic")?.into_iter().next().context("no answer")?;
-        made.map_err(|(name, code)| anyhow!("creating {name}: {code}"))?;
-        Ok(())
+        create(&self.brokers, name, partitions, 1, settings).await
     }
+}
 
-    fn admin(&self) -> anyhow::Result<AdminClient<DefaultClientContext>> {
-        ClientConfig::new()
-            .set("bootstrap.servers", &self.brokers)
-            .create()
-            .context("a client for administration")
-    }
+/// Makes a topic with so many replicas.
+pub(super) async fn create(
+    brokers: &str,
+    name: &str,
+    partitions: i32,
+    replicas: usize,
+    settings: &[(&str, &str)],
+) -> anyhow::Result<()> {
+    let replicas = TopicReplication::Fixed(i32::try_from(replicas).context("replicas")?);
+    let topic = NewTopic::new(name, partitions, replicas);
+    let topic = settings.iter().fold(topic, |topic, (key, value)| topic.set(key, value));
+    let limit = Some(Duration::from_secs(30));
+    let options = AdminOptions::new().operation_timeout(limit).request_timeout(limit);
+    let made = admin(brokers)?.create_topics([&topic], &options).await;
+    let made = made.context("creating a topic")?.into_iter().next().context("no answer")?;
+    made.map_err(|(name, code)| anyhow!("creating {name}: {code}"))?;
+    Ok(())
+}
+
+fn admin(brokers: &str) -> anyhow::Result<AdminClient<DefaultClientContext>> {
+    ClientConfig::new()
+        .set("bootstrap.servers", brokers)
+        .create()
+        .context("a client for administration")
 }

@@ -5,6 +5,7 @@ use crate::guarded::{Guarded, Kind, on_free_port};
 use anyhow::Context as _;
 use std::fs;
 use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -32,8 +33,12 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Makes a data folder and starts a server on it.
-    pub(super) fn create(settings: &[(String, String)], limit: Duration) -> anyhow::Result<Self> {
+    /// Makes a data folder and starts a server on it. `first` are arguments of its first start.
+    pub(super) fn create(
+        settings: &[(String, String)],
+        first: &[&str],
+        limit: Duration,
+    ) -> anyhow::Result<Self> {
         let programs = find_mariadb()?;
         let guarded = Guarded::new(KIND)?;
         let mut install = Command::new(&programs.install);
@@ -43,10 +48,14 @@ impl Server {
         guarded.prepare(&mut install)?;
         let mut server = Self { guarded, programs, port: 0, settings: settings.to_vec() };
         server.port = on_free_port(
-            |port| server.start_on(port, limit),
+            |port| server.start_on(port, first, limit),
             || server.guarded.log_end().contains("Address already in use"),
         )?;
         Ok(server)
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
     }
 
     pub(super) fn url(&self) -> String {
@@ -55,7 +64,7 @@ impl Server {
 
     /// Starts the server and returns once it accepts connections.
     pub(super) fn start(&self, limit: Duration) -> anyhow::Result<()> {
-        self.start_on(self.port, limit)
+        self.start_on(self.port, &[], limit)
     }
 
     /// Kills the server, and returns once it has ended.
@@ -63,7 +72,7 @@ impl Server {
         self.guarded.stop()
     }
 
-    fn start_on(&self, port: u16, limit: Duration) -> anyhow::Result<()> {
+    fn start_on(&self, port: u16, arguments: &[&str], limit: Duration) -> anyhow::Result<()> {
         let folder = self.guarded.folder();
         let pid_file = folder.join("pid");
         match fs::remove_file(&pid_file) {
@@ -84,6 +93,7 @@ impl Server {
         for (name, value) in defaults.chain(extra) {
             command.arg(format!("--{name}={value}"));
         }
+        command.args(arguments);
         // By the file that the server writes once it listens: a connection could reach someone
         // else's server.
         self.guarded.start(&command, limit, || pid_file.exists())

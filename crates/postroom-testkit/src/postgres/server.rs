@@ -3,6 +3,7 @@
 use super::binaries::find_postgres;
 use crate::guarded::{Guarded, Kind, on_free_port};
 use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -45,12 +46,45 @@ impl Server {
             .args(["-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C", "-D"])
             .arg(data(guarded.folder()));
         guarded.prepare(&mut initdb)?;
-        let mut server = Self { guarded, binaries, port: 0, settings: settings.to_vec() };
-        server.port = on_free_port(
-            |port| server.start_on(port, limit),
-            || server.guarded.log_end().contains("Address already in use"),
+        let server = Self { guarded, binaries, port: 0, settings: settings.to_vec() };
+        server.on_a_port(limit)
+    }
+
+    /// Starts a server that has no port yet.
+    fn on_a_port(mut self, limit: Duration) -> anyhow::Result<Self> {
+        self.port = on_free_port(
+            |port| self.start_on(port, limit),
+            || self.guarded.log_end().contains("Address already in use"),
         )?;
-        Ok(server)
+        Ok(self)
+    }
+
+    /// A copy of it in a folder of its own, which follows it at `through` and answers readers.
+    pub(super) fn standby(&self, through: SocketAddr, limit: Duration) -> anyhow::Result<Self> {
+        let guarded = Guarded::new(KIND)?;
+        let mut copy = Command::new(self.binaries.join("pg_basebackup"));
+        copy.args(["-U", "postgres", "-R", "-X", "stream", "-c", "fast", "--no-sync", "-h"])
+            .arg(through.ip().to_string())
+            .arg("-p")
+            .arg(through.port().to_string())
+            .arg("-D")
+            .arg(data(guarded.folder()));
+        guarded.prepare(&mut copy)?;
+        let mut settings = self.settings.clone();
+        settings.push(("wal_retrieve_retry_interval".to_owned(), "100ms".to_owned()));
+        let server = Self { guarded, binaries: self.binaries.clone(), port: 0, settings };
+        server.on_a_port(limit)
+    }
+
+    /// Makes a standby a primary, and returns once it is.
+    pub(super) fn promote(&self) -> anyhow::Result<()> {
+        let mut promote = Command::new(self.binaries.join("pg_ctl"));
+        promote.args(["promote", "-w", "-D"]).arg(data(self.guarded.folder()));
+        self.guarded.prepare(&mut promote)
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
     }
 
     pub(super) fn url(&self) -> String {
