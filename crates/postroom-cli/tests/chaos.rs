@@ -4,12 +4,17 @@ use postroom_testkit::chaos::{Chaos, Database};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_books_balance_after_every_kind_of_fault_on_postgres() {
-    balances(Database::Postgres, 2_000, 7).await;
+    balances(Database::Postgres, 2_000, 10).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_books_balance_after_every_kind_of_fault_on_mariadb() {
+    balances(Database::MariaDb, 2_000, 9).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_books_balance_after_every_kind_of_fault_on_sqlite() {
-    balances(Database::Sqlite, 1_000, 5).await;
+    balances(Database::Sqlite, 1_000, 6).await;
 }
 
 async fn balances(database: Database, messages: usize, faults: usize) {

@@ -4,7 +4,7 @@ use crate::faults_outbox::{
     Outbox, SHORT_CLAIMS, SOON, arrivals, metric, wait_until_ready, webhook,
 };
 use postroom_testkit::{Behaviour, Passage, Postgres, Proxy, Receiver, eventually};
-use std::net::ToSocketAddrs as _;
+use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -210,14 +210,19 @@ async fn sent_by(relay: &postroom_testkit::Process) -> Option<u64> {
 /// A proxy before the outbox's server, and the URL that goes through it.
 pub(crate) fn proxied(outbox: &Outbox) -> (Proxy, String) {
     let url = outbox.url();
-    let (scheme, rest) = url.split_once("://").unwrap();
-    let (user, rest) = rest.split_once('@').unwrap();
-    let (address, path) = rest.split_once('/').unwrap();
+    let address = url.split('@').nth(1).unwrap().split('/').next().unwrap();
     let address =
         if address.contains(':') { address.to_owned() } else { format!("{address}:5432") };
     let proxy = Proxy::start(address.to_socket_addrs().unwrap().next().unwrap());
-    let url = format!("{scheme}://{user}@{}/{path}", proxy.address());
+    let url = at(&url, proxy.address());
     (proxy, url)
+}
+
+/// A database's URL with another address in it.
+pub(crate) fn at(url: &str, address: SocketAddr) -> String {
+    let (user, rest) = url.split_once('@').unwrap();
+    let (_, path) = rest.split_once('/').unwrap();
+    format!("{user}@{address}/{path}")
 }
 
 /// Waits until everything is SENT, looking at one number instead of each message.

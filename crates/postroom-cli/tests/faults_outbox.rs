@@ -40,7 +40,11 @@ enum Database {
 
 impl Outbox {
     pub(crate) async fn mariadb() -> Self {
-        let database = MariaDb::shared().await.database().await;
+        Self::on_mariadb(MariaDb::shared().await.database().await).await
+    }
+
+    /// On a MariaDB of the test's own, or one of several that are one database.
+    pub(crate) async fn on_mariadb(database: MariaDatabase) -> Self {
         let url = database.url().to_owned();
         Self::new(Folder::new(), Database::MariaDb(database), &url).await
     }

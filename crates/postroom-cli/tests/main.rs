@@ -12,6 +12,7 @@ mod drain;
 mod faults_clock;
 mod faults_database;
 mod faults_disk;
+mod faults_failover;
 mod faults_input;
 mod faults_killed;
 mod faults_outage;

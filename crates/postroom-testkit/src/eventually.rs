@@ -1,5 +1,6 @@
 //! Waiting for a condition, never for a time.
 
+use std::future::Future;
 use std::time::{Duration, Instant};
 
 /// How often a condition is looked at.
@@ -37,6 +38,23 @@ pub async fn eventually<T>(
 pub(crate) async fn within<T>(
     deadline: Duration,
     mut condition: impl AsyncFnMut() -> Option<T>,
+) -> Option<T> {
+    let end = Instant::now() + deadline;
+    loop {
+        if let Some(value) = condition().await {
+            return Some(value);
+        }
+        if Instant::now() >= end {
+            return None;
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// The same where it has to be `Send`, which the compiler cannot see of an async closure.
+pub(crate) async fn polled<T, F: Future<Output = Option<T>>>(
+    deadline: Duration,
+    mut condition: impl FnMut() -> F,
 ) -> Option<T> {
     let end = Instant::now() + deadline;
     loop {

@@ -52,8 +52,6 @@ struct State {
     upstream: Mutex<SocketAddr>,
     passage: watch::Sender<Passage>,
     severed: watch::Sender<Severed>,
-    /// How many connections are half open.
-    half_open: AtomicUsize,
     connections: AtomicUsize,
     let_through: AtomicUsize,
 }
@@ -106,7 +104,6 @@ impl Proxy {
             upstream: Mutex::new(upstream),
             passage,
             severed: watch::Sender::new(Severed::default()),
-            half_open: AtomicUsize::new(0),
             connections: AtomicUsize::new(0),
             let_through: AtomicUsize::new(0),
         });
@@ -144,18 +141,13 @@ impl Proxy {
         *self.state.upstream.lock().unwrap_or_else(PoisonError::into_inner) = upstream;
     }
 
-    /// Makes all connections that exist now half open: what the client sends is acknowledged and
-    /// goes nowhere, nothing comes back, and the server knows nothing of it. New connections pass.
-    /// One ends when its client gives it up, or by [`reset_half_open`](Self::reset_half_open).
+    /// Makes the connections that are open now half open: they take every byte, pass none on, and
+    /// answer nothing, and the server does not learn when the client gives up. They stay so until
+    /// [`reset_half_open`](Self::reset_half_open), or as long as the proxy. New connections are as
+    /// [`set`](Self::set) says.
     pub fn half_open(&self) {
         let number = self.connections();
         self.state.severed.send_modify(|severed| severed.half_open = number);
-    }
-
-    /// How many connections are half open, which their clients have not given up yet.
-    #[must_use]
-    pub fn count_half_open(&self) -> usize {
-        self.state.half_open.load(Ordering::Acquire)
     }
 
     /// Resets the connections that are half open.
@@ -209,14 +201,16 @@ async fn serve(number: usize, mut client: TcpStream, state: &State) -> io::Resul
         _ = severed.wait_for(|severed| number <= severed.half_open) => {}
         ended = pass(&mut client, &mut server, state) => return ended,
     }
-    state.half_open.fetch_add(1, Ordering::AcqRel);
-    let mut nowhere = tokio::io::sink();
-    let ended = tokio::select! {
-        _ = severed.wait_for(|severed| number <= severed.reset) => end(&client, &server),
-        given_up = tokio::io::copy(&mut client, &mut nowhere) => given_up.map(drop),
+    let swallow = async {
+        let _ = tokio::io::copy(&mut client, &mut tokio::io::sink()).await;
+        // The client has given up, and nobody tells the server.
+        std::future::pending::<()>().await;
     };
-    state.half_open.fetch_sub(1, Ordering::AcqRel);
-    ended
+    tokio::select! {
+        _ = severed.wait_for(|severed| number <= severed.reset) => {}
+        () = swallow => {}
+    }
+    end(&client, &server)
 }
 
 async fn pass(client: &mut TcpStream, server: &mut TcpStream, state: &State) -> io::Result<()> {

@@ -10,10 +10,10 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
-const SOON: Duration = Duration::from_secs(60);
+pub(super) const SOON: Duration = Duration::from_secs(60);
 
 /// Delivers what is not delivered yet, again and again, as a relay does.
-async fn insist(sink: &dyn Sink, batch: &[Message]) {
+pub(super) async fn insist(sink: &dyn Sink, batch: &[Message]) {
     let mut left = batch.to_vec();
     eventually("all to be acknowledged", SOON, async || {
         let outcomes = deliver(sink, &left, Duration::from_secs(10)).await.outcomes();

@@ -1,6 +1,7 @@
 //! The Kafka sink against Kafka's own broker, read back by kcat.
 
 mod broker;
+mod cluster;
 mod mocked;
 mod records;
 mod security;

@@ -56,6 +56,8 @@ impl Client {
             let (head, total) = match words[0] {
                 "MSG" => (0, number(1)),
                 "HMSG" => (number(2), number(1)),
+                // Servers of a cluster tell of each other.
+                "INFO" => continue,
                 "PING" => {
                     self.write("PONG\r\n");
                     continue;

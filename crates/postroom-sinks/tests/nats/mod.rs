@@ -1,6 +1,7 @@
 //! The NATS sink against a real server, read back by a client of its own.
 
 mod client;
+mod cluster;
 mod forbidden;
 
 use crate::destination::{refused, rejected, retried, sink};

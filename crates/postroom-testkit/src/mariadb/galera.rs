@@ -2,7 +2,7 @@
 
 use super::database::MariaDatabase;
 use super::server::Server;
-use crate::eventually::within;
+use crate::eventually::polled;
 use crate::guarded::{apart, free_port};
 use crate::programs::find_program;
 use crate::skip::NotInstalled;
@@ -105,8 +105,8 @@ impl Galera {
 
     async fn wait_until_synced(&self, node: usize) -> anyhow::Result<()> {
         let url = self.nodes[node].url();
-        let look = async || (state(&url).await.ok()?.as_deref() == Some("Synced")).then_some(());
-        within(START_LIMIT, look)
+        let look = || async { (state(&url).await.ok()??.as_str() == "Synced").then_some(()) };
+        polled(START_LIMIT, look)
             .await
             .with_context(|| format!("node {node} of Galera is not in sync after {START_LIMIT:?}"))
     }

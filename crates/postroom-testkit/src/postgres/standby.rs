@@ -1,7 +1,7 @@
 //! A standby that follows a private server and can take its place.
 
 use super::{Postgres, START_LIMIT};
-use crate::eventually::within;
+use crate::eventually::polled;
 use crate::guarded::apart;
 use crate::{Passage, Proxy};
 use anyhow::Context as _;
@@ -79,11 +79,13 @@ impl Standby {
 
 /// Waits until a query finds something.
 async fn holds(client: &Client, query: &str, what: &str) -> anyhow::Result<()> {
-    let look = async || match client.query(query, &[]).await {
-        Ok(rows) => (!rows.is_empty()).then_some(Ok(())),
-        Err(error) => Some(Err(error)),
+    let look = || async {
+        match client.query(query, &[]).await {
+            Ok(rows) => (!rows.is_empty()).then_some(Ok(())),
+            Err(error) => Some(Err(error)),
+        }
     };
-    let found = within(CATCH_UP_LIMIT, look).await;
+    let found = polled(CATCH_UP_LIMIT, look).await;
     let found = found.with_context(|| format!("waited {CATCH_UP_LIMIT:?} in vain for {what}"))?;
     found.with_context(|| format!("waiting for {what}"))
 }

@@ -61,3 +61,34 @@ async fn an_answer_is_swallowed_after_the_work_is_done() {
     })
     .await;
 }
+
+#[test]
+fn half_open_connections_take_every_byte_and_never_answer_while_new_ones_pass() {
+    let (server, seen) = echo();
+    let proxy = Proxy::start(server);
+    let mut old = TcpStream::connect(proxy.address()).unwrap();
+    assert_eq!(ask(&mut old, b"first").unwrap(), b"first");
+    proxy.half_open();
+    // More than fits into the buffers in between.
+    old.write_all(&vec![b'x'; 8 << 20]).unwrap();
+    let mut new = TcpStream::connect(proxy.address()).unwrap();
+    assert_eq!(ask(&mut new, b"second").unwrap(), b"second");
+    assert_eq!(seen.load(Ordering::Acquire), 11, "nothing more of the old connection passed");
+    proxy.reset_half_open();
+    assert!(old.read_exact(&mut [0; 1]).is_err(), "reset, and not answered");
+    assert_eq!(ask(&mut new, b"third").unwrap(), b"third");
+}
+
+#[test]
+fn new_connections_are_led_to_another_server_and_open_ones_stay() {
+    let ((first, seen_first), (second, seen_second)) = (echo(), echo());
+    let proxy = Proxy::start(first);
+    let mut old = TcpStream::connect(proxy.address()).unwrap();
+    assert_eq!(ask(&mut old, b"a").unwrap(), b"a");
+    proxy.lead_to(second);
+    let mut new = TcpStream::connect(proxy.address()).unwrap();
+    assert_eq!(ask(&mut new, b"b").unwrap(), b"b");
+    assert_eq!(ask(&mut old, b"c").unwrap(), b"c");
+    let seen = [&seen_first, &seen_second].map(|seen| seen.load(Ordering::Acquire));
+    assert_eq!(seen, [2, 1]);
+}

@@ -1,0 +1,84 @@
+//! Three servers that keep a stream, of which its leader is killed.
+
+use super::client::Client;
+use crate::destination::sink;
+use postroom_core::{Message, Outcome, Sink};
+use postroom_testkit::sink_contract::{deliver, message};
+use postroom_testkit::{NatsCluster, OrSkip as _, eventually};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+const SOON: Duration = Duration::from_secs(60);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_54_a_nats_leader_is_killed_and_delivery_goes_on() {
+    let cluster = NatsCluster::start().await.or_skip();
+    let leader = make_stream(&cluster).await;
+    // Through the very server that goes: it has told the client of the others.
+    let sink = sink("nats:orders", json!({"url": format!("nats://{}", cluster.address(leader))}));
+    let batches: Vec<Vec<_>> = (0..40)
+        .map(|batch| (0..25).map(|n| message(&format!("e-{batch}-{n}"))).collect())
+        .collect();
+    let mut longest = Duration::ZERO;
+    for (number, batch) in batches.iter().enumerate() {
+        let begun = Instant::now();
+        if number == 10 {
+            // While the batch is on its way.
+            let (killed, ()) = tokio::join!(cluster.kill(leader), insist(&*sink, batch));
+            killed.unwrap();
+        } else {
+            insist(&*sink, batch).await;
+        }
+        longest = longest.max(begun.elapsed());
+    }
+    assert!(longest < Duration::from_secs(40), "it goes on within seconds: {longest:?}");
+    let survivor = cluster.address((leader + 1) % NatsCluster::NODES);
+    eventually("every event to be there", SOON, async || {
+        let read = move || Client::connect(survivor).read_stream("orders");
+        let read = tokio::task::spawn_blocking(read).await.unwrap();
+        let arrived: BTreeSet<_> = read.into_iter().map(|one| one.key).collect();
+        (arrived.len() == 1_000).then_some(())
+    })
+    .await;
+}
+
+/// Makes a stream that all servers keep, as soon as they have found each other, and returns its
+/// leader.
+async fn make_stream(cluster: &NatsCluster) -> usize {
+    let address = cluster.address(0);
+    let config = json!({
+        "name": "orders", "subjects": ["orders"], "num_replicas": 3, "allow_direct": true,
+    });
+    eventually("a stream with a leader", SOON, async || {
+        ask(address, "$JS.API.STREAM.CREATE.orders", config.clone()).await;
+        let info = ask(address, "$JS.API.STREAM.INFO.orders", json!({})).await;
+        cluster.node(info["cluster"]["leader"].as_str()?)
+    })
+    .await
+}
+
+async fn ask(address: SocketAddr, subject: &'static str, body: Value) -> Value {
+    let ask = move || Client::connect(address).ask(subject, &body).body;
+    let answer = tokio::task::spawn_blocking(ask).await.unwrap();
+    serde_json::from_str(&answer).unwrap_or_default()
+}
+
+/// Delivers what is not delivered yet, again and again, as a relay does. While the servers choose
+/// a leader, nobody listens on the subject, which the sink takes for a stream that is missing: the
+/// lane pauses, and tries again.
+async fn insist(sink: &dyn Sink, batch: &[Message]) {
+    let mut left = batch.to_vec();
+    eventually("all to be acknowledged", SOON, async || {
+        let outcomes = deliver(sink, &left, Duration::from_secs(10)).await.outcomes();
+        let open = left.iter().zip(&outcomes).filter(|(_, outcome)| match outcome {
+            Outcome::Delivered => false,
+            Outcome::Retry { .. } | Outcome::Refuse { .. } => true,
+            other => panic!("a server's trouble is nobody's fault: {other:?}"),
+        });
+        left = open.map(|(message, _)| message.clone()).collect();
+        left.is_empty().then_some(())
+    })
+    .await;
+}
