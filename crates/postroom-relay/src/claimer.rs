@@ -6,7 +6,7 @@ use crate::relay::Shared;
 use crate::room::{Reservation, is_suspect};
 use crate::stop::Stop;
 use postroom_core::{
-    Batch, Fate, Fence, Quota, Settlement, StoreError, Take, Taken, Verdict, Wake,
+    Batch, Fate, Fence, Quota, Settlement, StoreError, StoreErrorKind, Take, Taken, Verdict, Wake,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -21,6 +21,8 @@ const TAKE_BYTES: usize = 4 << 20;
 const RESCUED_EVERY: Duration = Duration::from_secs(1);
 /// How long to wait for room before looking again: a paused lane opens by itself.
 const ROOM_WAIT: Duration = Duration::from_millis(100);
+/// How soon a take that lost to a concurrent transaction is tried again.
+const CONFLICT_PAUSE: Duration = Duration::from_millis(20);
 
 /// Where each lane takes its messages.
 pub(crate) type Doors = HashMap<String, UnboundedSender<Vec<Work>>>;
@@ -50,7 +52,12 @@ impl Claimer {
                 Ok(found) => found,
                 Err(error) => {
                     self.shared.board.database_fails(&error);
-                    let pause = backoff.pause(&self.shared.chance);
+                    let pause = match error.kind {
+                        StoreErrorKind::Conflict => self.shared.chance.share(CONFLICT_PAUSE, 0.5),
+                        StoreErrorKind::Unavailable
+                        | StoreErrorKind::Schema
+                        | StoreErrorKind::Refused => backoff.pause(&self.shared.chance),
+                    };
                     let _ = tokio::time::timeout(pause, stop.begun()).await;
                     continue;
                 }

@@ -1,5 +1,6 @@
 //! What a relay says of itself.
 
+use postroom_core::{StoreError, StoreErrorKind};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -84,8 +85,16 @@ impl Board {
         }
     }
 
-    /// Notes that the database does not; says so once.
-    pub(crate) fn database_fails(&self, error: &postroom_core::StoreError) {
+    /// Notes that the database does not; says so once. One that lets a concurrent transaction win
+    /// does answer: that is tried again, and is nobody's concern.
+    pub(crate) fn database_fails(&self, error: &StoreError) {
+        match error.kind {
+            StoreErrorKind::Unavailable | StoreErrorKind::Schema | StoreErrorKind::Refused => {}
+            StoreErrorKind::Conflict => {
+                tracing::debug!(error = describe(error), "lost to a concurrent transaction");
+                return;
+            }
+        }
         let mut seen = self.seen();
         let text = describe(error);
         seen.away_since.get_or_insert_with(Instant::now);

@@ -20,10 +20,17 @@ pub(super) async fn run(args: &Reconcile, origin: &Origin<'_>) -> Result<(), Fai
     if mended.total() == 0 {
         return Ok(output::print("nothing to mend: messages and deliveries agree\n")?);
     }
-    let Reconciled { made, removed, freed, followed } = mended;
-    Ok(output::print(&format!(
+    let Reconciled { made, removed, freed, followed, advanced, numbered } = mended;
+    let mut text = format!(
         "{made} deliveries made for open messages, {removed} without an open message removed, \
          {freed} freed from claims that do not exist, {followed} made to say what their messages \
          say\n"
-    ))?)
+    );
+    if advanced + numbered > 0 {
+        text.push_str(&format!(
+            "{advanced} sequence that was behind moved on, {numbered} messages that shared a number \
+             given one of their own\n"
+        ));
+    }
+    Ok(output::print(&text)?)
 }

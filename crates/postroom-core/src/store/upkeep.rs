@@ -52,13 +52,18 @@ pub struct Reconciled {
     pub freed: u64,
     /// Deliveries that said something else than their open message, and now say the same.
     pub followed: u64,
+    /// Sequences that were behind the numbers in use, and were moved on.
+    pub advanced: u64,
+    /// Messages that shared their number with another, and got one of their own.
+    pub numbered: u64,
 }
 
 impl Reconciled {
     /// How many changes that were.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.made + self.removed + self.freed + self.followed
+        let Self { made, removed, freed, followed, advanced, numbered } = self;
+        made + removed + freed + followed + advanced + numbered
     }
 }
 
@@ -98,7 +103,7 @@ impl Finding {
     #[must_use]
     pub fn disagreements(found: &Reconciled) -> Vec<Self> {
         const REMEDY: &str = "run `postroom reconcile`";
-        let Reconciled { made, removed, freed, followed } = found;
+        let Reconciled { made, removed, freed, followed, advanced, numbered } = found;
         let mut findings = Vec::new();
         if *made > 0 {
             let problem = format!("{made} open messages have no delivery: no relay sees them");
@@ -115,6 +120,16 @@ impl Finding {
                  another time, to another integration, or never"
             );
             findings.push(Self::fault(problem, REMEDY));
+        }
+        if *advanced > 0 {
+            let problem = "the sequence of the messages' numbers is behind the numbers in use, as a \
+                           restore or a switchover leaves it: new messages are refused, or share \
+                           their number with another";
+            findings.push(Self::fault(problem, REMEDY));
+        }
+        if *numbered > 0 {
+            let problem = format!("{numbered} messages share their number with another");
+            findings.push(Self::warning(problem, REMEDY));
         }
         if *removed > 0 {
             let problem = format!("{removed} deliveries have no open message");
@@ -144,9 +159,10 @@ pub trait Upkeep: Send + Sync {
     async fn ready(&self) -> StoreResult<()>;
 
     /// Mends what triggers could not see (a restore or replication with triggers off, a table
-    /// restored alone): open messages without a delivery get one, deliveries without an open
-    /// message go, deliveries under a claim that does not exist are freed, deliveries that nobody
-    /// holds say what their messages say. What somebody is changing at this moment may be left.
+    /// restored alone): a sequence that is behind the numbers in use is moved on, messages that
+    /// share a number get one each, open messages without a delivery get one, deliveries without an
+    /// open message go, deliveries under a claim that does not exist are freed, deliveries that
+    /// nobody holds say what their messages say. Once is enough. What somebody is changing at this moment may be left.
     async fn reconcile(&self) -> StoreResult<Reconciled>;
 
     /// Looks for what is wrong with the outbox and does not mend itself, for `postroom check`.

@@ -12,6 +12,10 @@ use uuid::Uuid;
 /// Changes by hand, under the rules that the tables' constraints and triggers enforce elsewhere.
 pub struct ByHand<'a>(pub(super) &'a MemoryStore);
 
+/// A whole row, as somebody read it.
+#[derive(Clone)]
+pub struct WholeRow(Row);
+
 /// How many rows each table beside the messages has.
 #[derive(Clone, Copy, Debug)]
 pub struct Counts {
@@ -133,6 +137,33 @@ impl ByHand<'_> {
         if let Some(seq) = tables.seq_of(id) {
             tables.remove(seq);
         }
+    }
+
+    /// `SELECT * FROM integration_outbox WHERE id = …`.
+    #[must_use]
+    pub fn read(&self, id: Uuid) -> Option<WholeRow> {
+        let tables = self.0.lock();
+        tables.messages.get(&tables.seq_of(id)?).cloned().map(WholeRow)
+    }
+
+    /// Writes every column of a row that was read before.
+    pub fn save(&self, WholeRow(stale): WholeRow) {
+        self.update(stale.message.id, |row| *row = stale);
+    }
+
+    /// `TRUNCATE integration_outbox RESTART IDENTITY`; deliveries and claims stay behind.
+    pub fn truncate(&self) {
+        let mut tables = self.0.lock();
+        let all: Vec<i64> = tables.messages.keys().copied().collect();
+        for seq in all {
+            tables.remove(seq);
+        }
+        tables.restart_numbers();
+    }
+
+    /// Sets the next number back to the first.
+    pub fn restart_numbers(&self) {
+        self.0.lock().restart_numbers();
     }
 
     /// `DELETE FROM delivery`: what a restore with triggers turned off leaves.

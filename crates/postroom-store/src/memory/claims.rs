@@ -10,6 +10,7 @@ use postroom_core::{
     Batch, Claims, ContentFault, RawJson, Settled, Settlement, StoreResult, Take, Taken, Token,
     Wake,
 };
+use std::collections::HashSet;
 use std::time::Duration;
 
 #[async_trait]
@@ -21,13 +22,15 @@ impl Claims for MemoryStore {
         for quota in take.quotas {
             due.extend(tables.due(&quota.integration, now, false, quota.rows));
         }
-        due.sort_unstable();
-        due.dedup();
+        // A lane may be asked for twice.
+        let mut picked = HashSet::new();
+        due.retain(|(_, seq)| picked.insert(*seq));
+        // Lane by lane: a backlog of large, older messages takes what the others leave.
         due.truncate(take.rows);
 
         let mut messages = Vec::new();
         let mut bytes = 0;
-        for (_, seq) in due {
+        for (at, seq) in due {
             let Some(row) = tables.messages.get(&seq) else { continue };
             let Some(delivery) = tables.deliveries.get(seq) else { continue };
             let taken = read(row, delivery, take.payload_limit);
@@ -35,11 +38,13 @@ impl Claims for MemoryStore {
             if bytes > take.bytes && !messages.is_empty() {
                 break;
             }
-            messages.push(taken);
+            messages.push((at, taken));
         }
         if messages.is_empty() {
             return Ok(None);
         }
+        messages.sort_unstable_by_key(|(at, taken)| (*at, taken.message.seq));
+        let messages = messages.into_iter().map(|(_, taken)| taken).collect();
         Ok(Some(tables.hold(messages, take, now, false)))
     }
 

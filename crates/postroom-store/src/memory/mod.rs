@@ -15,7 +15,7 @@ mod tables;
 mod upkeep;
 mod wake;
 
-pub use by_hand::{ByHand, Counts};
+pub use by_hand::{ByHand, Counts, WholeRow};
 
 use postroom_core::{Clock, StoreError, StoreErrorKind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -66,7 +66,8 @@ impl Operate for MemoryStore {
         keys.sort_unstable_by_key(|key| key.seq);
         let mut made = Vec::new();
         for key in keys {
-            let Some(row) = tables.messages.get(&key.seq) else { continue };
+            let row = tables.messages.get(&key.seq).filter(|row| row.is(&key));
+            let Some(row) = row else { continue };
             if tables.record(row).status != "SENT" {
                 continue;
             }
@@ -85,7 +86,7 @@ impl Operate for MemoryStore {
         let mut released = 0;
         for key in keys {
             let Tables { messages, deliveries, .. } = &mut *tables;
-            let Some(row) = messages.get_mut(&key.seq) else { continue };
+            let Some(row) = messages.get_mut(&key.seq).filter(|row| row.is(key)) else { continue };
             let Some(mut delivery) = deliveries.get_mut(key.seq) else { continue };
             if delivery.claim.take().is_none() {
                 continue;
@@ -145,7 +146,7 @@ impl MemoryStore {
         let mut changed = 0;
         for key in keys {
             let Tables { messages, deliveries, .. } = &mut *tables;
-            let Some(row) = messages.get_mut(&key.seq) else { continue };
+            let Some(row) = messages.get_mut(&key.seq).filter(|row| row.is(key)) else { continue };
             let Some(mut delivery) = deliveries.get_mut(key.seq) else { continue };
             if delivery.claim.is_some() || !change(row) {
                 continue;
@@ -180,6 +181,11 @@ impl MemoryStore {
 }
 
 impl Row {
+    /// Whether this is the message that was meant, and not another that has its number by now.
+    fn is(&self, key: &Key) -> bool {
+        self.message.id == key.id
+    }
+
     /// A write of the store's own.
     fn touch(&mut self, now: DateTime<Utc>) {
         self.updated_at = now;

@@ -159,7 +159,8 @@ impl Tables {
         }
         // A number may be given by hand.
         if message.seq == 0 {
-            message.seq = self.last_seq + 1;
+            let in_use = self.messages.last_key_value().map_or(0, |(seq, _)| *seq);
+            message.seq = self.last_seq.max(in_use) + 1;
         }
         self.last_seq = self.last_seq.max(message.seq);
         let id = message.id;
@@ -173,9 +174,15 @@ impl Tables {
             settled: None,
             message,
         };
+        // One that is there belonged to another message of this number.
+        self.deliveries.remove(row.message.seq);
         self.feed(&row, 0);
         self.messages.insert(row.message.seq, row);
         Enqueued::New(id)
+    }
+
+    pub(super) fn restart_numbers(&mut self) {
+        self.last_seq = 0;
     }
 
     /// Removes a message with its attempts and leaves its delivery, as a plain DELETE does.
@@ -290,6 +297,7 @@ impl Tables {
             removed: closed as u64,
             freed: self.stray().len() as u64,
             followed: self.unlike().len() as u64,
+            ..Reconciled::default()
         })
     }
 

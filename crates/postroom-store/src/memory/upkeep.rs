@@ -97,7 +97,8 @@ impl Upkeep for MemoryStore {
             delivery.claim.is_some() || messages.get(&seq).is_some_and(|row| is_open(&row.status))
         });
         let removed = before - tables.deliveries.len();
-        Ok(Reconciled { made: made as u64, removed: removed as u64, freed, followed })
+        let (made, removed) = (made as u64, removed as u64);
+        Ok(Reconciled { made, removed, freed, followed, ..Reconciled::default() })
     }
 
     async fn diagnose(&self) -> StoreResult<Vec<Finding>> {

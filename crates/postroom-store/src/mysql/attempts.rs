@@ -1,13 +1,14 @@
 //! The history of failed attempts.
 
-use super::{LIST, delete, execute, fetch, list, numbers};
+use super::{LIST, delete, execute, fetch, identities, list, numbers};
 use crate::round::Round;
 use chrono::NaiveDateTime;
 use postroom_core::{ATTEMPTS_KEPT, Attempt, AttemptOutcome, clip_error};
 use sqlx::mysql::MySqlRow;
 use sqlx::{Error, MySql, MySqlConnection, QueryBuilder, Row as _};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::Duration;
+use uuid::Uuid;
 
 /// A failed attempt that goes on record.
 pub(super) struct Failure<'a> {
@@ -18,7 +19,8 @@ pub(super) struct Failure<'a> {
 }
 
 /// Puts failed attempts on record, at most one of each message, and forgets the oldest of
-/// messages that have too many. The messages are locked, so that nobody else counts them.
+/// messages that have too many. The messages are locked, so that nobody else counts them. One that
+/// was deleted meanwhile has no history.
 pub(super) async fn record(
     tx: &mut MySqlConnection,
     failures: &[Failure<'_>],
@@ -26,13 +28,20 @@ pub(super) async fn record(
 ) -> Result<(), Error> {
     let kept = i32::try_from(ATTEMPTS_KEPT).unwrap_or(i32::MAX);
     for part in failures.chunks(LIST) {
+        let ids = identities(tx, &part.iter().map(|one| one.seq).collect::<Vec<_>>()).await?;
+        let there: Vec<(&Failure<'_>, Uuid)> =
+            part.iter().filter_map(|one| Some((one, *ids.get(&one.seq)?))).collect();
+        if there.is_empty() {
+            continue;
+        }
         let last = last_numbers(tx, part).await?;
         let number = |seq: i64| last.get(&seq).map_or(1, |last| last.saturating_add(1));
         let mut insert: QueryBuilder<MySql> = QueryBuilder::new(
-            "INSERT INTO outbox_attempt (seq, number, at, took_ms, outcome, error) ",
+            "INSERT INTO outbox_attempt (seq, message_id, number, at, took_ms, outcome, error) ",
         );
-        insert.push_values(part, |mut row, failure| {
+        insert.push_values(there, |mut row, (failure, id)| {
             row.push_bind(failure.seq)
+                .push_bind(id.hyphenated())
                 .push_bind(number(failure.seq))
                 .push_bind(at)
                 .push_bind(u64::try_from(failure.took.as_millis()).unwrap_or(u64::MAX))
@@ -68,7 +77,7 @@ pub(super) async fn forget(tx: &mut MySqlConnection, seqs: &[i64]) -> Result<(),
     delete(tx, "outbox_attempt", seqs).await
 }
 
-/// Forgets the attempts of messages that were deleted by hand. Looks at the attempts of at most
+/// Forgets the attempts of messages that were deleted by hand, or whose number another has. Looks at the attempts of at most
 /// `messages` messages, and goes on there the next time.
 pub(super) async fn sweep(
     tx: &mut MySqlConnection,
@@ -84,12 +93,17 @@ pub(super) async fn sweep(
     swept.note(&seen);
     for part in seen.chunks(LIST) {
         let sql = format!(
-            "SELECT seq FROM integration_outbox FORCE INDEX (PRIMARY) WHERE seq IN ({})",
+            "SELECT a.seq, a.number FROM outbox_attempt AS a FORCE INDEX (PRIMARY) \
+             LEFT JOIN integration_outbox AS m FORCE INDEX (PRIMARY) \
+                    ON m.seq = a.seq AND m.id = a.message_id \
+             WHERE a.seq IN ({}) AND m.seq IS NULL",
             list(part)
         );
-        let there: HashSet<i64> = numbers(tx, sql).await?.into_iter().collect();
-        let gone: Vec<i64> = part.iter().filter(|seq| !there.contains(seq)).copied().collect();
-        forget(tx, &gone).await?;
+        for row in fetch(tx, sql).await? {
+            let (seq, number): (i64, i32) = (row.try_get(0)?, row.try_get(1)?);
+            let sql = format!("DELETE FROM outbox_attempt WHERE seq = {seq} AND number = {number}");
+            execute(tx, sql).await?;
+        }
     }
     Ok(())
 }

@@ -92,14 +92,17 @@ impl MySqlStore {
         let locking = self.locking().await?;
         let mut tx = self.begin().await?;
         loop {
-            let mut due = Vec::new();
+            let mut due: Vec<Candidate> = Vec::new();
             for quota in &lanes {
                 let rows = quota.rows.min(take.rows);
                 due.extend(pick(&mut tx, locking, quota, Queue::Ready, rows).await?);
             }
-            due.sort_unstable_by_key(|candidate| (candidate.due_at, candidate.seq));
-            due.dedup_by_key(|candidate| candidate.seq);
+            // A lane may be asked for twice.
+            let mut picked = HashSet::with_capacity(due.len());
+            due.retain(|candidate| picked.insert(candidate.seq));
+            // Lane by lane: a backlog of large, older messages takes what the others leave.
             due.truncate(within_limits(&due, take));
+            due.sort_unstable_by_key(|candidate| (candidate.due_at, candidate.seq));
             let batch = hold(&mut tx, take, &due, Queue::Ready).await?;
             // None of them may be left, and others due all the same.
             if batch.is_some() || due.is_empty() {

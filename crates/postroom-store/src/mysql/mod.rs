@@ -37,7 +37,10 @@ use chrono::NaiveDateTime;
 use postroom_core::StoreResult;
 use sqlx::mysql::{MySqlPool, MySqlRow};
 use sqlx::{AssertSqlSafe, Error, MySql, MySqlConnection, Row as _, Transaction};
+use std::collections::HashMap;
 use tokio::sync::OnceCell;
+use uuid::Uuid;
+use uuid::fmt::Hyphenated;
 use version::Locking;
 
 /// The outbox on MariaDB or MySQL.
@@ -132,6 +135,19 @@ async fn delete(
 /// The numbers that a statement put together here selects.
 async fn numbers(connection: &mut MySqlConnection, sql: String) -> Result<Vec<i64>, Error> {
     fetch(connection, sql).await?.iter().map(|row| row.try_get(0)).collect()
+}
+
+/// The ids of the messages that have these numbers.
+async fn identities(
+    connection: &mut MySqlConnection,
+    seqs: &[i64],
+) -> Result<HashMap<i64, Uuid>, Error> {
+    let sql = format!(
+        "SELECT seq, id FROM integration_outbox FORCE INDEX (PRIMARY) WHERE seq IN ({})",
+        list(seqs)
+    );
+    let rows = fetch(connection, sql).await?;
+    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get::<Hyphenated, _>(1)?.into()))).collect()
 }
 
 /// The database's clock.

@@ -88,7 +88,8 @@ pub(super) async fn reconcile(store: &MySqlStore) -> Result<Reconciled, Error> {
     let made = mend(store, &UNFED).await?;
     let followed = mend(store, &UNLIKE).await?;
     let removed = mend(store, &CLOSED).await?;
-    Ok(Reconciled { made, removed, freed, followed })
+    // The server keeps its numbers ahead of those in use by itself, and apart by their key.
+    Ok(Reconciled { made, removed, freed, followed, ..Reconciled::default() })
 }
 
 /// Counts what [`reconcile`] would mend, in its words.
@@ -103,6 +104,7 @@ pub(super) async fn count(store: &MySqlStore) -> Result<Reconciled, Error> {
         removed: count(&CLOSED).await?,
         freed: count(&UNCLAIMED).await?,
         followed: count(&UNLIKE).await?,
+        ..Reconciled::default()
     })
 }
 

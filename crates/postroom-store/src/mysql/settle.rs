@@ -4,14 +4,15 @@ use super::attempts::{self, Failure};
 use super::claims::{literal, literals, micros};
 use super::error::{enqueue_error, store_error};
 use super::follow::{follow, lock_alike};
-use super::{LIST, MySqlStore, delete, execute, fetch, list, now, numbers, statements};
+use super::{LIST, MySqlStore, delete, execute, fetch, identities, list, now, numbers, statements};
 use chrono::{NaiveDateTime, TimeDelta};
 use postroom_core::{
     AttemptOutcome, Fate, Fence, Settled, Settlement, StoreResult, Token, Verdict, clip_error,
 };
 use sqlx::{Error, MySql, MySqlConnection, QueryBuilder};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
+use uuid::Uuid;
 
 pub(super) const DOING: &str = "recording outcomes";
 
@@ -148,7 +149,30 @@ async fn held(tx: &mut MySqlConnection, settlement: &Settlement) -> Result<HashS
         );
         held.extend(numbers(tx, sql).await?);
     }
+    if let Fence::Dispatch { .. } = settlement.fence {
+        // The deliveries are locked, so no number changes hands from here on.
+        for other in others(tx, &settlement.verdicts).await? {
+            held.remove(&other);
+        }
+    }
     Ok(held)
+}
+
+/// The numbers that are those of other messages by now: numbers come again after a TRUNCATE. A claim's
+/// token tells them apart by itself.
+async fn others(tx: &mut MySqlConnection, verdicts: &[Verdict]) -> Result<Vec<i64>, Error> {
+    let mut others = Vec::new();
+    for part in verdicts.chunks(LIST) {
+        let ids: HashMap<i64, Uuid> =
+            part.iter().map(|verdict| (verdict.seq, verdict.id)).collect();
+        let seqs: Vec<i64> = ids.keys().copied().collect();
+        for (seq, id) in identities(tx, &seqs).await? {
+            if ids.get(&seq) != Some(&id) {
+                others.push(seq);
+            }
+        }
+    }
+    Ok(others)
 }
 
 async fn mark_sent(
@@ -278,13 +302,8 @@ async fn mark_failed(
     update.push(format!("END WHERE seq IN ({seqs})"));
     update.build().persistent(false).execute(&mut *tx).await?;
 
-    // A message that was deleted meanwhile has no history.
-    let sql =
-        format!("SELECT seq FROM integration_outbox FORCE INDEX (PRIMARY) WHERE seq IN ({seqs})");
-    let there = numbers(tx, sql).await?;
     let failures: Vec<Failure<'_>> = failed
         .iter()
-        .filter(|one| there.contains(&one.seq))
         .filter_map(|one| {
             let (outcome, took) = one.tried?;
             Some(Failure { seq: one.seq, took, outcome, error: one.error })

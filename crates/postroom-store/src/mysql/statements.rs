@@ -133,7 +133,7 @@ pub(super) const CLAIM_OF: &str = "
 pub(super) const ATTEMPTS: &str = "
     SELECT a.at, a.took_ms, a.outcome, a.error
     FROM outbox_attempt AS a
-    JOIN integration_outbox AS m ON m.seq = a.seq
+    JOIN integration_outbox AS m ON m.seq = a.seq AND m.id = a.message_id
     WHERE m.id = ? ORDER BY a.number";
 
 /// Indexes on columns that change with every outcome.

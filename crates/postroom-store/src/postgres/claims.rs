@@ -81,8 +81,8 @@ impl Claims for PgStore {
         let client = self.connection().await?;
         let statement = client.prepare_cached(EXTEND).await.map_err(|e| store_error(doing, e))?;
         let wanted: Vec<Uuid> = tokens.iter().map(|token| token.0).collect();
-        let held = client
-            .run(&statement, &[&wanted, &claim_time.as_secs_f64()])
+        let params: [&(dyn ToSql + Sync); 2] = [&wanted, &claim_time.as_secs_f64()];
+        let held = transact(&client, BEGIN, &statement, &params)
             .await
             .map_err(|e| store_error(doing, e))?;
         let held: Vec<Uuid> = held
@@ -109,7 +109,9 @@ impl Claims for PgStore {
         }
         let params: [&(dyn ToSql + Sync); 3] = [&lease.0, &worker, &claim_time.as_secs_f64()];
         let statement = client.prepare_cached(KEEP).await.map_err(|e| store_error(doing, e))?;
-        let rows = client.run(&statement, &params).await.map_err(|e| store_error(doing, e))?;
+        let rows = transact(&client, BEGIN, &statement, &params)
+            .await
+            .map_err(|e| store_error(doing, e))?;
         let found = rows
             .iter()
             .map(|row| Ok((Token(row.try_get(0)?), row.try_get(1)?)))

@@ -1,10 +1,12 @@
 //! Connections of the pool, and statements that run on whatever session they come to.
 
+use super::transaction::{COMMIT, READ_COMMITTED};
 use deadpool_postgres::{Object, Transaction};
+use futures_util::future::join3;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Error, Row, Statement};
+use tokio_postgres::{Client, Error, IsolationLevel, Row, Statement};
 
 type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 
@@ -60,15 +62,10 @@ impl Connection {
         }
     }
 
-    /// Runs a statement once.
+    /// Runs a statement once, in a transaction of its own.
     pub(super) async fn query(&self, sql: &str, params: Params<'_>) -> Result<Vec<Row>, Error> {
-        match &self.types {
-            None => self.object.query(sql, params).await,
-            Some(known) => {
-                let types = self.types_of(known, sql).await?;
-                self.object.query_typed(sql, &typed(params, &types)).await
-            }
-        }
+        let statement = self.prepare(sql).await?;
+        self.alone(self.run(&statement, params)).await
     }
 
     /// Runs a statement that answers with one row or none.
@@ -82,24 +79,42 @@ impl Connection {
 
     /// Runs a statement that answers with one row.
     pub(super) async fn query_one(&self, sql: &str, params: Params<'_>) -> Result<Row, Error> {
-        match &self.types {
-            None => self.object.query_one(sql, params).await,
-            Some(known) => {
-                let types = self.types_of(known, sql).await?;
-                self.object.query_typed_one(sql, &typed(params, &types)).await
+        match self.prepare(sql).await? {
+            Prepared::Named(statement) => {
+                self.alone(self.object.query_one(&statement, params)).await
+            }
+            Prepared::Unnamed(sql, types) => {
+                self.alone(self.object.query_typed_one(&sql, &typed(params, &types))).await
             }
         }
     }
 
     /// Runs a statement, and returns how many rows it changed.
     pub(super) async fn execute(&self, sql: &str, params: Params<'_>) -> Result<u64, Error> {
-        match &self.types {
-            None => self.object.execute(sql, params).await,
-            Some(known) => {
-                let types = self.types_of(known, sql).await?;
-                self.object.execute_typed(sql, &typed(params, &types)).await
+        match self.prepare(sql).await? {
+            Prepared::Named(statement) => self.alone(self.object.execute(&statement, params)).await,
+            Prepared::Unnamed(sql, types) => {
+                self.alone(self.object.execute_typed(&sql, &typed(params, &types))).await
             }
         }
+    }
+
+    /// Prepares a statement that is run once.
+    async fn prepare(&self, sql: &str) -> Result<Prepared, Error> {
+        match &self.types {
+            None => Ok(Prepared::Named(self.object.prepare(sql).await?)),
+            Some(known) => Ok(Prepared::Unnamed(Arc::from(sql), self.types_of(known, sql).await?)),
+        }
+    }
+
+    /// Runs what is prepared in a transaction of its own, in one round trip.
+    async fn alone<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        // Polled, and so sent, in this order.
+        let (begin, commit) = (self.batch_execute(READ_COMMITTED), self.batch_execute(COMMIT));
+        let (begun, done, ended) = join3(begin, work, commit).await;
+        begun?;
+        let done = done?;
+        ended.map(|()| done)
     }
 
     /// Runs statements without parameters.
@@ -109,7 +124,8 @@ impl Connection {
 
     /// Begins a transaction, which stays in one session: what is prepared in it is known there.
     pub(super) async fn transaction(&mut self) -> Result<Transaction<'_>, Error> {
-        self.object.transaction().await
+        let isolation = IsolationLevel::ReadCommitted;
+        self.object.build_transaction().isolation_level(isolation).start().await
     }
 
     /// The driver's own, for statements that are prepared without a name.

@@ -58,15 +58,16 @@ pub(super) async fn diagnose(client: &Client) -> StoreResult<Vec<Finding>> {
 /// Messages and deliveries that do not agree.
 async fn disagreements(client: &Client) -> StoreResult<Vec<Finding>> {
     let rows = client.query_typed(COUNTS, &[]).await.map_err(|e| store_error(DOING, e))?;
-    let mut counts = [0; 4];
+    let mut counts = [0; 6];
     for row in &rows {
         for (index, count) in counts.iter_mut().enumerate() {
             let found: i64 = row.try_get(index).map_err(|e| store_error(DOING, e))?;
             *count = u64::try_from(found).unwrap_or(0);
         }
     }
-    let [made, removed, freed, followed] = counts;
-    Ok(Finding::disagreements(&Reconciled { made, removed, freed, followed }))
+    let [made, removed, freed, followed, advanced, numbered] = counts;
+    let found = Reconciled { made, removed, freed, followed, advanced, numbered };
+    Ok(Finding::disagreements(&found))
 }
 
 /// Indexes that name a column which changes, with those columns.

@@ -135,10 +135,11 @@ impl PgStore {
         keys: &[Key],
     ) -> StoreResult<u64> {
         let seqs: Vec<i64> = keys.iter().map(|key| key.seq).collect();
+        let ids: Vec<Uuid> = keys.iter().map(|key| key.id).collect();
         let client = self.connection().await?;
         let statement = client.prepare_cached(sql).await.map_err(|e| store_error(doing, e))?;
         let begin = format!("{BEGIN_DURABLE}; {JOIN_BY_HASH}");
-        let params: [&(dyn ToSql + Sync); 3] = [&seqs, &Token::random().0, &action.0];
+        let params: [&(dyn ToSql + Sync); 4] = [&seqs, &Token::random().0, &action.0, &ids];
         let rows = transact(&client, &begin, &statement, &params)
             .await
             .map_err(|e| store_error(doing, e))?;

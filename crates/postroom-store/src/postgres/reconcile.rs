@@ -8,6 +8,9 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row};
 use uuid::Uuid;
 
+const ADVANCE: &str = "SELECT core_outbox.advance_sequence()";
+const SHARED: &str = include_str!("sql/reconcile_shared.sql");
+const NUMBER: &str = include_str!("sql/reconcile_number.sql");
 const WINDOW: &str = include_str!("sql/reconcile_window.sql");
 const MAKE: &str = include_str!("sql/reconcile_make.sql");
 const CLOSED: &str = include_str!("sql/reconcile_closed.sql");
@@ -23,12 +26,22 @@ const ROWS: i64 = 5_000;
 const DOING: &str = "reconciling";
 
 pub(super) async fn reconcile(client: &Connection) -> StoreResult<Reconciled> {
-    // Freed first: what turns out to have no message goes with the others.
+    // Numbers first: a message that shares one with another can have no delivery.
+    let advanced = advance(client).await.map_err(|e| store_error(DOING, e))?;
+    let numbered = mend(client, SHARED, NUMBER).await.map_err(|e| store_error(DOING, e))?;
+    // Freed before the others: what turns out to have no message goes with them.
     let freed = free(client).await.map_err(|e| store_error(DOING, e))?;
     let made = make(client).await.map_err(|e| store_error(DOING, e))?;
     let followed = mend(client, UNLIKE, FOLLOW).await.map_err(|e| store_error(DOING, e))?;
     let removed = mend(client, CLOSED, REMOVE).await.map_err(|e| store_error(DOING, e))?;
-    Ok(Reconciled { made, removed, freed, followed })
+    Ok(Reconciled { made, removed, freed, followed, advanced, numbered })
+}
+
+/// How many sequences were behind the numbers in use.
+async fn advance(client: &Connection) -> Result<u64, Error> {
+    let answer = run(client, ADVANCE, &[]).await?;
+    let is_behind = answer.first().map(|row| row.try_get::<_, bool>(0)).transpose()?;
+    Ok(u64::from(is_behind.unwrap_or(false)))
 }
 
 async fn make(client: &Connection) -> Result<u64, Error> {

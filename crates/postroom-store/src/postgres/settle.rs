@@ -3,7 +3,7 @@
 use super::connection::{Connection, Prepared};
 use super::error::store_error;
 use super::statements;
-use super::transaction::{BEGIN, COMMIT, JOIN_BY_HASH, in_order};
+use super::transaction::{BEGIN, COMMIT, JOIN_BY_HASH, OWN_WRITES, in_order};
 use deadpool_postgres::Transaction;
 use futures_util::FutureExt;
 use postroom_core::{
@@ -54,6 +54,8 @@ struct Columns {
     token: Uuid,
     /// How many dispatches were over when the one began that this is about; `None` for a claim.
     dispatches_over: Option<i32>,
+    /// The messages' ids, where nothing else tells them from others that have their numbers by now.
+    ids: Vec<Uuid>,
     finished: bool,
     sent: Vec<i64>,
     released: Vec<i64>,
@@ -76,7 +78,8 @@ impl Columns {
             }
             Fence::Dispatch { number, token } => {
                 let over = i32::try_from(number).unwrap_or(i32::MAX).saturating_sub(1);
-                Self { token: token.0, dispatches_over: Some(over), ..Self::default() }
+                let ids = settlement.verdicts.iter().map(|verdict| verdict.id).collect();
+                Self { token: token.0, dispatches_over: Some(over), ids, ..Self::default() }
             }
         };
         for verdict in &settlement.verdicts {
@@ -133,9 +136,13 @@ impl Columns {
         ])
     }
 
-    /// Statements that are fenced by a dispatch take its number after everything else.
+    /// Statements that are fenced by a dispatch take its number, and the ids, after everything
+    /// else.
     fn fenced<'a>(&'a self, mut params: Params<'a>) -> Params<'a> {
-        params.extend(self.dispatches_over.iter().map(|over| over as &(dyn ToSql + Sync)));
+        if let Some(over) = &self.dispatches_over {
+            params.push(over);
+            params.push(&self.ids);
+        }
         params
     }
 
@@ -329,6 +336,7 @@ async fn apply(
     columns: &[Columns],
 ) -> Result<HashSet<i64>, Error> {
     let mut rows = Vec::new();
+    tx.batch_execute(OWN_WRITES).await?;
     tx.batch_execute(JOIN_BY_HASH).await?;
     for c in columns {
         let fenced = statements.of(c);

@@ -24,17 +24,37 @@ macro_rules! by_index {
     };
 }
 
+/// How every transaction begins, whatever the role's or the database's default: in a stricter
+/// isolation, relays that work side by side would fail for each other.
+macro_rules! begin {
+    () => {
+        "BEGIN ISOLATION LEVEL READ COMMITTED"
+    };
+}
+pub(super) const READ_COMMITTED: &str = begin!();
+
+/// Tells the trigger that follows changes by hand that this is none (`0009_identity.sql`).
+macro_rules! own_writes {
+    () => {
+        "SET LOCAL core_outbox.relay = 'on'"
+    };
+}
+pub(super) const OWN_WRITES: &str = own_writes!();
+
 /// Begins a transaction of the relay's, by index. It waits for nobody's locks for long: someone
 /// who edits a message by hand and goes to lunch holds up that message, and no other. The commit does not wait for the disk: a
 /// database that crashes then can forget a claim or a completion, which repeats a delivery and
 /// never loses one.
 pub(super) const BEGIN: &str = concat!(
-    "BEGIN; SET LOCAL synchronous_commit = off; SET LOCAL lock_timeout = '5s'; ",
+    begin!(),
+    "; ",
+    own_writes!(),
+    "; SET LOCAL synchronous_commit = off; SET LOCAL lock_timeout = '5s'; ",
     by_index!()
 );
 
 /// Begins a transaction of an operator's, by index. What it commits has happened.
-pub(super) const BEGIN_DURABLE: &str = concat!("BEGIN; ", by_index!());
+pub(super) const BEGIN_DURABLE: &str = concat!(begin!(), "; ", own_writes!(), "; ", by_index!());
 
 /// For statements that join what they were given with what they found: with the statistics of an
 /// emptied table a nested loop would be quadratic.

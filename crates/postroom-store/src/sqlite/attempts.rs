@@ -14,13 +14,16 @@ use uuid::Uuid;
 
 const ATTEMPTS: &str = "
     SELECT a.at, a.took_ms, a.outcome, a.error
-    FROM integration_outbox AS m CROSS JOIN outbox_attempt AS a ON a.seq = m.seq
+    FROM integration_outbox AS m
+    CROSS JOIN outbox_attempt AS a ON a.seq = m.seq AND a.message_id = m.id
     WHERE m.id = ?1 ORDER BY a.number";
 
 /// `?1` number of the message, `?2` now, `?3` milliseconds, `?4` outcome, `?5` error.
 const NOTE: &str = "
-    INSERT INTO outbox_attempt (seq, number, at, took_ms, outcome, error)
-    SELECT ?1, coalesce(max(number), 0) + 1, ?2, ?3, ?4, ?5 FROM outbox_attempt WHERE seq = ?1";
+    INSERT INTO outbox_attempt (seq, message_id, number, at, took_ms, outcome, error)
+    SELECT ?1, (SELECT m.id FROM integration_outbox AS m WHERE m.seq = ?1),
+           coalesce(max(number), 0) + 1, ?2, ?3, ?4, ?5
+    FROM outbox_attempt WHERE seq = ?1";
 
 /// `?1` number of the message, `?2` attempts kept.
 const FORGET_OLDEST: &str = "
@@ -37,7 +40,8 @@ const SEEN: &str = "SELECT DISTINCT seq FROM outbox_attempt WHERE seq > ?1 ORDER
 const FORGET_ORPHANS: &str = "
     DELETE FROM outbox_attempt
     WHERE seq IN (SELECT value FROM json_each(?1))
-      AND NOT EXISTS (SELECT 1 FROM integration_outbox AS m WHERE m.seq = outbox_attempt.seq)";
+      AND NOT EXISTS (SELECT 1 FROM integration_outbox AS m
+                      WHERE m.seq = outbox_attempt.seq AND m.id = outbox_attempt.message_id)";
 
 pub(super) async fn of(store: &SqliteStore, id: Uuid) -> StoreResult<Vec<Attempt>> {
     let doing = "reading attempts";
@@ -89,7 +93,7 @@ pub(super) async fn forget(tx: &mut SqliteConnection, seqs: &[i64]) -> Result<()
     Ok(())
 }
 
-/// Forgets the attempts of messages that were deleted by hand. Looks at the attempts of at most
+/// Forgets the attempts of messages that were deleted by hand, or whose number another has. Looks at the attempts of at most
 /// `messages` messages, and goes on there the next time.
 pub(super) async fn sweep(
     tx: &mut SqliteConnection,

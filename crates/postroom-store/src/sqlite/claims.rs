@@ -10,6 +10,7 @@ use postroom_core::{
     Batch, Claims, Quota, Settled, Settlement, StoreResult, Take, Taken, Token, Wake,
 };
 use sqlx::{Error, Row as _, SqliteConnection};
+use std::collections::HashSet;
 use std::time::Duration;
 
 /// A delivery that may be taken.
@@ -126,8 +127,10 @@ async fn take_batch(tx: &mut SqliteConnection, take: &Take<'_>) -> Result<Option
         let rows = quota.rows.min(take.rows);
         due.extend(candidates(tx, quota, Queue::Ready, now, rows, take.payload_limit).await?);
     }
-    due.sort_unstable_by_key(|candidate| (candidate.due_at, candidate.seq));
-    due.dedup_by_key(|candidate| candidate.seq);
+    // A lane may be asked for twice.
+    let mut picked = HashSet::with_capacity(due.len());
+    due.retain(|candidate: &Candidate| picked.insert(candidate.seq));
+    // Lane by lane: a backlog of large, older messages takes what the others leave.
     due.truncate(take.rows);
     let mut bytes = 0;
     let within = due.iter().take_while(|candidate| {
@@ -137,6 +140,7 @@ async fn take_batch(tx: &mut SqliteConnection, take: &Take<'_>) -> Result<Option
     // A single message may exceed the limit.
     let taken = within.count().max(1).min(due.len());
     due.truncate(taken);
+    due.sort_unstable_by_key(|candidate| (candidate.due_at, candidate.seq));
     if due.is_empty() {
         return Ok(None);
     }

@@ -4,6 +4,7 @@ use super::claims::json;
 use super::error::store_error;
 use super::prune::{PRUNABLE, PRUNABLE_DEAD, prune_dead, prune_sent};
 use super::row::text as text_column;
+use super::settle::others;
 use super::time::{earlier, moment, now_ms, text};
 use super::upkeep::count;
 use super::{SqliteStore, statements};
@@ -64,13 +65,15 @@ const FREE_CLAIMED: &str = "
       AND EXISTS (SELECT 1 FROM integration_outbox AS m WHERE m.seq = outbox_delivery.seq)
     RETURNING seq";
 
-/// `?1` numbers, `?2` now, `?3` a fresh token.
+/// Of what is held. `?1` numbers, `?2` now, `?3` a fresh token.
 const MARK_DUE: &str = "
     UPDATE integration_outbox SET due_at = ?2, updated_at = ?2, settled = ?3
-    WHERE seq IN (SELECT value FROM json_each(?1)) AND status IN ('PENDING', 'FAILED')";
+    WHERE seq IN (SELECT value FROM json_each(?1)) AND status IN ('PENDING', 'FAILED')
+      AND EXISTS (SELECT 1 FROM outbox_delivery AS d
+                  WHERE d.seq = integration_outbox.seq AND d.claim IS NOT NULL)";
 
 /// `?1` number, `?2` the new id, `?3` a fresh event id or null, `?4` now, `?5` the path of the
-/// header that names the row it was made from.
+/// header that names the row it was made from, `?6` that row's id.
 const REPLAY: &str = "
     INSERT INTO integration_outbox (
         id, source_stream_id, source_event_id, integration_type, event_type, payload, headers,
@@ -90,7 +93,7 @@ const REPLAY: &str = "
                 ELSE 0 END,
            m.occurred_at, ?4, m.max_attempts
     FROM integration_outbox AS m
-    WHERE m.seq = ?1 AND m.status = 'SENT'
+    WHERE m.seq = ?1 AND m.id = ?6 AND m.status = 'SENT'
       -- Marked SENT by hand during an attempt: that attempt decides.
       AND NOT EXISTS (SELECT 1 FROM outbox_delivery AS d
                       WHERE d.seq = m.seq AND d.claim IS NOT NULL)";
@@ -207,14 +210,18 @@ impl SqliteStore {
     }
 }
 
-fn numbers(keys: &[Key]) -> String {
-    json(&keys.iter().map(|key| key.seq).collect::<Vec<_>>())
+/// The numbers of messages that are still the ones that were meant.
+async fn numbers(tx: &mut SqliteConnection, keys: &[Key]) -> Result<String, Error> {
+    let others = others(tx, keys.iter().map(|key| (key.seq, key.id))).await?;
+    let seqs = keys.iter().map(|key| key.seq).filter(|seq| !others.contains(seq));
+    Ok(json(&seqs.collect::<Vec<_>>()))
 }
 
 async fn redrive(tx: &mut SqliteConnection, keys: &[Key]) -> Result<u64, Error> {
     let now = now_ms();
+    let numbers = numbers(tx, keys).await?;
     let freed: Vec<i64> =
-        sqlx::query_scalar(FREE_DEAD).bind(numbers(keys)).bind(now).fetch_all(&mut *tx).await?;
+        sqlx::query_scalar(FREE_DEAD).bind(numbers).bind(now).fetch_all(&mut *tx).await?;
     sqlx::query(MARK_REDRIVEN)
         .bind(json(&freed))
         .bind(text(now))
@@ -225,8 +232,9 @@ async fn redrive(tx: &mut SqliteConnection, keys: &[Key]) -> Result<u64, Error> 
 }
 
 async fn cancel(tx: &mut SqliteConnection, keys: &[Key]) -> Result<u64, Error> {
+    let numbers = numbers(tx, keys).await?;
     let buried: Vec<i64> =
-        sqlx::query_scalar(BURY_WAITING).bind(numbers(keys)).fetch_all(&mut *tx).await?;
+        sqlx::query_scalar(BURY_WAITING).bind(numbers).fetch_all(&mut *tx).await?;
     sqlx::query(MARK_CANCELLED)
         .bind(json(&buried))
         .bind(text(now_ms()))
@@ -238,16 +246,17 @@ async fn cancel(tx: &mut SqliteConnection, keys: &[Key]) -> Result<u64, Error> {
 }
 
 async fn release(tx: &mut SqliteConnection, keys: &[Key]) -> Result<u64, Error> {
-    let freed: Vec<i64> =
-        sqlx::query_scalar(FREE_CLAIMED).bind(numbers(keys)).fetch_all(&mut *tx).await?;
-    let freed_list = json(&freed);
+    let numbers = numbers(tx, keys).await?;
+    // While they are held: the trigger would follow it otherwise, as a change by hand.
     sqlx::query(MARK_DUE)
-        .bind(&freed_list)
+        .bind(&numbers)
         .bind(text(now_ms()))
         .bind(Token::random().0.to_string())
         .execute(&mut *tx)
         .await?;
-    sqlx::query(statements::FOLLOW).bind(&freed_list).execute(&mut *tx).await?;
+    let freed: Vec<i64> =
+        sqlx::query_scalar(FREE_CLAIMED).bind(numbers).fetch_all(&mut *tx).await?;
+    sqlx::query(statements::FOLLOW).bind(json(&freed)).execute(&mut *tx).await?;
     Ok(freed.len() as u64)
 }
 
@@ -269,6 +278,7 @@ async fn replay(
             .bind(fresh_ids.then(|| Uuid::now_v7().to_string()))
             .bind(text(now_ms()))
             .bind(&header)
+            .bind(key.id.to_string())
             .execute(&mut *tx)
             .await?;
         if written.rows_affected() == 1 {

@@ -13,6 +13,7 @@ use sqlx::sqlite::SqliteArguments;
 use sqlx::{Error, Row as _, Sqlite, SqliteConnection};
 use std::collections::HashSet;
 use std::time::Duration;
+use uuid::Uuid;
 
 const DOING: &str = "recording outcomes";
 
@@ -52,12 +53,22 @@ async fn apply(
     let fence = settlement.fence;
     let now = now_ms();
     let mut changed = HashSet::new();
-    let sent = numbers(&settlement.verdicts, |fate| matches!(fate, Fate::Sent));
+    let others = match fence {
+        // Its token tells messages apart that had the same number.
+        Fence::Claim(_) => HashSet::new(),
+        Fence::Dispatch { .. } => {
+            let meant = settlement.verdicts.iter().map(|verdict| (verdict.seq, verdict.id));
+            others(tx, meant).await?
+        }
+    };
+    let verdicts: Vec<&Verdict> =
+        settlement.verdicts.iter().filter(|verdict| !others.contains(&verdict.seq)).collect();
+    let sent = numbers(&verdicts, |fate| matches!(fate, Fate::Sent));
     if !sent.is_empty() {
         changed.extend(mark_sent(tx, fence, &sent, now, keep_sent).await?);
     }
-    let mut released = numbers(&settlement.verdicts, |fate| matches!(fate, Fate::Released));
-    for verdict in &settlement.verdicts {
+    let mut released = numbers(&verdicts, |fate| matches!(fate, Fate::Released));
+    for verdict in &verdicts {
         if let Fate::Postponed { delay } = verdict.fate {
             if put_off(tx, fence, verdict.seq, delay, now).await? {
                 changed.insert(verdict.seq);
@@ -72,7 +83,7 @@ async fn apply(
         sqlx::query(statements::FOLLOW).bind(json(&freed)).execute(&mut *tx).await?;
         changed.extend(freed);
     }
-    for verdict in &settlement.verdicts {
+    for verdict in &verdicts {
         let is_changed = match &verdict.fate {
             Fate::Failed { delay, error, took } => {
                 mark_failed(tx, fence, verdict.seq, *delay, error, *took, now).await?
@@ -94,7 +105,19 @@ async fn apply(
     Ok(changed)
 }
 
-fn numbers(verdicts: &[Verdict], wanted: impl Fn(&Fate) -> bool) -> Vec<i64> {
+/// Which numbers belong to other messages by now than they were meant for.
+pub(super) async fn others(
+    tx: &mut SqliteConnection,
+    meant: impl Iterator<Item = (i64, Uuid)>,
+) -> Result<HashSet<i64>, Error> {
+    let meant: Vec<serde_json::Value> =
+        meant.map(|(seq, id)| serde_json::json!([seq, id])).collect();
+    let others: Vec<i64> =
+        sqlx::query_scalar(statements::OTHERS).bind(json(&meant)).fetch_all(&mut *tx).await?;
+    Ok(others.into_iter().collect())
+}
+
+fn numbers(verdicts: &[&Verdict], wanted: impl Fn(&Fate) -> bool) -> Vec<i64> {
     verdicts.iter().filter(|verdict| wanted(&verdict.fate)).map(|verdict| verdict.seq).collect()
 }
 

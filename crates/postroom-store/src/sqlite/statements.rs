@@ -254,6 +254,13 @@ pub(super) const FORGET_CLAIM: &str = "
     DELETE FROM outbox_claim
     WHERE token = ?1 AND NOT EXISTS (SELECT 1 FROM outbox_delivery WHERE claim = ?1)";
 
+/// Which of these numbers belong to other messages by now: numbers come again when someone empties
+/// the table. `?1` number and id of each.
+pub(super) const OTHERS: &str = "
+    SELECT m.seq FROM json_each(?1) AS meant
+    CROSS JOIN integration_outbox AS m ON m.seq = json_extract(meant.value, '$[0]')
+    WHERE m.id <> json_extract(meant.value, '$[1]')";
+
 /// Which messages carry the word of this token already. `?1` token, `?2` numbers.
 pub(super) const ALREADY_SETTLED: &str = "
     SELECT seq FROM integration_outbox
@@ -267,6 +274,10 @@ pub(super) const EXPIRED: &str = "
           SELECT 1 FROM outbox_claim AS kept WHERE kept.token = c.lease AND kept.until >= ?1
       )
     LIMIT ?2";
+
+/// What is held under a claim. `?1` token.
+pub(super) const HELD: &str =
+    "SELECT seq FROM outbox_delivery INDEXED BY outbox_delivery_claimed WHERE claim = ?1";
 
 /// `?1` token, `?2` rescues to add.
 pub(super) const FREE_RESCUED: &str = "

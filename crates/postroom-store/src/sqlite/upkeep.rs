@@ -84,7 +84,8 @@ impl Upkeep for SqliteStore {
         let made = mend(statements::UNFED, statements::FEED).await?;
         let followed = mend(statements::UNLIKE, statements::FOLLOW).await?;
         let removed = mend(statements::CLOSED, statements::FORGET_CLOSED).await?;
-        Ok(Reconciled { made, removed, freed, followed })
+        // SQLite keeps its numbers ahead of those in use by itself, and apart by their key.
+        Ok(Reconciled { made, removed, freed, followed, ..Reconciled::default() })
     }
 
     async fn diagnose(&self) -> StoreResult<Vec<Finding>> {
@@ -97,6 +98,7 @@ impl Upkeep for SqliteStore {
             removed: counted(1)?,
             freed: counted(2)?,
             followed: counted(3)?,
+            ..Reconciled::default()
         });
         let mut connection = self.readers.acquire().await.map_err(failed)?;
         let missing = migrate::missing_triggers(&mut connection).await.map_err(failed)?;
@@ -104,7 +106,7 @@ impl Upkeep for SqliteStore {
         Ok(findings)
     }
 
-    /// A producer's OR IGNORE or OR REPLACE overrides the conflict rule of the triggers.
+    /// A producer's OR REPLACE takes a message's row away under its delivery.
     fn reconciles_at_start(&self) -> bool {
         true
     }
@@ -140,15 +142,18 @@ async fn rescue(tx: &mut SqliteConnection, limit: i64) -> Result<u64, Error> {
         let token = text_column(claim, 0)?;
         let alone: bool = claim.try_get(2)?;
         let dispatched: bool = claim.try_get(4)?;
+        if alone {
+            // While the claim stands: the trigger would follow it otherwise, as a change by hand.
+            let held: Vec<i64> =
+                sqlx::query_scalar(statements::HELD).bind(&token).fetch_all(&mut *tx).await?;
+            let took = Duration::from_millis(count(claim, 3)?);
+            count_lost(tx, &text_column(claim, 1)?, &held, took, now).await?;
+        }
         let freed: Vec<i64> = sqlx::query_scalar(statements::FREE_RESCUED)
             .bind(&token)
             .bind(i64::from(!dispatched))
             .fetch_all(&mut *tx)
             .await?;
-        if alone {
-            let took = Duration::from_millis(count(claim, 3)?);
-            count_lost(tx, &text_column(claim, 1)?, &freed, took, now).await?;
-        }
         sqlx::query(statements::FOLLOW).bind(json(&freed)).execute(&mut *tx).await?;
         sqlx::query(statements::FORGET_CLAIM).bind(&token).execute(&mut *tx).await?;
         rescued += freed.len() as u64;

@@ -6,6 +6,7 @@ mod bulk;
 mod diagnose;
 mod enqueue_function;
 mod grants;
+mod isolation;
 mod mariadb;
 mod mariadb_conflicts;
 mod mariadb_migrations;

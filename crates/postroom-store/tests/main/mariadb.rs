@@ -4,7 +4,7 @@ use chrono::{DateTime, NaiveDateTime, Utc};
 use postroom_core::{NewMessage, Store};
 use postroom_store::OpenOptions;
 use postroom_store::mysql::MySqlStore;
-use postroom_testkit::contract::{Commit, Harness, PlainRow};
+use postroom_testkit::contract::{Commit, Harness, PlainRow, Save};
 use postroom_testkit::{MariaDatabase, MariaDb};
 use sqlx::mysql::{MySqlPool, MySqlPoolOptions};
 use sqlx::{AssertSqlSafe, Connection as _};
@@ -76,14 +76,18 @@ fn in_utc(text: &str) -> String {
     }
 }
 
-/// The INSERT of a plain row, in MariaDB's way of writing text and times.
-fn insert_sql(row: &PlainRow) -> String {
+/// What follows the INTO of a plain row's INSERT, in MariaDB's way of writing text and times.
+fn values_sql(row: &PlainRow) -> String {
     let mut row = row.clone();
     if let Some(due_at) = row.get("due_at") {
         let due_at = in_utc(due_at);
         row = row.with("due_at", &due_at);
     }
-    row.insert_sql("integration_outbox").replace('\\', "\\\\")
+    row.values_sql("integration_outbox").replace('\\', "\\\\")
+}
+
+fn insert_sql(row: &PlainRow) -> String {
+    format!("INSERT INTO {} RETURNING id", values_sql(row))
 }
 
 impl Harness for Maria {
@@ -103,6 +107,10 @@ impl Harness for Maria {
         let sql = AssertSqlSafe(insert_sql(row));
         let id: Result<Hyphenated, _> = sqlx::query_scalar(sql).fetch_one(&self.by_hand).await;
         id.map(Uuid::from).map_err(|error| error.to_string())
+    }
+
+    async fn insert_or_skip(&self, row: &PlainRow) -> Result<(), String> {
+        self.execute(format!("INSERT IGNORE INTO {}", values_sql(row))).await
     }
 
     async fn set_status(&self, id: Uuid, status: &str) -> Result<(), String> {
@@ -130,9 +138,10 @@ impl Harness for Maria {
     async fn set_unseen(&self, id: Uuid, column: &str, value: &str) {
         // The trigger leaves alone what looks like a write of Postroom's own.
         self.execute(format!(
-            "UPDATE integration_outbox SET {column} = '{}', settled = x'{}' WHERE id = '{id}'",
-            in_utc(value),
-            Uuid::new_v4().simple()
+            "SET @postroom_relay = 1; \
+             UPDATE integration_outbox SET {column} = '{}' WHERE id = '{id}'; \
+             SET @postroom_relay = NULL",
+            in_utc(value)
         ))
         .await
         .expect("updated");
@@ -152,6 +161,39 @@ impl Harness for Maria {
         self.execute(format!("DELETE FROM integration_outbox WHERE id = '{id}'"))
             .await
             .expect("deleted");
+    }
+
+    async fn read_whole(&self, id: Uuid) -> Save {
+        let mut orm = self.database.connection().await;
+        let read = AssertSqlSafe(format!(
+            "CREATE TEMPORARY TABLE stale AS SELECT * FROM integration_outbox WHERE id = '{id}'"
+        ));
+        sqlx::raw_sql(read).execute(&mut orm).await.expect("read");
+        let columns: String = sqlx::query_scalar(
+            "SELECT GROUP_CONCAT(CONCAT('m.', COLUMN_NAME, ' = stale.', COLUMN_NAME)) \
+             FROM information_schema.COLUMNS \
+             WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'integration_outbox'",
+        )
+        .fetch_one(&mut orm)
+        .await
+        .expect("columns");
+        Box::pin(async move {
+            let save = AssertSqlSafe(format!(
+                "UPDATE integration_outbox AS m JOIN stale ON stale.id = m.id SET {columns}"
+            ));
+            sqlx::raw_sql(save).execute(&mut orm).await.expect("saved");
+            orm.close().await.expect("closed");
+        })
+    }
+
+    async fn truncate(&self) {
+        self.execute("TRUNCATE TABLE integration_outbox".to_owned()).await.expect("truncated");
+    }
+
+    async fn restart_numbers(&self) {
+        self.execute("ALTER TABLE integration_outbox AUTO_INCREMENT = 1".to_owned())
+            .await
+            .expect("restarted");
     }
 
     async fn delete_deliveries(&self) {

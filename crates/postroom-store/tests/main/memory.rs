@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use postroom_core::{NewMessage, Store, SystemClock};
 use postroom_store::memory::MemoryStore;
-use postroom_testkit::contract::{Commit, Harness, PlainRow};
+use postroom_testkit::contract::{Commit, Harness, PlainRow, Save};
 use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
@@ -31,6 +31,10 @@ impl Harness for Memory {
         self.0.by_hand().insert(&row.columns()).map_err(|error| error.to_string())
     }
 
+    async fn insert_or_skip(&self, row: &PlainRow) -> Result<(), String> {
+        self.insert(row).await.map(|_| ())
+    }
+
     async fn set_status(&self, id: Uuid, status: &str) -> Result<(), String> {
         self.0.by_hand().set_status(id, status).map_err(|error| error.to_string())
     }
@@ -53,6 +57,20 @@ impl Harness for Memory {
 
     async fn delete(&self, id: Uuid) {
         self.0.by_hand().delete(id);
+    }
+
+    async fn read_whole(&self, id: Uuid) -> Save {
+        let store = self.0.clone();
+        let stale = store.by_hand().read(id).expect("a row");
+        Box::pin(async move { store.by_hand().save(stale) })
+    }
+
+    async fn truncate(&self) {
+        self.0.by_hand().truncate();
+    }
+
+    async fn restart_numbers(&self) {
+        self.0.by_hand().restart_numbers();
     }
 
     async fn delete_deliveries(&self) {

@@ -4,7 +4,7 @@ use crate::grants;
 use chrono::{DateTime, SecondsFormat, Utc};
 use postroom_core::{NewMessage, Store};
 use postroom_store::OpenOptions;
-use postroom_testkit::contract::{Commit, Harness, PlainRow};
+use postroom_testkit::contract::{Commit, Harness, PlainRow, Save};
 use postroom_testkit::{PgBouncer, Postgres, TestDatabase};
 use std::error::Error as _;
 use std::sync::Arc;
@@ -59,6 +59,11 @@ impl Database {
         postroom_store::open(&self.store_url, &options).await.expect("a store")
     }
 
+    /// Another connection for changes by hand.
+    pub(crate) async fn client(&self) -> Client {
+        self.database.client().await
+    }
+
     async fn execute(&self, sql: &str) -> Result<(), String> {
         self.by_hand.batch_execute(sql).await.map_err(|error| reason(&error))
     }
@@ -91,6 +96,11 @@ impl Harness for Database {
     async fn insert(&self, row: &PlainRow) -> Result<Uuid, String> {
         let inserted = self.by_hand.query_one(&row.insert_sql(TABLE), &[]).await;
         inserted.map(|row| row.get(0)).map_err(|error| reason(&error))
+    }
+
+    async fn insert_or_skip(&self, row: &PlainRow) -> Result<(), String> {
+        let row = row.values_sql(TABLE);
+        self.execute(&format!("INSERT INTO {row} ON CONFLICT DO NOTHING")).await
     }
 
     async fn set_status(&self, id: Uuid, status: &str) -> Result<(), String> {
@@ -132,6 +142,35 @@ impl Harness for Database {
 
     async fn delete(&self, id: Uuid) {
         self.execute(&format!("DELETE FROM {TABLE} WHERE id = '{id}'")).await.expect("deleted");
+    }
+
+    async fn read_whole(&self, id: Uuid) -> Save {
+        let orm = self.client().await;
+        orm.batch_execute(&format!(
+            "CREATE TEMP TABLE stale AS SELECT * FROM {TABLE} WHERE id = '{id}'"
+        ))
+        .await
+        .expect("read");
+        let columns = "SELECT string_agg(format('%1$I = stale.%1$I', attname), ', ') \
+                       FROM pg_attribute WHERE attrelid = 'stale'::regclass AND attnum > 0";
+        let columns: String = orm.query_one(columns, &[]).await.expect("columns").get(0);
+        Box::pin(async move {
+            orm.batch_execute(&format!(
+                "UPDATE {TABLE} m SET {columns} FROM stale WHERE m.id = stale.id"
+            ))
+            .await
+            .expect("saved");
+        })
+    }
+
+    async fn truncate(&self) {
+        self.execute(&format!("TRUNCATE {TABLE} RESTART IDENTITY")).await.expect("truncated");
+    }
+
+    async fn restart_numbers(&self) {
+        self.execute(&format!("ALTER TABLE {TABLE} ALTER COLUMN seq RESTART"))
+            .await
+            .expect("restarted");
     }
 
     async fn delete_deliveries(&self) {

@@ -3,7 +3,7 @@
 use chrono::{DateTime, SecondsFormat, Utc};
 use postroom_core::{NewMessage, Store};
 use postroom_store::OpenOptions;
-use postroom_testkit::contract::{Commit, Harness, PlainRow};
+use postroom_testkit::contract::{Commit, Harness, PlainRow, Save};
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool, SqlitePoolOptions};
 use sqlx::{AssertSqlSafe, Row as _};
 use std::sync::Arc;
@@ -69,6 +69,11 @@ impl Harness for Sqlite {
         Ok(id.parse().expect("an id"))
     }
 
+    async fn insert_or_skip(&self, row: &PlainRow) -> Result<(), String> {
+        let row = row.values_sql("integration_outbox");
+        self.execute(format!("INSERT OR IGNORE INTO {row}")).await
+    }
+
     async fn set_status(&self, id: Uuid, status: &str) -> Result<(), String> {
         self.execute(format!("UPDATE integration_outbox SET status = '{status}' WHERE id = '{id}'"))
             .await
@@ -92,13 +97,14 @@ impl Harness for Sqlite {
     }
 
     async fn set_unseen(&self, id: Uuid, column: &str, value: &str) {
-        // The trigger leaves alone what looks like a write of Postroom's own.
-        self.execute(format!(
-            "UPDATE integration_outbox SET {column} = '{value}', settled = '{}' WHERE id = '{id}'",
-            Uuid::new_v4()
-        ))
-        .await
-        .expect("updated");
+        let trigger = "SELECT sql FROM sqlite_schema WHERE name = 'outbox_follow'";
+        let trigger: String =
+            sqlx::query_scalar(trigger).fetch_one(&self.by_hand).await.expect("the trigger");
+        let update =
+            format!("UPDATE integration_outbox SET {column} = '{value}' WHERE id = '{id}'");
+        for statement in ["DROP TRIGGER outbox_follow".to_owned(), update, trigger] {
+            self.execute(statement).await.expect("updated");
+        }
     }
 
     async fn make_older(&self, id: Uuid, by: Duration) {
@@ -116,6 +122,40 @@ impl Harness for Sqlite {
         self.execute(format!("DELETE FROM integration_outbox WHERE id = '{id}'"))
             .await
             .expect("deleted");
+    }
+
+    async fn read_whole(&self, id: Uuid) -> Save {
+        let stale = format!("stale_{}", Uuid::new_v4().simple());
+        self.execute(format!(
+            "CREATE TEMP TABLE {stale} AS SELECT * FROM integration_outbox WHERE id = '{id}'"
+        ))
+        .await
+        .expect("read");
+        let columns: String = sqlx::query_scalar(
+            "SELECT group_concat(name, ', ') FROM pragma_table_info('integration_outbox')",
+        )
+        .fetch_one(&self.by_hand)
+        .await
+        .expect("columns");
+        let orm = self.by_hand.clone();
+        Box::pin(async move {
+            let save = AssertSqlSafe(format!(
+                "UPDATE integration_outbox SET ({columns}) = (SELECT {columns} FROM {stale}) \
+                 WHERE id = '{id}'"
+            ));
+            sqlx::query(save).execute(&orm).await.expect("saved");
+        })
+    }
+
+    async fn truncate(&self) {
+        self.execute("DELETE FROM integration_outbox".to_owned()).await.expect("deleted");
+        self.restart_numbers().await;
+    }
+
+    async fn restart_numbers(&self) {
+        self.execute("DELETE FROM sqlite_sequence WHERE name = 'integration_outbox'".to_owned())
+            .await
+            .expect("restarted");
     }
 
     async fn delete_deliveries(&self) {

@@ -283,3 +283,66 @@ pub async fn a_row_inserted_dead_can_be_set_to_pending(outbox: &impl Harness) {
     outbox.set_status(id, "PENDING").await.expect("set back");
     assert_eq!(take_one(&*store, "worker", "noop").await.1.message.id, id);
 }
+
+/// An object that was read before its message was sent says PENDING, and knows nothing of what was
+/// written since.
+pub async fn fault_47_a_stale_row_saved_over_a_sent_one_is_delivered_again(outbox: &impl Harness) {
+    let store = outbox.store().await;
+    for fate in [Fate::Sent, dead(), failed(HOUR)] {
+        let id = enqueue(&*store, &message("noop")).await;
+        let save = outbox.read_whole(id).await;
+        take_and_settle(&*store, "noop", fate).await;
+        save.await;
+        let record = find(&*store, id).await;
+        assert_eq!((record.status.as_str(), record.message.attempts), ("PENDING", 0));
+        assert_eq!(take_and_settle(&*store, "noop", Fate::Sent).await.message.id, id);
+    }
+}
+
+/// One that was read between two attempts carries what Postroom wrote after the first.
+pub async fn fault_47_a_stale_row_of_an_earlier_failure_is_followed(outbox: &impl Harness) {
+    let store = outbox.store().await;
+    for fate in [failed(HOUR), dead(), Fate::Sent] {
+        let id = enqueue(&*store, &message("noop")).await;
+        take_and_settle(&*store, "noop", failed(Duration::ZERO)).await;
+        let save = outbox.read_whole(id).await;
+        take_and_settle(&*store, "noop", fate).await;
+        save.await;
+        let record = find(&*store, id).await;
+        assert_eq!((record.status.as_str(), record.message.attempts), ("FAILED", 1));
+        assert_eq!(take_and_settle(&*store, "noop", Fate::Sent).await.message.id, id);
+    }
+}
+
+/// The older of two stale objects is saved first: the younger looks like progress, and is none.
+pub async fn fault_47_stale_rows_saved_one_after_another_are_each_followed(outbox: &impl Harness) {
+    let store = outbox.store().await;
+    let id = enqueue(&*store, &message("noop")).await;
+    let mut saves = Vec::new();
+    for _ in 0..3 {
+        saves.push(outbox.read_whole(id).await);
+        take_and_settle(&*store, "noop", failed(Duration::ZERO)).await;
+    }
+    let closed = outbox.read_whole(id).await;
+    take_and_settle(&*store, "noop", Fate::Sent).await;
+    for save in saves.into_iter().chain([closed]) {
+        save.await;
+        assert_eq!(take_one(&*store, "worker", "noop").await.1.message.id, id);
+        outbox.expire_claims().await;
+        assert_eq!(store.rescue(10).await.expect("rescue"), 1);
+    }
+}
+
+/// The attempt under way decides, as it does over every change by hand.
+pub async fn fault_47_a_stale_row_saved_during_an_attempt_yields_to_it(outbox: &impl Harness) {
+    let store = outbox.store().await;
+    let id = enqueue(&*store, &message("noop")).await;
+    let save = outbox.read_whole(id).await;
+    take_and_settle(&*store, "noop", failed(Duration::ZERO)).await;
+    let (token, taken) = take_one(&*store, "worker", "noop").await;
+    save.await;
+    assert_nothing_due(&*store, "noop").await;
+    assert!(settle_one(&*store, token, &taken, Fate::Sent).await.late.is_empty());
+    assert_eq!(find(&*store, id).await.status, "SENT");
+    assert_nothing_due(&*store, "noop").await;
+}

@@ -11,6 +11,9 @@ use uuid::Uuid;
 /// Commits a transaction that was left open, when it is awaited.
 pub type Commit = Pin<Box<dyn Future<Output = ()> + Send>>;
 
+/// Saves a whole row as it was read before, when it is awaited.
+pub type Save = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// An empty, migrated outbox of one's own, and what people do to it beside the store: by plain
 /// SQL where there is SQL.
 pub trait Harness: Send + Sync {
@@ -26,6 +29,10 @@ pub trait Harness: Send + Sync {
 
     /// Inserts a row; an error is what the database said when it refused.
     fn insert(&self, row: &PlainRow) -> impl Future<Output = Result<Uuid, String>> + Send;
+
+    /// Inserts a row as producers do that skip duplicates: `ON CONFLICT DO NOTHING` and its like. An
+    /// error is what the database said when it refused.
+    fn insert_or_skip(&self, row: &PlainRow) -> impl Future<Output = Result<(), String>> + Send;
 
     /// Sets a message's status; an error is what the database said when it refused.
     fn set_status(&self, id: Uuid, status: &str)
@@ -46,6 +53,17 @@ pub trait Harness: Send + Sync {
 
     /// Deletes a message.
     fn delete(&self, id: Uuid) -> impl Future<Output = ()> + Send;
+
+    /// Reads every column of a message, as an ORM does. The answer writes all of them back: by then
+    /// the object is stale.
+    fn read_whole(&self, id: Uuid) -> impl Future<Output = Save> + Send;
+
+    /// `TRUNCATE` with numbers restarted: every message goes, and what belongs to them stays.
+    fn truncate(&self) -> impl Future<Output = ()> + Send;
+
+    /// Sets the next number back to the first: what a restore of the data alone, or a switchover
+    /// to a logical replica, leaves.
+    fn restart_numbers(&self) -> impl Future<Output = ()> + Send;
 
     /// Deletes every delivery: what a restore with triggers turned off leaves.
     fn delete_deliveries(&self) -> impl Future<Output = ()> + Send;

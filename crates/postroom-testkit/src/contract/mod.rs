@@ -13,6 +13,7 @@ pub mod enqueue;
 pub mod extend;
 pub mod fencing;
 mod harness;
+pub mod identity;
 pub mod lease;
 pub mod operate;
 mod plain_row;
@@ -25,7 +26,7 @@ mod steps;
 pub mod take;
 pub mod upkeep;
 
-pub use harness::{Commit, Harness};
+pub use harness::{Commit, Harness, Save};
 pub use plain_row::PlainRow;
 
 /// Makes a test of every line of the contract. `$start` is an async function beside the macro's
@@ -73,6 +74,7 @@ macro_rules! contract_tests {
                 the_byte_limit_ends_a_batch
                 a_single_message_may_exceed_the_byte_limit
                 a_payload_over_the_limit_comes_with_a_fault
+                a_lane_of_large_older_messages_delays_no_other
             }
             claimers {
                 two_claimers_never_overlap
@@ -173,6 +175,21 @@ macro_rules! contract_tests {
                 sent_elsewhere_during_an_attempt_it_goes_there_after_it
                 a_change_by_hand_ends_being_alone
                 a_row_inserted_dead_can_be_set_to_pending
+                fault_47_a_stale_row_saved_over_a_sent_one_is_delivered_again
+                fault_47_a_stale_row_of_an_earlier_failure_is_followed
+                fault_47_stale_rows_saved_one_after_another_are_each_followed
+                fault_47_a_stale_row_saved_during_an_attempt_yields_to_it
+            }
+            identity {
+                fault_45_an_attempt_under_way_marks_no_new_message
+                fault_45_an_attempt_under_way_deletes_no_new_message
+                fault_45_an_attempt_under_way_leaves_an_unknown_status_alone
+                fault_45_old_deliveries_hide_no_new_message
+                fault_45_a_stale_job_settles_no_new_message
+                fault_45_an_old_claim_that_expires_concerns_no_new_message
+                fault_45_attempts_of_an_old_message_are_not_a_new_ones
+                fault_45_an_operator_changes_no_new_message_by_an_old_key
+                fault_46_numbers_left_behind_lose_no_message
             }
             upkeep {
                 pruning_keeps_what_is_open_or_young
@@ -274,6 +291,7 @@ mod tests {
             include_str!("dispatch.rs"),
             include_str!("lease.rs"),
             include_str!("by_hand.rs"),
+            include_str!("identity.rs"),
             include_str!("upkeep.rs"),
             include_str!("admin.rs"),
             include_str!("attempts.rs"),

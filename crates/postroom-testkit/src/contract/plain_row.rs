@@ -41,10 +41,16 @@ impl PlainRow {
         self.columns.iter().find(|(name, _)| *name == column).map(|(_, value)| value.as_str())
     }
 
-    /// The INSERT that writes it into `table` and returns its id. Every value is quoted: each
-    /// database reads it as its column's type.
+    /// The INSERT that writes it into `table` and returns its id.
     #[must_use]
     pub fn insert_sql(&self, table: &str) -> String {
+        format!("INSERT INTO {} RETURNING id", self.values_sql(table))
+    }
+
+    /// What follows the INTO of an INSERT. Every value is quoted: each database reads it as its
+    /// column's type.
+    #[must_use]
+    pub fn values_sql(&self, table: &str) -> String {
         let names: Vec<_> = self.columns.iter().map(|(name, _)| *name).collect();
         let values: Vec<_> = self
             .columns
@@ -52,6 +58,6 @@ impl PlainRow {
             .map(|(_, value)| format!("'{}'", value.replace('\'', "''")))
             .collect();
         let (names, values) = (names.join(", "), values.join(", "));
-        format!("INSERT INTO {table} ({names}) VALUES ({values}) RETURNING id")
+        format!("{table} ({names}) VALUES ({values})")
     }
 }

@@ -3,9 +3,9 @@
 use super::Harness;
 use super::steps::{
     assert_between, assert_nothing_due, assert_same, enqueue, enqueue_many, failed, find, ids,
-    in_ms, message, now, take, take_and_settle, take_one, take_within,
+    in_ms, message, now, settle, take, take_and_settle, take_one, take_within, verdict,
 };
-use postroom_core::ContentFault;
+use postroom_core::{ContentFault, Fate, Take};
 use serde_json::json;
 use std::time::Duration;
 use uuid::Uuid;
@@ -165,6 +165,26 @@ pub async fn a_single_message_may_exceed_the_byte_limit(outbox: &impl Harness) {
     let id = enqueue(&*store, &message("noop").json(&noise(10_000))).await;
     let batch = take_within(&*store, "worker", &["noop"], 100, |take| take.bytes = 1).await;
     assert_eq!(ids(&batch.expect("due")), [id]);
+}
+
+/// Lanes are served in the order asked for, each up to its quota: a backlog of large, older messages
+/// uses up what is left of the limits, and not what other lanes need.
+pub async fn a_lane_of_large_older_messages_delays_no_other(outbox: &impl Harness) {
+    let store = outbox.store().await;
+    for _ in 0..10 {
+        enqueue(&*store, &message("large").json(&noise(10_000))).await;
+    }
+    let small = enqueue_many(&*store, "small", 3).await;
+    let limits: [fn(&mut Take<'_>); 2] = [|take| take.bytes = 35_000, |take| take.rows = 4];
+    for limit in limits {
+        let batch = take_within(&*store, "worker", &["small", "large"], 5, limit).await;
+        let batch = batch.expect("due");
+        let taken = ids(&batch);
+        assert!(small.iter().all(|id| taken.contains(id)), "{} of another lane", taken.len());
+        assert!(taken.len() > small.len(), "the rest of the limits is used");
+        let verdicts = batch.messages.iter().map(|taken| verdict(taken, Fate::Released)).collect();
+        settle(&*store, batch.token, verdicts, true).await;
+    }
 }
 
 /// A payload over the relay's limit is not read, and says so.

@@ -61,6 +61,11 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "reopened",
         sql: include_str!("../../../migrations/postgres/0008_reopened.sql"),
     },
+    Migration {
+        number: 9,
+        name: "identity",
+        sql: include_str!("../../../migrations/postgres/0009_identity.sql"),
+    },
 ];
 
 /// Applies what is missing. Safe to run twice, from several processes at once, and again after
@@ -71,9 +76,11 @@ pub const MIGRATIONS: &[Migration] = &[
 /// adopted, or somebody holds a lock for too long.
 pub async fn migrate(url: &str, options: &MigrateOptions) -> StoreResult<Migrated> {
     let client = connect(url).await?;
-    // A limit for the role's daily work is none for an index on a large table.
-    let unlimited = client.batch_execute("SET statement_timeout = 0").await;
-    unlimited.map_err(|e| store_error("migrating", e))?;
+    // A limit for the role's daily work is none for an index on a large table, and its isolation
+    // none for what runs beside producers.
+    const SESSION: &str = "SET statement_timeout = 0; \
+        SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED";
+    client.batch_execute(SESSION).await.map_err(|e| store_error("migrating", e))?;
     lock::acquire(&client).await?;
     let mut migrated = Migrated::default();
     for work in plan::plan(&client, options).await? {

@@ -9,7 +9,7 @@ FROM core_outbox.integration_outbox m
 -- Lateral and not flattened: one look-up by key per message under every plan.
 CROSS JOIN LATERAL (
     SELECT dispatch FROM core_outbox.delivery
-    WHERE seq = m.seq AND NOT dead
+    WHERE seq = m.seq AND message_id = m.id AND NOT dead
     OFFSET 0
 ) AS d
 WHERE m.id = ANY ($1) AND m.status IN ('PENDING', 'FAILED')

@@ -1,10 +1,10 @@
 -- Takes claimed messages from their relay. Only the delivery's own claim is cleared: the rest of
 -- the batch stays held. What was changed by hand meanwhile is followed. Lock order: delivery,
--- message. $1 seqs, $2 a fresh token, $3 action (for `record_action.sql`, which follows). Runs
+-- message. $1 seqs, $2 a fresh token, $3 action (for `record_action.sql`, which follows), $4 ids. Runs
 -- under JOIN_BY_HASH of `transaction.rs`; the arrays beside the joins bound what is read.
 WITH held AS (
     SELECT message_id FROM core_outbox.delivery
-    WHERE seq = ANY ($1) AND claim IS NOT NULL
+    WHERE seq = ANY ($1) AND message_id = ANY ($4) AND claim IS NOT NULL
     FOR UPDATE
 ),
 said AS (

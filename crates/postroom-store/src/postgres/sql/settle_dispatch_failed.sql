@@ -1,7 +1,7 @@
 -- Like `settle_failed.sql`, by the number of a dispatch: whoever holds the claim. The dispatch is
 -- over with it. $1 to $8 as there, the token a fresh one, $9 how many dispatches were over when this
--- one began. Runs under JOIN_BY_HASH of
--- `transaction.rs`; the arrays beside the joins bound what is read.
+-- one began, $10 ids. Runs under JOIN_BY_HASH of `transaction.rs`; the arrays beside the joins bound
+-- what is read.
 WITH verdict AS (
     SELECT * FROM unnest($3::bigint[], $4::float8[], $5::text[], $6::boolean[], $7::text[],
                          $8::bigint[])
@@ -12,6 +12,7 @@ freed AS (
     SET claim = NULL, rescues = 0, dispatch = d.dispatch + 1, failed = NOT v.dead, dead = v.dead,
         due_at = CASE WHEN v.dead THEN d.due_at ELSE now() + make_interval(secs => v.delay) END
     FROM verdict v
-    WHERE d.seq = v.seq AND d.seq = ANY ($3) AND d.dispatch = $9 AND NOT d.dead
+    WHERE d.seq = v.seq AND d.seq = ANY ($3) AND d.message_id = ANY ($10) AND d.dispatch = $9
+      AND NOT d.dead
     RETURNING d.seq, d.message_id, d.due_at, v.error, v.dead, v.outcome, v.took_ms
 ),
