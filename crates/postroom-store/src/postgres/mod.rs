@@ -9,6 +9,7 @@ mod diagnose;
 mod dispatch;
 mod error;
 mod list;
+mod locked;
 mod marks;
 mod migrate;
 mod operate;
