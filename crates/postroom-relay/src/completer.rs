@@ -1,12 +1,12 @@
 //! Records fates in batches: while one settlement is under way, the next gathers.
 
-use crate::health::describe;
 use crate::held::Claim;
 use crate::lane::Work;
 use crate::metrics::Phase;
 use crate::pace::Backoff;
 use crate::relay::Shared;
 use crate::room::Place;
+use crate::set_aside::SetAside;
 use crate::stop::Stop;
 use postroom_core::{Fate, Fence, Settled, Settlement, StoreError, StoreErrorKind, Token, Verdict};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -14,16 +14,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::{Mutex, mpsc};
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 use uuid::Uuid;
 
 /// After this many conflicts in a row it is no bad luck any more, nor after one that took so long:
-/// somebody has locked a message and keeps it.
+/// another transaction holds a lock. [`set_aside`](crate::set_aside) deals with it.
 const CONFLICTS_AT_ONCE: u32 = 5;
 const CONFLICT_LONG: Duration = Duration::from_secs(2);
 /// The most fates recorded in one transaction.
-const SETTLE_MAX: usize = 5_000;
+pub(crate) const SETTLE_MAX: usize = 5_000;
 
 /// A message whose fate is decided and not yet recorded.
 pub(crate) struct Completion {
@@ -45,28 +44,18 @@ impl Completion {
 /// Where decided messages arrive; shared by the completers, of which one waits at a time.
 pub(crate) type Inbox = Arc<Mutex<mpsc::UnboundedReceiver<Vec<Completion>>>>;
 
-/// Runs until every lane has ended and everything decided is recorded.
-pub(crate) async fn run(shared: Arc<Shared>, inbox: Inbox, stop: Arc<Stop>) {
-    // In a set, which ends what it holds when this future is dropped.
-    let mut aside = JoinSet::new();
+/// Runs until every lane has ended and everything decided is recorded, or set aside.
+pub(crate) async fn run(shared: Arc<Shared>, inbox: Inbox, set_aside: SetAside, stop: Arc<Stop>) {
     while let Some(completions) = next(&inbox).await {
         let group = Group::gather(completions);
         match insist(&shared, &group.settlements, &stop, Some(CONFLICTS_AT_ONCE)).await {
             None => group.end(&shared, None),
-            Some(Ok(settled)) => group.end(&shared, Some(Recorded::late(settled))),
+            Some(Ok(settled)) => set_aside.put(group.record(&shared, settled)),
             // One bad row does not take others along, and one that somebody else has locked does
             // not hold up what comes after.
-            Some(Err(_)) => {
-                let (shared, stop) = (Arc::clone(&shared), Arc::clone(&stop));
-                aside.spawn(async move {
-                    let recorded = one_by_one(&shared, &group.settlements, &stop).await;
-                    group.end(&shared, recorded);
-                });
-            }
+            Some(Err(_)) => set_aside.put(group.completions),
         }
-        while aside.try_join_next().is_some() {}
     }
-    while aside.join_next().await.is_some() {}
 }
 
 /// Waits for decided messages, and takes what else has arrived, up to one settlement's worth.
@@ -83,144 +72,77 @@ async fn next(inbox: &Inbox) -> Option<Vec<Completion>> {
     Some(completions)
 }
 
-/// What remains to be counted once a fate is recorded.
-struct Tally {
-    place: Place,
-    seq: i64,
-    phase: Option<Phase>,
-    due: Option<Instant>,
-}
-
 /// Completions that are recorded together.
-struct Group {
-    /// How many messages of each claim are in it.
-    shares: Vec<(Arc<Claim>, usize)>,
-    settlements: Vec<Settlement>,
-    tallies: Vec<Tally>,
+pub(crate) struct Group {
+    pub(crate) completions: Vec<Completion>,
+    pub(crate) settlements: Vec<Settlement>,
 }
 
 impl Group {
-    fn gather(completions: Vec<Completion>) -> Self {
-        let mut by_token: BTreeMap<Token, (Arc<Claim>, usize, Vec<Verdict>)> = BTreeMap::new();
-        let mut tallies = Vec::with_capacity(completions.len());
-        let now = Instant::now();
-        for completion in completions {
-            let phase = completion.fate.as_ref().map(Phase::of);
-            let due = match &completion.fate {
-                Some(Fate::Failed { delay, .. } | Fate::Postponed { delay }) => {
-                    now.checked_add(*delay)
-                }
-                Some(Fate::Sent | Fate::Dead { .. } | Fate::Released) | None => None,
-            };
-            tallies.push(Tally { place: completion.place, seq: completion.seq, phase, due });
+    pub(crate) fn gather(completions: Vec<Completion>) -> Self {
+        let mut by_token: BTreeMap<Token, (&Claim, usize, Vec<Verdict>)> = BTreeMap::new();
+        for completion in &completions {
             let (_, messages, verdicts) = by_token
                 .entry(completion.claim.token)
-                .or_insert_with(|| (Arc::clone(&completion.claim), 0, Vec::new()));
+                .or_insert_with(|| (&completion.claim, 0, Vec::new()));
             *messages += 1;
-            if let Some(fate) = completion.fate {
+            if let Some(fate) = completion.fate.clone() {
                 verdicts.push(Verdict { seq: completion.seq, id: completion.id, fate });
             }
         }
-        let mut shares = Vec::with_capacity(by_token.len());
-        let mut settlements = Vec::with_capacity(by_token.len());
-        for (token, (claim, messages, verdicts)) in by_token {
-            settlements.push(Settlement {
+        let settlements = by_token
+            .into_iter()
+            .map(|(token, (claim, messages, verdicts))| Settlement {
                 fence: Fence::Claim(token),
                 verdicts,
                 finished: claim.ends_with(messages),
-            });
-            shares.push((claim, messages));
+            })
+            .collect();
+        Self { completions, settlements }
+    }
+
+    /// Counts what was settled, and returns what is left: outcomes of messages that somebody else
+    /// has locked.
+    #[must_use]
+    pub(crate) fn record(mut self, shared: &Shared, settled: Settled) -> Vec<Completion> {
+        let mut left = Vec::new();
+        if !settled.locked.is_empty() {
+            let locked: HashSet<i64> = settled.locked.into_iter().collect();
+            (left, self.completions) =
+                self.completions.into_iter().partition(|one| locked.contains(&one.seq));
         }
-        Self { shares, settlements, tallies }
+        let late = settled.late.into_iter().collect();
+        self.end(shared, Some(Recorded { late, refused: HashSet::new() }));
+        left
     }
 
     /// Counts what was recorded, or was given up at the stop, and makes room.
-    fn end(self, shared: &Shared, recorded: Option<Recorded>) {
+    pub(crate) fn end(self, shared: &Shared, recorded: Option<Recorded>) {
         if let Some(recorded) = recorded {
-            count(shared, &self.tallies, &recorded);
+            count(shared, &self.completions, &recorded);
         }
-        for (claim, messages) in self.shares {
+        for completion in &self.completions {
             // Extended until then, since another part of the batch may still be being recorded.
-            if claim.settled(messages) {
-                shared.held.remove(claim.token);
+            if completion.claim.settled(1) {
+                shared.held.remove(completion.claim.token);
             }
         }
-        drop(self.tallies);
+        drop(self.completions);
         shared.room_freed.notify_one();
     }
 }
 
 /// What became of a settlement.
 #[derive(Default)]
-struct Recorded {
-    late: HashSet<i64>,
+pub(crate) struct Recorded {
+    pub(crate) late: HashSet<i64>,
     /// The database refused these: their claim expires, and they are delivered again.
-    refused: HashSet<i64>,
-}
-
-impl Recorded {
-    fn late(settled: Settled) -> Self {
-        Self { late: settled.late.into_iter().collect(), refused: HashSet::new() }
-    }
-}
-
-/// Records verdict by verdict, what is locked again and again until it is free. `None` when the
-/// relay stops first: the claims expire, and the messages are delivered again.
-async fn one_by_one(shared: &Shared, settlements: &[Settlement], stop: &Stop) -> Option<Recorded> {
-    let mut recorded = Recorded::default();
-    let mut backoff = Backoff::new();
-    let mut left: Vec<(Fence, &Verdict)> = settlements
-        .iter()
-        .flat_map(|one| one.verdicts.iter().map(|verdict| (one.fence, verdict)))
-        .collect();
-    while !left.is_empty() {
-        let mut locked = Vec::new();
-        for (fence, verdict) in left {
-            match insist(shared, &[alone(fence, Some(verdict))], stop, Some(0)).await? {
-                Ok(settled) => recorded.late.extend(settled.late),
-                Err(error) if error.kind == StoreErrorKind::Conflict => {
-                    locked.push((fence, verdict));
-                }
-                Err(error) => {
-                    recorded.refused.insert(verdict.seq);
-                    tracing::error!(
-                        id = %verdict.id,
-                        error = describe(&error),
-                        "the database refuses this outcome; the message will be delivered again when its claim expires"
-                    );
-                }
-            }
-        }
-        left = locked;
-        if !left.is_empty() {
-            tracing::warn!(
-                verdicts = left.len(),
-                "outcomes wait for messages that somebody else has locked: look for a transaction that stays open"
-            );
-            tokio::select! {
-                () = tokio::time::sleep(backoff.pause(&shared.chance)) => {}
-                () = stop.over() => return None,
-            }
-        }
-    }
-    for settlement in settlements.iter().filter(|one| one.finished) {
-        insist(shared, &[alone(settlement.fence, None)], stop, None).await?.ok()?;
-    }
-    Some(recorded)
-}
-
-/// One verdict, or the end of the claim.
-fn alone(fence: Fence, verdict: Option<&Verdict>) -> Settlement {
-    Settlement {
-        fence,
-        verdicts: verdict.cloned().into_iter().collect(),
-        finished: verdict.is_none(),
-    }
+    pub(crate) refused: HashSet<i64>,
 }
 
 /// Settles until the database has an answer, however long it is away; after `patience` conflicts,
 /// or a long one, that is one too. `None` when the relay stops first.
-async fn insist(
+pub(crate) async fn insist(
     shared: &Shared,
     settlements: &[Settlement],
     stop: &Stop,
@@ -273,7 +195,7 @@ async fn insist(
     }
 }
 
-fn count(shared: &Shared, tallies: &[Tally], recorded: &Recorded) {
+fn count(shared: &Shared, completions: &[Completion], recorded: &Recorded) {
     let Recorded { late, refused } = recorded;
     if !late.is_empty() {
         shared.metrics.late(late.len() as u64);
@@ -283,13 +205,16 @@ fn count(shared: &Shared, tallies: &[Tally], recorded: &Recorded) {
             "outcomes came after their claim was lost and changed nothing"
         );
     }
+    let now = Instant::now();
     let mut counts: HashMap<(&str, Phase), u64> = HashMap::new();
-    let changed = |tally: &&Tally| !late.contains(&tally.seq) && !refused.contains(&tally.seq);
-    for tally in tallies.iter().filter(changed) {
-        if let Some(phase) = tally.phase {
-            *counts.entry((tally.place.room.lane.integration.as_str(), phase)).or_default() += 1;
-        }
-        if let Some(due) = tally.due {
+    let changed = |one: &&Completion| !late.contains(&one.seq) && !refused.contains(&one.seq);
+    for completion in completions.iter().filter(changed) {
+        let Some(fate) = &completion.fate else { continue };
+        let integration = completion.place.room.lane.integration.as_str();
+        *counts.entry((integration, Phase::of(fate))).or_default() += 1;
+        if let Fate::Failed { delay, .. } | Fate::Postponed { delay } = fate
+            && let Some(due) = now.checked_add(*delay)
+        {
             shared.due.push(due);
         }
     }

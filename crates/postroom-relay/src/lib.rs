@@ -30,6 +30,7 @@ mod relay;
 mod rescuer;
 mod room;
 mod schema;
+mod set_aside;
 mod settings;
 mod stop;
 mod verdict;

@@ -11,7 +11,7 @@ use crate::pace::Backoff;
 use crate::room::LaneRoom;
 use crate::settings::{Lane, Settings};
 use crate::stop::Stop;
-use crate::{completer, extender, lane, monitor, pruner, rescuer, schema};
+use crate::{completer, extender, lane, monitor, pruner, rescuer, schema, set_aside};
 use postroom_core::{Store, StoreError, StoreErrorKind};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -380,10 +380,17 @@ impl Stages {
             ));
         }
         let inbox = Arc::new(tokio::sync::Mutex::new(inbox));
+        let (set_aside, arrivals) = set_aside::set_aside();
         let mut completers = JoinSet::new();
+        completers.spawn(set_aside::run(Arc::clone(shared), arrivals, Arc::clone(&stop)));
         for _ in 0..COMPLETERS {
-            let stop = Arc::clone(&stop);
-            completers.spawn(completer::run(Arc::clone(shared), Arc::clone(&inbox), stop));
+            let (inbox, set_aside) = (Arc::clone(&inbox), set_aside.clone());
+            completers.spawn(completer::run(
+                Arc::clone(shared),
+                inbox,
+                set_aside,
+                Arc::clone(&stop),
+            ));
         }
         Self { doors, lanes, completions, completers, stop }
     }

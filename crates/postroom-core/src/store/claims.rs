@@ -1,7 +1,7 @@
 //! Taking and settling.
 
 use super::{AttemptOutcome, StoreResult};
-use crate::{Message, NewMessage};
+use crate::{Limits, Message, NewMessage};
 use async_trait::async_trait;
 use std::time::Duration;
 use uuid::Uuid;
@@ -38,7 +38,8 @@ pub struct Take<'a> {
     pub rows: usize,
     /// The most bytes of content; a single message may exceed it.
     pub bytes: usize,
-    /// Content larger than this is not read: such messages come with a [`ContentFault`].
+    /// A payload that is larger than this once it is text is not read: such messages come with a
+    /// [`ContentFault`]. For headers see [`headers_limit`](Self::headers_limit).
     pub payload_limit: usize,
     /// How long the claim lasts unless extended.
     pub claim_time: Duration,
@@ -46,6 +47,15 @@ pub struct Take<'a> {
     /// long as the lease is [kept](Claims::keep), however long its messages are in queues. Such a
     /// message cannot kill the relay that holds it: when the claim is lost, that counts as no rescue.
     pub lease: Option<Token>,
+}
+
+impl Take<'_> {
+    /// Headers that are larger than this once they are text are not read: what an application may
+    /// enqueue by default, or as much as a payload where that may be larger.
+    #[must_use]
+    pub fn headers_limit(&self) -> usize {
+        self.payload_limit.max(Limits::default().headers_bytes)
+    }
 }
 
 /// Messages taken under one token.
@@ -73,7 +83,7 @@ pub struct Taken {
 /// Why a row's content cannot be delivered.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ContentFault {
-    /// The payload is over the relay's limit.
+    /// The payload is over the relay's limit once it is text.
     #[error(
         "the payload is over the limit of {limit} bytes: raise relay.payload_limit, or enqueue a reference instead"
     )]
@@ -81,9 +91,23 @@ pub enum ContentFault {
         /// The limit.
         limit: usize,
     },
+    /// The headers are over the relay's limit.
+    #[error(
+        "the headers are over the limit of {limit} bytes: raise relay.payload_limit, or move what is large into the payload"
+    )]
+    HeadersTooLarge {
+        /// The limit.
+        limit: usize,
+    },
     /// The headers are JSON but no object.
     #[error("the headers are no JSON object: correct the row and set it back to PENDING")]
     HeadersNoObject,
+    /// The database cannot hand the content over, or what it hands over is no JSON.
+    #[error("the content cannot be read ({reason}): correct the row and set it back to PENDING")]
+    Unreadable {
+        /// What went wrong, without any content.
+        reason: String,
+    },
 }
 
 /// What becomes of a taken message.
@@ -183,6 +207,9 @@ pub struct Settled {
     /// The `seq` of verdicts that came too late: the claim was lost, or the dispatch is over, and
     /// nothing was changed.
     pub late: Vec<i64>,
+    /// The `seq` of verdicts on rows that another transaction has locked: nothing was changed.
+    /// Settle them again later.
+    pub locked: Vec<i64>,
 }
 
 /// Taking and settling.
@@ -199,6 +226,10 @@ pub trait Claims: Send + Sync {
 
     /// Settles verdicts. Each settlement is applied whole or not at all, and only to deliveries
     /// that its fence lets through. Safe to repeat when the outcome of a call is unknown.
+    ///
+    /// Never waits long for a row that another transaction has locked: where the database can tell
+    /// which rows those are, it settles all others and reports these as [locked](Settled::locked).
+    /// Where it cannot, that is a [`Conflict`](super::StoreErrorKind::Conflict).
     async fn settle(&self, settlements: &[Settlement]) -> StoreResult<Settled>;
 
     /// Extends claims by `claim_time` from now. Returns the tokens that are lost.

@@ -7,6 +7,7 @@ use postroom_relay::{Pass, Settings};
 use postroom_sinks::MemorySink;
 use postroom_testkit::eventually;
 use std::time::Duration;
+use uuid::Uuid;
 
 /// What no error, log, metric or health page may show.
 const SECRET: &str = "4111-1111-1111-1111";
@@ -17,7 +18,13 @@ on_stores! { [mariadb memory postgres sqlite]:
     what_no_lane_serves_is_left_alone_and_shown
 }
 
+on_stores! { [postgres]:
+    fault_48_a_payload_that_cannot_become_text_is_dead_alone
+    fault_48_payloads_that_grow_a_thousandfold_are_dead_and_hold_up_nobody
+}
+
 on_stores! { [memory postgres]:
+    fault_48_headers_over_their_limit_are_dead_alone
     headers_that_are_no_object_are_dead_with_their_reason_and_never_offered
     no_payload_is_in_what_is_recorded_or_shown
 }
@@ -39,16 +46,82 @@ async fn an_oversized_payload_is_dead_with_its_reason_and_never_offered(outbox: 
     assert_eq!(sink.attempts(), 1);
 }
 
-async fn headers_that_are_no_object_are_dead_with_their_reason_and_never_offered(outbox: Outbox) {
+/// Inserts a row as someone does who knows the table and nothing of limits.
+async fn insert(outbox: &Outbox, integration: &str, payload: &str, headers: &str) -> Uuid {
     let row = [
         ("source_stream_id", "order-1"),
-        ("source_event_id", "e-1"),
-        ("integration_type", "memory:a"),
+        ("source_event_id", &*Uuid::now_v7().to_string()),
+        ("integration_type", integration),
         ("event_type", "order.created.v1"),
-        ("payload", "{}"),
-        ("headers", "[1, 2]"),
+        ("payload", payload),
+        ("headers", headers),
     ];
-    let id = outbox.insert(&row).await;
+    outbox.insert(&row).await
+}
+
+/// A payload that is a list of numbers: 16 bytes each in the table, 131,072 as text.
+fn numbers(count: usize) -> String {
+    format!("[{}]", vec!["1e131071"; count].join(","))
+}
+
+async fn fault_48_a_payload_that_cannot_become_text_is_dead_alone(outbox: Outbox) {
+    // Over 1 GB as text, which PostgreSQL refuses to make.
+    let huge = insert(&outbox, "memory:a", &numbers(8_200), "{}").await;
+    let (ours, others) = (MemorySink::new(), MemorySink::new());
+    let lanes =
+        vec![patient_lane("memory:a", ours.clone()), patient_lane("memory:b", others.clone())];
+    let relay = outbox.start(Settings::default(), lanes);
+    for integration in ["memory:a", "memory:b"] {
+        let ids = outbox.enqueue(integration, 20).await;
+        outbox.wait_for_all(&ids, "SENT").await;
+    }
+    let dead = outbox.wait_for(huge, "DEAD").await;
+    assert_eq!(dead.message.attempts, 0);
+    let error = dead.last_error.unwrap();
+    assert!(error.contains("over the limit of 262144 bytes"), "{error}");
+    relay.stop().await.unwrap();
+    assert_eq!((ours.attempts(), others.attempts()), (20, 20), "it was never offered");
+}
+
+async fn fault_48_payloads_that_grow_a_thousandfold_are_dead_and_hold_up_nobody(outbox: Outbox) {
+    // 197 MB each as text, which PostgreSQL makes one after the other if it is asked to.
+    let mut large = Vec::new();
+    for _ in 0..50 {
+        large.push(insert(&outbox, "memory:a", &numbers(1_500), "{}").await);
+    }
+    let others = MemorySink::new();
+    let lanes =
+        vec![patient_lane("memory:a", MemorySink::new()), patient_lane("memory:b", others)];
+    let relay = outbox.start(Settings::default(), lanes);
+    let ids = outbox.enqueue("memory:b", 20).await;
+    let sent = tokio::time::timeout(Duration::from_secs(20), outbox.wait_for_all(&ids, "SENT"));
+    sent.await.expect("another lane is not held up");
+    outbox.wait_for_all(&large, "DEAD").await;
+    relay.stop().await.unwrap();
+}
+
+async fn fault_48_headers_over_their_limit_are_dead_alone(outbox: Outbox) {
+    let headers = format!("{{\"note\": \"{}\"}}", "x".repeat(70_000));
+    let sink = MemorySink::new();
+    let relay = |settings| outbox.relay(settings, vec![patient_lane("memory:a", sink.clone())]);
+    // They may have as much as a payload, 256 KiB by default.
+    insert(&outbox, "memory:a", "{}", &headers).await;
+    assert_eq!(relay(Settings::default()).tick(10).await.unwrap().sent, 1);
+
+    let large = insert(&outbox, "memory:a", "{}", &headers).await;
+    let small = outbox.put(message("memory:a")).await;
+    let relay = relay(Settings { payload_limit: 1_000, ..Settings::default() });
+    let pass = relay.tick(10).await.unwrap();
+    assert_eq!(pass, Pass { taken: 2, sent: 1, dead: 1, ..Pass::default() });
+    let dead = outbox.record(large).await;
+    assert_eq!((dead.status.as_str(), dead.message.attempts), ("DEAD", 0));
+    let error = dead.last_error.unwrap();
+    assert!(error.contains("the headers are over the limit of 65536 bytes"), "{error}");
+    assert_eq!(outbox.record(small).await.status, "SENT");
+}
+
+async fn headers_that_are_no_object_are_dead_with_their_reason_and_never_offered(outbox: Outbox) {
+    let id = insert(&outbox, "memory:a", "{}", "[1, 2]").await;
     let sink = MemorySink::new();
     let relay = outbox.relay(Settings::default(), vec![patient_lane("memory:a", sink.clone())]);
     let pass = relay.tick(10).await.unwrap();

@@ -8,6 +8,7 @@ mod content;
 mod database;
 mod dead_letter;
 mod lanes;
+mod locked;
 mod outbox;
 mod poison;
 mod refusal;

@@ -4,6 +4,7 @@ use postroom_core::{NewMessage, Record, RetryPolicy, Sink, Store, SystemClock};
 use postroom_relay::{Lane, Relay, RelayError, Settings};
 use postroom_store::OpenOptions;
 use postroom_store::memory::MemoryStore;
+use postroom_testkit::contract::Commit;
 use postroom_testkit::{MariaDatabase, MariaDb, Postgres, TestDatabase, eventually};
 use std::ops::Deref;
 use std::sync::Arc;
@@ -42,7 +43,7 @@ pub(crate) struct Outbox {
 
 /// Where it is; it goes with the value.
 enum Place {
-    MariaDb(#[allow(dead_code, reason = "keeps the database")] MariaDatabase),
+    MariaDb(MariaDatabase),
     Memory(MemoryStore),
     Postgres(TestDatabase),
     Sqlite(#[allow(dead_code, reason = "keeps the folder")] TempDir),
@@ -79,6 +80,21 @@ impl Outbox {
             Place::MariaDb(_) | Place::Memory(_) | Place::Sqlite(_) => {
                 panic!("this outbox is not on PostgreSQL")
             }
+        }
+    }
+
+    /// Changes or locks messages in a transaction that stays open: `sql` with the table's name for
+    /// `{table}`. It is committed when the answer is awaited.
+    pub(crate) async fn open_transaction(&self, sql: &str) -> Commit {
+        match &self.place {
+            Place::MariaDb(database) => {
+                database.open_transaction(&sql.replace("{table}", "integration_outbox")).await
+            }
+            Place::Postgres(database) => {
+                let sql = sql.replace("{table}", "core_outbox.integration_outbox");
+                database.open_transaction(&sql).await
+            }
+            Place::Memory(_) | Place::Sqlite(_) => panic!("nobody locks rows of this outbox"),
         }
     }
 

@@ -12,6 +12,7 @@ mod connect;
 mod dispatch;
 mod error;
 mod follow;
+mod locked;
 mod migrate;
 mod operate;
 #[cfg(test)]

@@ -4,7 +4,8 @@ use super::attempts::{self, Failure};
 use super::claims::{literal, literals, micros};
 use super::error::{enqueue_error, store_error};
 use super::follow::{follow, lock_alike};
-use super::{LIST, MySqlStore, delete, execute, fetch, identities, list, now, numbers, statements};
+use super::locked::{LetThrough, let_through};
+use super::{LIST, MySqlStore, delete, execute, fetch, list, now, numbers, statements};
 use chrono::{NaiveDateTime, TimeDelta};
 use postroom_core::{
     AttemptOutcome, Fate, Fence, Settled, Settlement, StoreResult, Token, Verdict, clip_error,
@@ -22,20 +23,23 @@ pub(super) async fn settle(store: &MySqlStore, settlements: &[Settlement]) -> St
         return Ok(settled);
     }
     let failed = |error| store_error(DOING, error);
+    let locking = store.locking().await.map_err(failed)?;
     let mut tx = store.begin().await.map_err(failed)?;
     lock_finished(&mut tx, settlements).await.map_err(failed)?;
     let at = now(&mut tx).await.map_err(failed)?;
     for settlement in settlements {
-        let changed = apply(&mut tx, settlement, at, store.keep_sent).await.map_err(failed)?;
+        let held = let_through(&mut tx, settlement, locking).await.map_err(failed)?;
+        apply(&mut tx, settlement, &held, at, store.keep_sent).await.map_err(failed)?;
         for verdict in &settlement.verdicts {
             if let Fate::Dead { announcement: Some(announcement), .. } = &verdict.fate
-                && changed.contains(&verdict.seq)
+                && held.free.contains(&verdict.seq)
             {
                 let announcement = (**announcement).clone();
                 postroom::enqueue(&mut tx, announcement).await.map_err(enqueue_error)?;
             }
         }
-        settled.late.extend(late(&mut tx, settlement, &changed).await.map_err(failed)?);
+        settled.late.extend(late(&mut tx, settlement, &held).await.map_err(failed)?);
+        settled.locked.extend(held.locked);
     }
     tx.commit().await.map_err(failed)?;
     Ok(settled)
@@ -63,20 +67,20 @@ fn finished(settlement: &Settlement) -> Option<Token> {
     }
 }
 
-/// Applies one settlement; what it changed, by number.
+/// Applies one settlement to what is free.
 async fn apply(
     tx: &mut MySqlConnection,
     settlement: &Settlement,
+    held: &LetThrough,
     at: NaiveDateTime,
     keep_sent: bool,
-) -> Result<HashSet<i64>, Error> {
+) -> Result<(), Error> {
     let token = settlement.fence.token();
-    let held = held(tx, settlement).await?;
     let chosen = |wanted: fn(&Fate) -> bool| -> Vec<i64> {
         settlement
             .verdicts
             .iter()
-            .filter(|verdict| held.contains(&verdict.seq) && wanted(&verdict.fate))
+            .filter(|verdict| held.free.contains(&verdict.seq) && wanted(&verdict.fate))
             .map(|verdict| verdict.seq)
             .collect()
     };
@@ -88,7 +92,7 @@ async fn apply(
     let postponed: Vec<(i64, NaiveDateTime)> = settlement
         .verdicts
         .iter()
-        .filter(|verdict| held.contains(&verdict.seq))
+        .filter(|verdict| held.free.contains(&verdict.seq))
         .filter_map(|verdict| match verdict.fate {
             Fate::Postponed { delay } => Some((verdict.seq, due_after(at, delay))),
             _ => None,
@@ -109,16 +113,19 @@ async fn apply(
     let failed: Vec<Failed<'_>> = settlement
         .verdicts
         .iter()
-        .filter(|verdict| held.contains(&verdict.seq))
+        .filter(|verdict| held.free.contains(&verdict.seq))
         .filter_map(|verdict| Failed::of(verdict, at))
         .collect();
     for part in failed.chunks(LIST) {
         mark_failed(tx, settlement.fence, part, at).await?;
     }
-    if let Some(token) = finished(settlement) {
+    // A claim with a locked message still holds something.
+    if let Some(token) = finished(settlement)
+        && held.locked.is_empty()
+    {
         sqlx::query(statements::FORGET_CLAIM).bind(token.0).bind(token.0).execute(&mut *tx).await?;
     }
-    Ok(held)
+    Ok(())
 }
 
 /// What else a verdict that does not end the delivery sets.
@@ -127,52 +134,6 @@ fn ends_dispatch(fence: Fence) -> &'static str {
         Fence::Claim(_) => "",
         Fence::Dispatch { .. } => ", dispatch = dispatch + 1",
     }
-}
-
-/// The deliveries of a settlement that its fence lets through, locked. What is not among them was
-/// lost to another relay, or is another dispatch's.
-async fn held(tx: &mut MySqlConnection, settlement: &Settlement) -> Result<HashSet<i64>, Error> {
-    let mut seqs: Vec<i64> = settlement.verdicts.iter().map(|verdict| verdict.seq).collect();
-    seqs.sort_unstable();
-    let mut held = HashSet::with_capacity(seqs.len());
-    let fence = match settlement.fence {
-        Fence::Claim(token) => format!("claim = {}", literal(token)),
-        Fence::Dispatch { number, .. } => {
-            format!("dispatch = {} AND NOT dead", i64::from(number) - 1)
-        }
-    };
-    for part in seqs.chunks(LIST) {
-        let sql = format!(
-            "SELECT seq FROM outbox_delivery FORCE INDEX (PRIMARY) \
-             WHERE seq IN ({}) AND {fence} FOR UPDATE",
-            list(part)
-        );
-        held.extend(numbers(tx, sql).await?);
-    }
-    if let Fence::Dispatch { .. } = settlement.fence {
-        // The deliveries are locked, so no number changes hands from here on.
-        for other in others(tx, &settlement.verdicts).await? {
-            held.remove(&other);
-        }
-    }
-    Ok(held)
-}
-
-/// The numbers that are those of other messages by now: numbers come again after a TRUNCATE. A claim's
-/// token tells them apart by itself.
-async fn others(tx: &mut MySqlConnection, verdicts: &[Verdict]) -> Result<Vec<i64>, Error> {
-    let mut others = Vec::new();
-    for part in verdicts.chunks(LIST) {
-        let ids: HashMap<i64, Uuid> =
-            part.iter().map(|verdict| (verdict.seq, verdict.id)).collect();
-        let seqs: Vec<i64> = ids.keys().copied().collect();
-        for (seq, id) in identities(tx, &seqs).await? {
-            if ids.get(&seq) != Some(&id) {
-                others.push(seq);
-            }
-        }
-    }
-    Ok(others)
 }
 
 async fn mark_sent(
@@ -336,10 +297,10 @@ fn by_seq(
 async fn late(
     tx: &mut MySqlConnection,
     settlement: &Settlement,
-    changed: &HashSet<i64>,
+    held: &LetThrough,
 ) -> Result<Vec<i64>, Error> {
     let mut unchanged: Vec<i64> = settlement.verdicts.iter().map(|verdict| verdict.seq).collect();
-    unchanged.retain(|seq| !changed.contains(seq));
+    unchanged.retain(|seq| !held.free.contains(seq) && !held.locked.contains(seq));
     let mut known = HashSet::new();
     for part in unchanged.chunks(LIST) {
         let sql = format!(

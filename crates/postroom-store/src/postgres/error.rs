@@ -21,6 +21,12 @@ pub(super) fn store_error(doing: &str, error: Error) -> StoreError {
     StoreError::new(kind, format!("{doing}{hint}{detail}"), error)
 }
 
+/// Whether a statement gave up waiting for a lock.
+pub(super) fn is_lock_timeout(error: &StoreError) -> bool {
+    let source = error.source.as_deref().and_then(|source| source.downcast_ref::<Error>());
+    source.and_then(Error::code) == Some(&SqlState::LOCK_NOT_AVAILABLE)
+}
+
 /// Wraps a pool's error.
 pub(super) fn pool_error(error: deadpool_postgres::PoolError) -> StoreError {
     match error {

@@ -11,6 +11,7 @@ mod diagnose;
 mod dispatch;
 mod error;
 mod list;
+mod locked;
 mod marks;
 mod migrate;
 mod operate;

@@ -1,9 +1,11 @@
 //! Recording what became of a batch.
 
 use super::connection::{Connection, Prepared};
-use super::error::store_error;
-use super::statements;
-use super::transaction::{BEGIN, COMMIT, JOIN_BY_HASH, OWN_WRITES, in_order};
+use super::error::{is_lock_timeout, store_error};
+use super::transaction::{
+    BEGIN_SETTLING, COMMIT, JOIN_BY_HASH, OWN_WRITES, WAIT_BRIEFLY, in_order,
+};
+use super::{locked, statements};
 use deadpool_postgres::Transaction;
 use futures_util::FutureExt;
 use postroom_core::{
@@ -44,13 +46,13 @@ const DISPATCH_POSTPONED: &str =
     concat!(include_str!("sql/settle_dispatch_postponed.sql"), include_str!("sql/put_off.sql"));
 const ALREADY: &str = include_str!("sql/already_settled.sql");
 
-const DOING: &str = "recording outcomes";
+pub(super) const DOING: &str = "recording outcomes";
 
 type Params<'a> = Vec<&'a (dyn ToSql + Sync)>;
 
 /// One settlement as arrays, the shape the statements take.
 #[derive(Default)]
-struct Columns {
+pub(super) struct Columns {
     token: Uuid,
     /// How many dispatches were over when the one began that this is about; `None` for a claim.
     dispatches_over: Option<i32>,
@@ -71,7 +73,7 @@ struct Columns {
 }
 
 impl Columns {
-    fn of(settlement: &Settlement) -> Self {
+    pub(super) fn of(settlement: &Settlement) -> Self {
         let mut columns = match settlement.fence {
             Fence::Claim(token) => {
                 Self { token: token.0, finished: settlement.finished, ..Self::default() }
@@ -179,7 +181,7 @@ struct Texts {
     postponed: &'static str,
 }
 
-struct Statements {
+pub(super) struct Statements {
     claim: Fenced,
     /// Only where a settlement needs them.
     dispatch: Option<Fenced>,
@@ -187,7 +189,7 @@ struct Statements {
 }
 
 impl Statements {
-    async fn prepare(
+    pub(super) async fn prepare(
         client: &Connection,
         keep_sent: bool,
         columns: &[Columns],
@@ -234,13 +236,20 @@ impl Fenced {
     }
 }
 
+/// Settles everything at once; only when that meets a row that somebody else has locked, what is
+/// free.
 pub(super) async fn settle(
     client: &mut Connection,
     settlements: &[Settlement],
     keep_sent: bool,
 ) -> StoreResult<Settled> {
-    let changed = apply_all(client, settlements, keep_sent).await?;
-    late(client, settlements, &changed).await
+    match apply_all(client, settlements, keep_sent).await {
+        Ok(changed) => late(client, settlements, &changed).await,
+        Err(error) if is_lock_timeout(&error) => {
+            locked::settle_free(client, settlements, keep_sent).await
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Applies settlements in one transaction, and says which messages they changed.
@@ -275,7 +284,7 @@ async fn pipelined(
 ) -> Result<HashSet<i64>, Error> {
     let kept = attempts_kept();
     let nothing = |()| Vec::new();
-    let mut steps = vec![async { client.batch_execute(BEGIN).await.map(nothing) }.boxed()];
+    let mut steps = vec![async { client.batch_execute(BEGIN_SETTLING).await.map(nothing) }.boxed()];
     for c in columns {
         if !c.sent.is_empty() {
             let sent = &statements.of(c).sent;
@@ -318,15 +327,27 @@ async fn announcing(
     columns: &[Columns],
 ) -> StoreResult<HashSet<i64>> {
     let mut tx = client.transaction().await.map_err(|e| store_error(DOING, e))?;
-    let changed = apply(&tx, statements, columns).await.map_err(|e| store_error(DOING, e))?;
+    tx.batch_execute(WAIT_BRIEFLY).await.map_err(|e| store_error(DOING, e))?;
+    let changed = apply_announcing(&mut tx, statements, settlements, columns).await?;
+    tx.commit().await.map_err(|e| store_error(DOING, e))?;
+    Ok(changed)
+}
+
+/// Applies settlements statement by statement, and announces the deaths among them.
+pub(super) async fn apply_announcing(
+    tx: &mut Transaction<'_>,
+    statements: &Statements,
+    settlements: &[Settlement],
+    columns: &[Columns],
+) -> StoreResult<HashSet<i64>> {
+    let changed = apply(tx, statements, columns).await.map_err(|e| store_error(DOING, e))?;
     for verdict in settlements.iter().flat_map(|settlement| &settlement.verdicts) {
         if let Fate::Dead { announcement: Some(announcement), .. } = &verdict.fate
             && changed.contains(&verdict.seq)
         {
-            postroom::enqueue(&mut *tx, (**announcement).clone()).await.map_err(enqueue_error)?;
+            postroom::enqueue(&mut **tx, (**announcement).clone()).await.map_err(enqueue_error)?;
         }
     }
-    tx.commit().await.map_err(|e| store_error(DOING, e))?;
     Ok(changed)
 }
 
@@ -353,7 +374,7 @@ async fn apply(
 
 /// Verdicts that changed nothing are late, unless the same settlement was applied before: then
 /// its commit had an unknown outcome, and this was the repetition.
-async fn late(
+pub(super) async fn late(
     client: &Connection,
     settlements: &[Settlement],
     changed: &HashSet<i64>,
@@ -373,7 +394,7 @@ async fn late(
         let already: HashSet<i64> = rows.iter().filter_map(|row| row.try_get(0).ok()).collect();
         late.extend(missing.iter().map(|verdict| verdict.seq).filter(|seq| !already.contains(seq)));
     }
-    Ok(Settled { late })
+    Ok(Settled { late, locked: Vec::new() })
 }
 
 pub(super) fn enqueue_error(error: postroom::EnqueueError) -> StoreError {

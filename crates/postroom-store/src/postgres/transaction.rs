@@ -41,17 +41,34 @@ macro_rules! own_writes {
 }
 pub(super) const OWN_WRITES: &str = own_writes!();
 
-/// Begins a transaction of the relay's, by index. It waits for nobody's locks for long: someone
-/// who edits a message by hand and goes to lunch holds up that message, and no other. The commit does not wait for the disk: a
-/// database that crashes then can forget a claim or a completion, which repeats a delivery and
-/// never loses one.
-pub(super) const BEGIN: &str = concat!(
-    begin!(),
-    "; ",
-    own_writes!(),
-    "; SET LOCAL synchronous_commit = off; SET LOCAL lock_timeout = '5s'; ",
-    by_index!()
-);
+/// How a transaction of the relay's works: by index, and without waiting for anybody's locks for
+/// long. The commit does not wait for the disk: a database that crashes then can forget a claim or
+/// a completion, which repeats a delivery and never loses one.
+macro_rules! relay_settings {
+    ($lock_timeout:literal) => {
+        concat!(
+            own_writes!(),
+            "; SET LOCAL synchronous_commit = off; SET LOCAL lock_timeout = '",
+            $lock_timeout,
+            "'; ",
+            by_index!()
+        )
+    };
+}
+
+/// Begins a transaction of the relay's.
+pub(super) const BEGIN: &str = concat!(begin!(), "; ", relay_settings!("5s"));
+
+/// Begins one that settles. Someone who edits a message by hand and goes to lunch holds up that
+/// message, and no other: after this short wait `locked.rs` finds out which rows are locked.
+pub(super) const BEGIN_SETTLING: &str = concat!(begin!(), "; ", relay_settings!("20ms"));
+
+/// The same wait, in a transaction that has begun.
+pub(super) const WAIT_BRIEFLY: &str = "SET LOCAL lock_timeout = '20ms'";
+
+/// For a transaction that has begun and settles rows that it has locked already: nothing is left
+/// to wait for but a claim that is being extended.
+pub(super) const SETTLE_LOCKED: &str = relay_settings!("1s");
 
 /// Begins a transaction of an operator's, by index. What it commits has happened.
 pub(super) const BEGIN_DURABLE: &str = concat!(begin!(), "; ", own_writes!(), "; ", by_index!());

@@ -7,7 +7,7 @@ use postroom_store::mysql::MySqlStore;
 use postroom_testkit::contract::{Commit, Harness, PlainRow, Save};
 use postroom_testkit::{MariaDatabase, MariaDb};
 use sqlx::mysql::{MySqlPool, MySqlPoolOptions};
-use sqlx::{AssertSqlSafe, Connection as _};
+use sqlx::AssertSqlSafe;
 use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
@@ -223,14 +223,8 @@ impl Harness for Maria {
     }
 
     async fn enqueue_uncommitted(&self, message: &NewMessage) -> Result<Commit, &'static str> {
-        let mut producer = self.database.connection().await;
         let row = PlainRow::new(&message.integration).with("source_event_id", &message.event_id);
-        let begin = AssertSqlSafe(format!("BEGIN; {}", insert_sql(&row)));
-        sqlx::raw_sql(begin).execute(&mut producer).await.expect("inserted");
-        Ok(Box::pin(async move {
-            sqlx::raw_sql("COMMIT").execute(&mut producer).await.expect("commit");
-            producer.close().await.expect("closed");
-        }))
+        Ok(self.database.open_transaction(&insert_sql(&row)).await)
     }
 }
 

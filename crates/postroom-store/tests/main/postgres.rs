@@ -200,11 +200,8 @@ impl Harness for Database {
     }
 
     async fn enqueue_uncommitted(&self, message: &NewMessage) -> Result<Commit, &'static str> {
-        let producer = self.database.client().await;
-        producer.batch_execute("BEGIN").await.expect("begin");
         let row = PlainRow::new(&message.integration).with("source_event_id", &message.event_id);
-        producer.batch_execute(&row.insert_sql(TABLE)).await.expect("inserted");
-        Ok(Box::pin(async move { producer.batch_execute("COMMIT").await.expect("commit") }))
+        Ok(self.database.open_transaction(&row.insert_sql(TABLE)).await)
     }
 }
 

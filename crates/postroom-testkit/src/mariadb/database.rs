@@ -1,5 +1,6 @@
 //! A database of its own for one test.
 
+use crate::contract::Commit;
 use crate::url::with_database;
 use anyhow::Context as _;
 use sqlx::{AssertSqlSafe, Connection as _, MySqlConnection};
@@ -42,6 +43,21 @@ impl MariaDatabase {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Runs `sql` in a transaction that stays open until the answer is awaited, or dropped: then it
+    /// is rolled back.
+    ///
+    /// # Panics
+    /// When the server refuses it.
+    pub async fn open_transaction(&self, sql: &str) -> Commit {
+        let mut connection = self.connection().await;
+        let begin = AssertSqlSafe(format!("BEGIN; {sql}"));
+        sqlx::raw_sql(begin).execute(&mut connection).await.expect("the transaction's work");
+        Box::pin(async move {
+            sqlx::raw_sql("COMMIT").execute(&mut connection).await.expect("commit");
+            connection.close().await.expect("closed");
+        })
     }
 
     /// A connection of its own, closed when the value is dropped.

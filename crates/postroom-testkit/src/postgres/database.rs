@@ -1,5 +1,6 @@
 //! A database of its own for one test.
 
+use crate::contract::Commit;
 use crate::url::with_database;
 use anyhow::Context as _;
 use tokio_postgres::{Client, NoTls};
@@ -35,6 +36,17 @@ impl TestDatabase {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Runs `sql` in a transaction that stays open until the answer is awaited, or dropped: then it
+    /// is rolled back.
+    ///
+    /// # Panics
+    /// When the server refuses it.
+    pub async fn open_transaction(&self, sql: &str) -> Commit {
+        let client = self.client().await;
+        client.batch_execute(&format!("BEGIN; {sql}")).await.expect("the transaction's work");
+        Box::pin(async move { client.batch_execute("COMMIT").await.expect("commit") })
     }
 
     /// A connection of its own, closed when the client is dropped.
