@@ -3,6 +3,7 @@
 mod client;
 mod cluster;
 mod forbidden;
+mod hosts;
 
 use crate::destination::{refused, rejected, retried, sink};
 use crate::page;
