@@ -4,13 +4,12 @@ use super::{Nats, find_nats};
 use crate::guarded::{apart, free_port};
 use crate::turn::ClusterTurn;
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 /// A cluster of three servers with JetStream, called `node-0` to `node-2`. It ends with the value;
 /// one runs at a time.
 #[derive(Debug)]
 pub struct NatsCluster {
-    nodes: Vec<Arc<Nats>>,
+    nodes: Vec<Nats>,
     _turn: ClusterTurn,
 }
 
@@ -29,7 +28,7 @@ impl NatsCluster {
             let turn = ClusterTurn::wait()?;
             let ports = (0..Self::NODES).map(|_| free_port()).collect::<Result<Vec<_>, _>>()?;
             let nodes = (0..Self::NODES)
-                .map(|number| Nats::start(&settings(number, &ports)).map(Arc::new))
+                .map(|number| Nats::start(&settings(number, &ports)))
                 .collect::<Result<Vec<_>, _>>()?;
             Ok(Self { nodes, _turn: turn })
         })
@@ -53,8 +52,7 @@ impl NatsCluster {
     /// # Errors
     /// When it does not end.
     pub async fn kill(&self, node: usize) -> anyhow::Result<()> {
-        let node = Arc::clone(&self.nodes[node]);
-        apart(move || node.kill()).await
+        self.nodes[node].crash().await
     }
 }
 
