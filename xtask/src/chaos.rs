@@ -1,4 +1,4 @@
-//! `cargo xtask chaos`: the checker on the program as it is shipped.
+//! `cargo xtask chaos`: the checker on an optimised build of the program.
 
 use crate::test::install_packages;
 use crate::tree::Tree;

@@ -1,4 +1,4 @@
-//! `cargo xtask soak bullmq`: the transport through BullMQ on the program as it is shipped.
+//! `cargo xtask soak bullmq`: the transport through BullMQ on an optimised build of the program.
 
 use crate::chaos::build;
 use crate::test::install_packages;

@@ -4,7 +4,7 @@ use super::client::Client;
 use crate::destination::sink;
 use postroom_core::{Message, Outcome, Sink};
 use postroom_testkit::sink_contract::{deliver, message};
-use postroom_testkit::{NatsCluster, OrSkip as _, eventually};
+use postroom_testkit::{NatsCluster, OrSkip as _, Proxy, eventually};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -16,8 +16,10 @@ const SOON: Duration = Duration::from_secs(60);
 async fn fault_54_a_nats_leader_is_killed_and_delivery_goes_on() {
     let cluster = NatsCluster::start().await.or_skip();
     let leader = make_stream(&cluster).await;
-    // Through the very server that goes: it has told the client of the others.
-    let sink = sink("nats:orders", json!({"url": format!("nats://{}", cluster.address(leader))}));
+    let survivor = cluster.address((leader + 1) % NatsCluster::NODES);
+    // Through the very server that goes, by a name that leads to another one then.
+    let way = Proxy::start(cluster.address(leader));
+    let sink = sink("nats:orders", json!({"url": format!("nats://{}", way.address())}));
     let batches: Vec<Vec<_>> = (0..40)
         .map(|batch| (0..25).map(|n| message(&format!("e-{batch}-{n}"))).collect())
         .collect();
@@ -26,15 +28,17 @@ async fn fault_54_a_nats_leader_is_killed_and_delivery_goes_on() {
         let begun = Instant::now();
         if number == 10 {
             // While the batch is on its way.
-            let (killed, ()) = tokio::join!(cluster.kill(leader), insist(&*sink, batch));
-            killed.unwrap();
+            let killing = async {
+                cluster.kill(leader).await.unwrap();
+                way.lead_to(survivor);
+            };
+            tokio::join!(killing, insist(&*sink, batch));
         } else {
             insist(&*sink, batch).await;
         }
         longest = longest.max(begun.elapsed());
     }
     assert!(longest < Duration::from_secs(40), "it goes on within seconds: {longest:?}");
-    let survivor = cluster.address((leader + 1) % NatsCluster::NODES);
     eventually("every event to be there", SOON, async || {
         let read = move || Client::connect(survivor).read_stream("orders");
         let read = tokio::task::spawn_blocking(read).await.unwrap();

@@ -1,9 +1,15 @@
 //! Three NATS servers that keep streams together.
 
-use super::{Nats, find_nats};
+use super::{Nats, START_LIMIT, find_nats};
 use crate::guarded::{apart, free_port};
 use crate::turn::ClusterTurn;
+use anyhow::ensure;
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// What every server writes into its log once the cluster has a leader, which answers questions
+/// about streams: before, nobody does.
+const HAS_LEADER: &str = "metadata leader";
 
 /// A cluster of three servers with JetStream, called `node-0` to `node-2`. It ends with the value;
 /// one runs at a time.
@@ -17,8 +23,8 @@ impl NatsCluster {
     /// How many servers it has.
     pub const NODES: usize = 3;
 
-    /// Starts one; waits while another test runs a cluster. Its servers may take a moment to find
-    /// each other.
+    /// Starts one, and returns once its servers have found each other; waits while another test
+    /// runs a cluster.
     ///
     /// # Errors
     /// When NATS is not installed, or does not start.
@@ -30,6 +36,11 @@ impl NatsCluster {
             let nodes = (0..Self::NODES)
                 .map(|number| Nats::start(&settings(number, &ports)))
                 .collect::<Result<Vec<_>, _>>()?;
+            let end = Instant::now() + START_LIMIT;
+            while !nodes.iter().all(|node| node.guarded.log_end().contains(HAS_LEADER)) {
+                ensure!(Instant::now() < end, "NATS servers chose no leader in {START_LIMIT:?}");
+                std::thread::sleep(Duration::from_millis(20));
+            }
             Ok(Self { nodes, _turn: turn })
         })
         .await
