@@ -106,3 +106,47 @@ async fn fault_05_a_database_that_crashes_pauses_the_relay_and_nothing_is_lost()
     }
     relay.stop().await.unwrap();
 }
+
+/// A take that loses to concurrent transactions again and again is tried again soon, and the database
+/// counts as there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_21_a_serialization_failure_is_no_database_that_cannot_be_used() {
+    let database = Postgres::shared().await.database().await;
+    postroom_store::migrate(database.url()).await.unwrap();
+    let client = database.client().await;
+    client
+        .batch_execute(
+            "CREATE SEQUENCE public.lost;
+             CREATE FUNCTION public.lose() RETURNS trigger LANGUAGE plpgsql AS $$
+             BEGIN
+                 PERFORM nextval('public.lost');
+                 RAISE EXCEPTION 'could not serialize access' USING ERRCODE = '40001';
+             END $$;
+             CREATE TRIGGER lose BEFORE INSERT ON core_outbox.claim
+                 FOR EACH ROW EXECUTE FUNCTION public.lose()",
+        )
+        .await
+        .unwrap();
+    let store = postroom_store::open(database.url(), &OpenOptions::default()).await.unwrap();
+    let sink = MemorySink::new();
+    let lanes = vec![lane("memory:a", sink.clone())];
+    let relay = Relay::new(Arc::clone(&store), Settings::default(), lanes);
+    let relay = Running::start(Arc::new(relay));
+    eventually("the relay to be ready", SOON, async || relay.health().ready.then_some(())).await;
+
+    store.enqueue(&message("memory:a")).await.unwrap();
+    eventually("takes to be lost", SOON, async || {
+        let health = relay.health();
+        assert_eq!((health.ready, health.database.as_str()), (true, "ok"));
+        let lost = "SELECT last_value FROM public.lost";
+        let lost: i64 = client.query_one(lost, &[]).await.unwrap().get(0);
+        (lost >= 20).then_some(())
+    })
+    .await;
+    client.batch_execute("DROP TRIGGER lose ON core_outbox.claim").await.unwrap();
+    eventually("the message to be delivered", SOON, async || {
+        (sink.delivered().len() == 1).then_some(())
+    })
+    .await;
+    relay.stop().await.unwrap();
+}
