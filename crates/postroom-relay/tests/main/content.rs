@@ -90,8 +90,7 @@ async fn fault_48_payloads_that_grow_a_thousandfold_are_dead_and_hold_up_nobody(
         large.push(insert(&outbox, "memory:a", &numbers(1_500), "{}").await);
     }
     let others = MemorySink::new();
-    let lanes =
-        vec![patient_lane("memory:a", MemorySink::new()), patient_lane("memory:b", others)];
+    let lanes = vec![patient_lane("memory:a", MemorySink::new()), patient_lane("memory:b", others)];
     let relay = outbox.start(Settings::default(), lanes);
     let ids = outbox.enqueue("memory:b", 20).await;
     let sent = tokio::time::timeout(Duration::from_secs(20), outbox.wait_for_all(&ids, "SENT"));

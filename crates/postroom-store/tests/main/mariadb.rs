@@ -6,8 +6,8 @@ use postroom_store::OpenOptions;
 use postroom_store::mysql::MySqlStore;
 use postroom_testkit::contract::{Commit, Harness, PlainRow};
 use postroom_testkit::{MariaDatabase, MariaDb};
-use sqlx::mysql::{MySqlPool, MySqlPoolOptions};
 use sqlx::AssertSqlSafe;
+use sqlx::mysql::{MySqlPool, MySqlPoolOptions};
 use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
@@ -183,6 +183,14 @@ impl Harness for Maria {
     async fn enqueue_uncommitted(&self, message: &NewMessage) -> Result<Commit, &'static str> {
         let row = PlainRow::new(&message.integration).with("source_event_id", &message.event_id);
         Ok(self.database.open_transaction(&insert_sql(&row)).await)
+    }
+
+    async fn lock(&self, id: Uuid) -> Result<Commit, &'static str> {
+        if !self.skip_locked {
+            return Err("this server cannot pass over locked rows: a settlement waits for them");
+        }
+        let lock = format!("SELECT seq FROM integration_outbox WHERE id = '{id}' FOR UPDATE");
+        Ok(self.database.open_transaction(&lock).await)
     }
 }
 
