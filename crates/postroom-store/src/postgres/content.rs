@@ -1,9 +1,10 @@
 //! Reading what was taken, whatever its content turns out to be.
 //!
-//! Usually one statement claims and reads. When that fails because of some row's content, or takes
-//! suspiciously long, rows are claimed first and read after that, with an estimate of how large
-//! each is before it becomes text, and apart from each other where reading still fails. What
-//! cannot be read comes with its fault, and holds up nobody.
+//! Usually one statement claims and reads. Before a row of some size becomes text, its length is
+//! estimated (`growth.rs`); that costs more than the text, so smaller rows are read as they are.
+//! When the statement fails because of some row's content, or takes suspiciously long, rows are
+//! claimed first and read after that, all with an estimate, and apart from each other where reading
+//! still fails. What cannot be read comes with its fault, and holds up nobody.
 
 use super::PgStore;
 use super::caution::Caution;
@@ -40,7 +41,7 @@ pub(super) use content;
 
 const READ_CLAIMED: &str = concat!(include_str!("sql/read_claimed.sql"), content!());
 
-/// How carefully `content!()` reads.
+/// How carefully `content!()` reads; 0 is as it is.
 const ESTIMATE_FIRST: i32 = 1;
 const WITHOUT_CONTENT: i32 = 2;
 

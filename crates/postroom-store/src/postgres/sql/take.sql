@@ -35,7 +35,8 @@ WITH taken AS (
         ) AS picked
         WHERE picked.bytes_before < $10
     ))
-    RETURNING seq, message_id, rescues, due_at, claim, dispatch, 0 AS caution
+    -- Caution, see `content.rs`: of 16 kB PostgreSQL makes 130 MB of text at most, and quickly.
+    RETURNING seq, message_id, rescues, due_at, claim, dispatch, (bytes > 16384)::int AS caution
 ),
 held AS (
     INSERT INTO core_outbox.claim (token, worker, since, until, alone, seqs, dispatched, lease)
