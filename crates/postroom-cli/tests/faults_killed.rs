@@ -79,11 +79,11 @@ async fn fault_04_killed_in_the_middle_of_a_completion_the_batch_is_all_or_none(
     let ids = outbox.enqueue("file:a", MESSAGES).await;
     let file = "[integrations.\"file:a\"]\npath = \"a.jsonl\"";
     // In the middle of the batch: some rows are written by then, and some are not.
-    let blocked = outbox.block_completion(ids[MESSAGES / 2]).await;
+    let stalled = outbox.stall_completion(ids[MESSAGES / 2]).await;
     let mut relay = outbox.relay(SHORT_CLAIMS, file);
-    outbox.wait_until_blocked().await;
+    stalled.wait().await;
     outbox.crash(&mut relay).await;
-    blocked.end().await;
+    stalled.end().await;
     for record in outbox.records(&ids).await {
         assert_eq!((record.status.as_str(), record.sent_at), ("CLAIMED", None));
     }
@@ -146,20 +146,20 @@ async fn fault_08_a_rescue_in_the_middle_of_a_completion_leaves_sent_as_sent() {
     let completing = ids.iter().copied().find(|id| id.to_string() == held).unwrap();
     let waiting = ids.iter().copied().find(|id| *id != completing).unwrap();
 
-    // Ready by then, since a completion does not wait in its middle for ever.
+    // Ready by then, so that it rescues as soon as the claim has expired.
     let rescuer = outbox.relay(SHORT_CLAIMS, &webhook(&receiver, ""));
     wait_until_ready(&rescuer, true).await;
     // The completion of one message waits in its middle, and its relay is paused until the claim
     // on both has expired and another relay rescues.
-    let blocked = outbox.block_completion(completing).await;
+    let stalled = outbox.stall_completion(completing).await;
     receiver.next([Behaviour::HoldResponse]);
     receiver.release();
     receiver.wait_for(2, SOON).await;
-    outbox.wait_until_blocked().await;
+    stalled.wait().await;
     slow.signal(Signal::SIGSTOP);
     outbox.wait_for(waiting, "SENT").await;
     assert_eq!(outbox.record(completing).await.status, "CLAIMED");
-    blocked.end().await;
+    stalled.end().await;
     let sent = outbox.wait_for(completing, "SENT").await;
     slow.signal(Signal::SIGCONT);
     receiver.release();

@@ -264,6 +264,25 @@ impl Outbox {
         }
     }
 
+    /// Stops the completion of a message on PostgreSQL in its middle, after it has written other
+    /// rows and before it commits, until the answer is ended. Not by a lock: a completion passes
+    /// over what is locked.
+    pub(crate) async fn stall_completion(&self, id: Uuid) -> Stalled {
+        let client = self.client().await;
+        let sql = format!(
+            "CREATE TABLE stalled (); \
+             CREATE FUNCTION stall() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+                 WHILE to_regclass('public.stalled') IS NOT NULL LOOP \
+                     PERFORM pg_sleep(0.01); \
+                 END LOOP; \
+                 RETURN NEW; END $$; \
+             CREATE TRIGGER stall BEFORE UPDATE ON core_outbox.integration_outbox \
+                 FOR EACH ROW WHEN (NEW.id = '{id}') EXECUTE FUNCTION stall();"
+        );
+        client.batch_execute(&sql).await.unwrap();
+        Stalled(client)
+    }
+
     /// Waits until a relay's statement waits for a lock of the test's.
     pub(crate) async fn wait_until_blocked(&self) {
         let client = self.client().await;
@@ -275,6 +294,27 @@ impl Outbox {
             (waiting > 0).then_some(())
         })
         .await;
+    }
+}
+
+/// A completion that a test stops in its middle.
+pub(crate) struct Stalled(Client);
+
+impl Stalled {
+    /// Waits until a relay's completion has come that far.
+    pub(crate) async fn wait(&self) {
+        eventually("a completion in its middle", SOON, async || {
+            let stalled = "SELECT count(*) FROM pg_stat_activity \
+                           WHERE datname = current_database() AND wait_event = 'PgSleep'";
+            let stalled: i64 = self.0.query_one(stalled, &[]).await.unwrap().get(0);
+            (stalled > 0).then_some(())
+        })
+        .await;
+    }
+
+    /// Lets it go on.
+    pub(crate) async fn end(self) {
+        self.0.batch_execute("DROP TABLE stalled").await.unwrap();
     }
 }
 

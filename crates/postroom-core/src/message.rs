@@ -52,6 +52,34 @@ pub struct Message {
 }
 
 impl Message {
+    /// A message of which nothing else could be read. It can be settled, and its death announced.
+    #[must_use]
+    pub fn unread(seq: i64, id: Uuid, integration: String) -> Self {
+        Self {
+            id,
+            seq,
+            event_id: String::new(),
+            stream_id: String::new(),
+            integration,
+            event_type: String::new(),
+            payload: RawJson::trusted("null"),
+            headers: None,
+            tenant_id: None,
+            user_id: None,
+            correlation_id: None,
+            causation_id: None,
+            source: None,
+            ordering_key: None,
+            schema_version: 1,
+            copy: 0,
+            occurred_at: None,
+            due_at: DateTime::UNIX_EPOCH,
+            attempts: 0,
+            max_attempts: 1,
+            created_at: DateTime::UNIX_EPOCH,
+        }
+    }
+
     /// Roughly what it occupies in memory, for limits in bytes.
     #[must_use]
     pub fn weight(&self) -> usize {

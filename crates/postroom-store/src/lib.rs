@@ -6,6 +6,7 @@
 //! found in the deliveries, so the cost of work follows the backlog and never the history.
 
 pub mod bulk;
+mod content_fault;
 mod leased;
 pub mod memory;
 mod migrations;

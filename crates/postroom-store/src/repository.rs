@@ -6,10 +6,16 @@
 use chrono::{DateTime, Utc};
 use postroom_core::{
     AttemptOutcome, Batch, ContentFault, Enqueued, Fate, Fence, Limits, Message, NewMessage, Quota,
-    Settlement, Store, StoreError, StoreErrorKind, StoreResult, Take, Token, Tried, Verdict,
+    Settled, Settlement, Store, StoreError, StoreErrorKind, StoreResult, Take, Token, Tried,
+    Verdict,
 };
 use std::time::Duration;
 use uuid::Uuid;
+
+/// How often, and how long after each other, an outcome is tried again whose message another
+/// transaction has locked.
+const LOCKED_TRIES: u32 = 50;
+const LOCKED_PAUSE: Duration = Duration::from_millis(100);
 
 /// Single-message calls over a store.
 #[derive(Clone, Copy)]
@@ -126,7 +132,7 @@ impl<'a> Repository<'a> {
         let verdict = Verdict { seq: message.seq, id: message.id, fate };
         let settlement =
             Settlement { fence: Fence::Claim(token), verdicts: vec![verdict], finished: true };
-        self.store.settle(&[settlement]).await.map(|_| ())
+        self.settle_when_free(settlement).await.map(drop)
     }
 
     async fn settle(&self, worker: &str, id: Uuid, fate: Fate) -> StoreResult<()> {
@@ -140,7 +146,24 @@ impl<'a> Repository<'a> {
         // Where the rest of the batch is still held, the claim stays for it.
         let verdicts = vec![Verdict { seq, id, fate }];
         let settlement = Settlement { fence: Fence::Claim(token), verdicts, finished: true };
-        let settled = self.store.settle(&[settlement]).await?;
+        let settled = self.settle_when_free(settlement).await?;
         if settled.late.is_empty() { Ok(()) } else { Err(not_held()) }
+    }
+
+    /// Settles one message, and waits a while for whoever has locked it.
+    async fn settle_when_free(&self, settlement: Settlement) -> StoreResult<Settled> {
+        let settlement = [settlement];
+        for _ in 0..LOCKED_TRIES {
+            let settled = self.store.settle(&settlement).await?;
+            if settled.locked.is_empty() {
+                return Ok(settled);
+            }
+            tokio::time::sleep(LOCKED_PAUSE).await;
+        }
+        Err(StoreError::plain(
+            StoreErrorKind::Conflict,
+            "recording an outcome: another transaction has locked the message; end that, or try \
+             again later",
+        ))
     }
 }

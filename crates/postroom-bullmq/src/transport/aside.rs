@@ -142,7 +142,11 @@ impl Aside {
 impl Recorder {
     async fn settle(&self, token: Token, mut left: Vec<(Verdict, Held)>, finished: bool) {
         let verdicts = left.iter().map(|(verdict, _)| verdict.clone()).collect();
-        if self.record(&self.together, token, verdicts, finished, CONFLICTS_AT_ONCE).await.is_ok() {
+        let all = self.record(&self.together, token, verdicts, finished, CONFLICTS_AT_ONCE);
+        if let Ok(locked) = all.await {
+            left.retain(|(verdict, _)| locked.contains(&verdict.seq));
+        }
+        if left.is_empty() {
             return;
         }
         let mut backoff = Backoff::new();
@@ -152,10 +156,12 @@ impl Recorder {
             for (verdict, held) in left {
                 // The claim goes with the last of them.
                 let alone = vec![verdict.clone()];
-                if let Err(error) = self.record(&self.alone, token, alone, finished, 0).await {
-                    problem = Some(describe(&error));
-                    again.push((verdict, held));
-                }
+                problem = match self.record(&self.alone, token, alone, finished, 0).await {
+                    Ok(locked) if locked.is_empty() => continue,
+                    Ok(_) => Some("another transaction has locked them".to_owned()),
+                    Err(error) => Some(describe(&error)),
+                };
+                again.push((verdict, held));
             }
             let Some(error) = problem else { return };
             left = again;
@@ -169,7 +175,8 @@ impl Recorder {
         }
     }
 
-    /// Records verdicts in one transaction, once it is their turn.
+    /// Records verdicts in one transaction, once it is their turn; the numbers of messages that
+    /// somebody else has locked.
     async fn record(
         &self,
         turns: &Semaphore,
@@ -177,12 +184,12 @@ impl Recorder {
         verdicts: Vec<Verdict>,
         finished: bool,
         patience: u32,
-    ) -> StoreResult<()> {
+    ) -> StoreResult<Vec<i64>> {
         // Never closed.
         let _turn = turns.acquire().await;
         let settlement = [Settlement { fence: Fence::Claim(token), verdicts, finished }];
         let settling = || self.shared.store.settle(&settlement);
-        self.shared.insist_unless_locked(settling, Some(patience)).await.map(|_| ())
+        Ok(self.shared.insist_unless_locked(settling, Some(patience)).await?.locked)
     }
 }
 

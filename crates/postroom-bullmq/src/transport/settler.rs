@@ -4,12 +4,12 @@ use super::gather::{Asked, Desk, desk, reply, together};
 use super::names::JobName;
 use super::shared::{CONFLICTS_AT_ONCE, Shared};
 use postroom_core::{
-    Fate, Fence, Message, Settlement, StoreErrorKind, StoreResult, Token, Verdict,
+    Fate, Fence, Message, Settled, Settlement, StoreErrorKind, StoreResult, Token, Verdict,
 };
 use postroom_relay::{Backoff, Phase, describe, log_fate};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
 
 /// The word on one dispatch.
@@ -42,6 +42,8 @@ pub(crate) fn settler() -> (Settler, Asked<Word, Said>) {
 pub(crate) async fn run(shared: Arc<Shared>, mut asked: Asked<Word, Said>) {
     // In a set, which ends what it holds when this future is dropped.
     let mut aside = JoinSet::new();
+    // What could not be recorded at once uses one connection, however much it is.
+    let alone = Arc::new(Semaphore::new(1));
     loop {
         let next = tokio::select! {
             biased;
@@ -55,52 +57,102 @@ pub(crate) async fn run(shared: Arc<Shared>, mut asked: Asked<Word, Said>) {
             next = together(&mut asked) => next,
         };
         let Some((words, to)) = next else { return };
-        match settle(&shared, &words).await {
-            Ok(said) => {
-                count(&shared, &words, &said);
-                reply(to, said);
-            }
-            // One bad row does not take others along, and one that somebody else has locked does
-            // not hold up what comes after.
-            Err(_) => {
-                let shared = Arc::clone(&shared);
-                aside.spawn(async move { one_by_one(&shared, words, to).await });
-            }
+        // One bad row does not take others along, and one that somebody else has locked does not
+        // hold up what comes after.
+        let left = match settle(&shared, &words).await {
+            Ok(answers) => answer(&shared, words, to, answers),
+            Err(_) => words.into_iter().zip(to).collect(),
+        };
+        if !left.is_empty() {
+            let (shared, alone) = (Arc::clone(&shared), Arc::clone(&alone));
+            aside.spawn(async move { one_by_one(&shared, left, &alone).await });
         }
     }
 }
 
-/// Records words together. Fails when one of them is refused, or locked by somebody else; some may
-/// have been recorded, and are found so again.
-async fn settle(shared: &Shared, words: &[Word]) -> StoreResult<Vec<Said>> {
-    let mut said: Vec<Option<Said>> = vec![None; words.len()];
-    // Two words on one message do not go into one transaction: the first one counts.
-    while said.iter().any(Option::is_none) {
-        let mut seen = HashSet::new();
-        let turn: Vec<usize> = (0..words.len())
-            .filter(|index| said[*index].is_none() && seen.insert(words[*index].message.seq))
-            .collect();
-        let together: Vec<&Word> = turn.iter().map(|index| &words[*index]).collect();
-        let late = record(shared, &together, CONFLICTS_AT_ONCE).await?;
-        for index in turn {
-            let is_late = late.contains(&words[index].message.seq);
-            said[index] = Some(if is_late { Said::Late } else { Said::Recorded });
+/// A word, and who waits for the answer to it.
+type Waiting = (Word, oneshot::Sender<Said>);
+
+/// Answers what was recorded; what is locked.
+fn answer(
+    shared: &Shared,
+    words: Vec<Word>,
+    to: Vec<oneshot::Sender<Said>>,
+    answers: Vec<Answer>,
+) -> Vec<Waiting> {
+    let mut locked = Vec::new();
+    let (mut known, mut said, mut replies) = (Vec::new(), Vec::new(), Vec::new());
+    for ((word, to), answer) in words.into_iter().zip(to).zip(answers) {
+        match answer {
+            Answer::Said(one) => {
+                known.push(word);
+                said.push(one);
+                replies.push(to);
+            }
+            Answer::Locked => locked.push((word, to)),
         }
     }
-    Ok(said.into_iter().flatten().collect())
+    count(shared, &known, &said);
+    reply(replies, said);
+    locked
+}
+
+/// What the database answers to a word.
+#[derive(Clone, Copy)]
+enum Answer {
+    Said(Said),
+    /// Another transaction has locked the message.
+    Locked,
+}
+
+impl Answer {
+    fn of(seq: i64, settled: &Settled) -> Self {
+        if settled.locked.contains(&seq) {
+            Self::Locked
+        } else if settled.late.contains(&seq) {
+            Self::Said(Said::Late)
+        } else {
+            Self::Said(Said::Recorded)
+        }
+    }
+}
+
+/// Records words together. Fails when one of them is refused; some may have been recorded, and are
+/// found so again.
+async fn settle(shared: &Shared, words: &[Word]) -> StoreResult<Vec<Answer>> {
+    let mut answers: Vec<Option<Answer>> = vec![None; words.len()];
+    // Two words on one message do not go into one transaction: the first one counts.
+    while answers.iter().any(Option::is_none) {
+        let mut seen = HashSet::new();
+        let turn: Vec<usize> = (0..words.len())
+            .filter(|index| answers[*index].is_none() && seen.insert(words[*index].message.seq))
+            .collect();
+        let together: Vec<&Word> = turn.iter().map(|index| &words[*index]).collect();
+        let settled = record(shared, &together, CONFLICTS_AT_ONCE).await?;
+        for index in turn {
+            answers[index] = Some(Answer::of(words[index].message.seq, &settled));
+        }
+    }
+    Ok(answers.into_iter().flatten().collect())
 }
 
 /// Records word by word, and answers each as soon as it is; what is locked again and again until it
 /// is free.
-async fn one_by_one(shared: &Shared, words: Vec<Word>, to: Vec<oneshot::Sender<Said>>) {
+async fn one_by_one(shared: &Shared, mut left: Vec<Waiting>, alone: &Semaphore) {
     let mut backoff = Backoff::new();
-    let mut left: Vec<(Word, oneshot::Sender<Said>)> = words.into_iter().zip(to).collect();
     while !left.is_empty() {
         let mut locked = Vec::new();
         for (word, to) in left {
-            let said = match record(shared, &[&word], 0).await {
-                Ok(late) if late.is_empty() => Said::Recorded,
-                Ok(_) => Said::Late,
+            // Never closed.
+            let turn = alone.acquire().await;
+            let answer = record(shared, &[&word], 0).await;
+            drop(turn);
+            let said = match answer.map(|settled| Answer::of(word.message.seq, &settled)) {
+                Ok(Answer::Said(said)) => said,
+                Ok(Answer::Locked) => {
+                    locked.push((word, to));
+                    continue;
+                }
                 Err(error) if error.kind == StoreErrorKind::Conflict => {
                     locked.push((word, to));
                     continue;
@@ -118,15 +170,15 @@ async fn one_by_one(shared: &Shared, words: Vec<Word>, to: Vec<oneshot::Sender<S
         if !left.is_empty() {
             tracing::warn!(
                 outcomes = left.len(),
-                "outcomes wait for messages that somebody else has locked: look for a transaction that stays open"
+                "outcomes wait for messages that another transaction has locked: look for one that stays open"
             );
             tokio::time::sleep(backoff.pause(&shared.chance)).await;
         }
     }
 }
 
-/// Records words in one transaction; the `seq` of those that came too late.
-async fn record(shared: &Shared, words: &[&Word], patience: u32) -> StoreResult<Vec<i64>> {
+/// Records words in one transaction.
+async fn record(shared: &Shared, words: &[&Word], patience: u32) -> StoreResult<Settled> {
     // By number, and by `seq` within: everybody locks in the same order.
     let mut by_number: BTreeMap<u32, Vec<Verdict>> = BTreeMap::new();
     for word in words {
@@ -142,7 +194,7 @@ async fn record(shared: &Shared, words: &[&Word], patience: u32) -> StoreResult<
         })
         .collect();
     let settling = || shared.store.settle(&settlements);
-    Ok(shared.insist_unless_locked(settling, Some(patience)).await?.late)
+    shared.insist_unless_locked(settling, Some(patience)).await
 }
 
 fn count(shared: &Shared, words: &[Word], said: &[Said]) {

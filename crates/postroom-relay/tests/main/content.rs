@@ -20,6 +20,8 @@ on_stores! { [mariadb memory postgres sqlite]:
 
 on_stores! { [postgres]:
     fault_48_a_payload_that_cannot_become_text_is_dead_alone
+    fault_48_the_same_is_true_of_one_that_looks_small
+    fault_48_a_row_that_is_damaged_is_dead_alone
     fault_48_payloads_that_grow_a_thousandfold_are_dead_and_hold_up_nobody
 }
 
@@ -65,8 +67,21 @@ fn numbers(count: usize) -> String {
 }
 
 async fn fault_48_a_payload_that_cannot_become_text_is_dead_alone(outbox: Outbox) {
+    assert_dead_alone(outbox, false).await;
+}
+
+async fn fault_48_the_same_is_true_of_one_that_looks_small(outbox: Outbox) {
+    assert_dead_alone(outbox, true).await;
+}
+
+async fn assert_dead_alone(outbox: Outbox, looks_small: bool) {
     // Over 1 GB as text, which PostgreSQL refuses to make.
     let huge = insert(&outbox, "memory:a", &numbers(8_200), "{}").await;
+    if looks_small {
+        // As a delivery counts that was made again: by the size of what is compressed.
+        let client = outbox.database().client().await;
+        client.batch_execute("UPDATE core_outbox.delivery SET bytes = 100").await.unwrap();
+    }
     let (ours, others) = (MemorySink::new(), MemorySink::new());
     let lanes =
         vec![patient_lane("memory:a", ours.clone()), patient_lane("memory:b", others.clone())];
@@ -83,6 +98,32 @@ async fn fault_48_a_payload_that_cannot_become_text_is_dead_alone(outbox: Outbox
     assert_eq!((ours.attempts(), others.attempts()), (20, 20), "it was never offered");
 }
 
+async fn fault_48_a_row_that_is_damaged_is_dead_alone(outbox: Outbox) {
+    let noise: String = (0..3_000).map(|_| Uuid::new_v4().to_string()).collect();
+    let damaged = outbox.put(message("memory:a").json(&noise)).await;
+    let client = outbox.database().client().await;
+    let lose_payload = "SET allow_system_table_mods = on; \
+        DO $$ BEGIN EXECUTE format('DELETE FROM %s', (SELECT reltoastrelid::regclass FROM pg_class \
+            WHERE oid = 'core_outbox.integration_outbox'::regclass)); END $$";
+    client.batch_execute(lose_payload).await.unwrap();
+    let sink = MemorySink::new();
+    let relay = outbox.start(Settings::default(), vec![patient_lane("memory:a", sink.clone())]);
+    let ids = outbox.enqueue("memory:a", 5).await;
+    outbox.wait_for_all(&ids, "SENT").await;
+    eventually("the damaged one to be DEAD", SOON, async || {
+        let state = "SELECT last_error FROM core_outbox.messages WHERE id = $1 AND status = 'DEAD'";
+        let error: String = client.query_opt(state, &[&damaged]).await.unwrap()?.get(0);
+        assert!(
+            error.contains("cannot be read (PostgreSQL answers with the error XX001)"),
+            "{error}"
+        );
+        Some(())
+    })
+    .await;
+    relay.stop().await.unwrap();
+    assert_eq!(sink.attempts(), 5);
+}
+
 async fn fault_48_payloads_that_grow_a_thousandfold_are_dead_and_hold_up_nobody(outbox: Outbox) {
     // 197 MB each as text, which PostgreSQL makes one after the other if it is asked to.
     let mut large = Vec::new();
@@ -90,8 +131,7 @@ async fn fault_48_payloads_that_grow_a_thousandfold_are_dead_and_hold_up_nobody(
         large.push(insert(&outbox, "memory:a", &numbers(1_500), "{}").await);
     }
     let others = MemorySink::new();
-    let lanes =
-        vec![patient_lane("memory:a", MemorySink::new()), patient_lane("memory:b", others)];
+    let lanes = vec![patient_lane("memory:a", MemorySink::new()), patient_lane("memory:b", others)];
     let relay = outbox.start(Settings::default(), lanes);
     let ids = outbox.enqueue("memory:b", 20).await;
     let sent = tokio::time::timeout(Duration::from_secs(20), outbox.wait_for_all(&ids, "SENT"));

@@ -16,9 +16,9 @@ on_stores! { [mariadb postgres]:
 }
 
 /// Locks stay for several of these.
-const CLAIM_TIME: Duration = Duration::from_secs(2);
+const CLAIM_TIME: Duration = Duration::from_secs(4);
 /// How long a handful of messages may take on a loaded machine, while nothing holds them up.
-const PROMPTLY: Duration = Duration::from_secs(4);
+const PROMPTLY: Duration = Duration::from_secs(10);
 
 fn settings() -> Settings {
     Settings { claim_time: CLAIM_TIME, ..Settings::default() }
@@ -34,7 +34,7 @@ async fn hold(outbox: &Outbox, statement: &str, ids: &[Uuid]) -> Commit {
 /// Lets another lane work until a lock has been held for several claim times.
 async fn others_go_on(outbox: &Outbox, relay: &Running) {
     let began = outbox.store.now().await.unwrap();
-    while outbox.store.now().await.unwrap() < began + 4 * CLAIM_TIME {
+    while outbox.store.now().await.unwrap() < began + 3 * CLAIM_TIME {
         let ids = outbox.enqueue("memory:working", 20).await;
         let sent = tokio::time::timeout(PROMPTLY, outbox.wait_for_all(&ids, "SENT")).await;
         sent.expect("the other lane is not held up");

@@ -33,7 +33,7 @@ impl Claims for MemoryStore {
         for (at, seq) in due {
             let Some(row) = tables.messages.get(&seq) else { continue };
             let Some(delivery) = tables.deliveries.get(seq) else { continue };
-            let taken = read(row, delivery, take.payload_limit);
+            let taken = read(row, delivery, take);
             bytes += taken.message.weight();
             if bytes > take.bytes && !messages.is_empty() {
                 break;
@@ -57,7 +57,7 @@ impl Claims for MemoryStore {
             let Some(&(_, seq)) = first.first() else { continue };
             let Some(delivery) = tables.deliveries.get(seq) else { continue };
             let Some(row) = tables.messages.get(&seq) else { continue };
-            let taken = read(row, delivery, take.payload_limit);
+            let taken = read(row, delivery, take);
             batches.push(tables.hold(vec![taken], take, now, true));
         }
         Ok(batches)
@@ -182,15 +182,19 @@ impl Tables {
     }
 }
 
-fn read(row: &Row, delivery: &Delivery, payload_limit: usize) -> Taken {
+fn read(row: &Row, delivery: &Delivery, take: &Take<'_>) -> Taken {
     let mut message = row.message.clone();
     let mut fault = None;
     if message.headers.as_ref().is_some_and(|headers| !headers.is_object()) {
         fault = Some(ContentFault::HeadersNoObject);
     }
-    if message.payload.len() > payload_limit {
+    if message.headers.as_ref().is_some_and(|headers| headers.len() > take.headers_limit()) {
+        message.headers = None;
+        fault = Some(ContentFault::HeadersTooLarge { limit: take.headers_limit() });
+    }
+    if message.payload.len() > take.payload_limit {
         message.payload = RawJson::trusted("null");
-        fault = Some(ContentFault::TooLarge { limit: payload_limit });
+        fault = Some(ContentFault::TooLarge { limit: take.payload_limit });
     }
     let (rescues, dispatch) = (delivery.rescues, delivery.dispatch.saturating_add(1));
     Taken { message, rescues, dispatch, fault }

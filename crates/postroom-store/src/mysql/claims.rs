@@ -302,7 +302,9 @@ async fn hold(
     let due: Vec<&Candidate> =
         due.iter().filter(|candidate| claimed.contains(&candidate.seq)).collect();
     let seqs: Vec<i64> = due.iter().map(|candidate| candidate.seq).collect();
-    let columns = statements::TAKEN.replace("{limit}", &take.payload_limit.to_string());
+    let columns = statements::TAKEN
+        .replace("{limit}", &take.payload_limit.to_string())
+        .replace("{headers_limit}", &take.headers_limit().to_string());
     let mut rows = HashMap::with_capacity(due.len());
     for part in seqs.chunks(LIST) {
         let sql = format!(
@@ -318,12 +320,9 @@ async fn hold(
     let mut closed = Vec::new();
     for candidate in due {
         match rows.get(&candidate.seq) {
-            Some(row) => messages.push(row::taken(
-                row,
-                candidate.rescues,
-                candidate.dispatch,
-                take.payload_limit,
-            )?),
+            Some(row) => {
+                messages.push(row::taken(row, candidate.rescues, candidate.dispatch, take)?);
+            }
             None => closed.push(candidate.seq),
         }
     }

@@ -1,7 +1,8 @@
 //! From a row to a message.
 
+use crate::content_fault::{Found, fault, impossible_value};
 use chrono::{DateTime, NaiveDateTime, Utc};
-use postroom_core::{ContentFault, Dispatched, Message, RawJson, Record, Taken};
+use postroom_core::{Dispatched, Message, RawJson, Record, Take, Taken};
 use sqlx::mysql::MySqlRow;
 use sqlx::{Error, Row as _};
 use uuid::fmt::Hyphenated;
@@ -34,22 +35,29 @@ fn message(row: &MySqlRow) -> Result<Message, Error> {
     })
 }
 
-/// Reads what a take has selected. A payload that was left out was over the limit.
+/// Reads what a take has selected. Content that was left out was over its limit.
 pub(super) fn taken(
     row: &MySqlRow,
     rescues: u32,
     dispatch: u32,
-    payload_limit: usize,
+    take: &Take<'_>,
 ) -> Result<Taken, Error> {
-    let message = message(row)?;
-    let fault = if row.try_get::<Option<&str>, _>(6)?.is_none() {
-        Some(ContentFault::TooLarge { limit: payload_limit })
-    } else if message.headers.as_ref().is_some_and(|headers| !headers.is_object()) {
-        Some(ContentFault::HeadersNoObject)
-    } else {
-        None
+    let (message, fault) = match message(row) {
+        Ok(message) => {
+            let has_payload = row.try_get::<Option<&str>, _>(6)?.is_some();
+            let found = Found { has_payload, has_headers: row.try_get(21)? };
+            let fault = fault(&message, &found, take);
+            (message, fault)
+        }
+        Err(_) => (identity(row)?, Some(impossible_value())),
     };
     Ok(Taken { message, rescues, dispatch, fault })
+}
+
+/// Reads what a message needs to be settled.
+fn identity(row: &MySqlRow) -> Result<Message, Error> {
+    let id = row.try_get::<Hyphenated, _>(1)?.into();
+    Ok(Message::unread(row.try_get(0)?, id, row.try_get(4)?))
 }
 
 /// Reads the columns of `DISPATCHED`.

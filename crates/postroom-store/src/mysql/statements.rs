@@ -3,29 +3,40 @@
 //! The indexes are named: with statistics that were taken while there was little to do, the
 //! server would read, and lock, the whole backlog instead.
 
-/// What `row::message` reads, in its order; `$payload` may leave a payload out.
+/// What `row::message` reads, in its order; `$payload` and `$headers` may leave content out.
 macro_rules! message_columns {
-    ($payload:literal) => {
+    () => {
+        message_columns!("m.payload", "m.headers")
+    };
+    ($payload:literal, $headers:literal) => {
         concat!(
             "m.seq, m.id, m.source_event_id, m.source_stream_id, m.integration_type, \
              m.event_type, ",
             $payload,
-            ", m.headers, m.tenant_id, m.user_id, m.correlation_id, m.causation_id, m.source, \
+            ", ",
+            $headers,
+            ", m.tenant_id, m.user_id, m.correlation_id, m.causation_id, m.source, \
              m.ordering_key, m.schema_version, m.copy, m.occurred_at, m.due_at, m.attempts, \
              m.max_attempts, m.created_at"
         )
     };
 }
 
-/// What `row::taken` reads of `integration_outbox AS m`. `{limit}` is the payload limit.
-pub(super) const TAKEN: &str =
-    message_columns!("IF(OCTET_LENGTH(m.payload) <= {limit}, m.payload, NULL)");
+/// What `row::taken` reads of `integration_outbox AS m`. `{limit}` is the payload limit,
+/// `{headers_limit}` that of headers.
+pub(super) const TAKEN: &str = concat!(
+    message_columns!(
+        "IF(OCTET_LENGTH(m.payload) <= {limit}, m.payload, NULL)",
+        "IF(OCTET_LENGTH(m.headers) <= {headers_limit}, m.headers, NULL)"
+    ),
+    ", m.headers IS NOT NULL"
+);
 
 /// What `row::dispatched` reads: the messages that jobs refer to and that are still to be delivered.
 /// Ids follow. A message that was closed by hand while it was claimed counts as gone.
 pub(super) const DISPATCHED: &str = concat!(
     "SELECT ",
-    message_columns!("m.payload"),
+    message_columns!(),
     ", d.dispatch FROM integration_outbox AS m FORCE INDEX (outbox_id) \
      JOIN outbox_delivery AS d FORCE INDEX (PRIMARY) ON d.seq = m.seq \
      WHERE m.status IN ('PENDING', 'FAILED') AND NOT d.dead AND m.id IN "
@@ -33,7 +44,7 @@ pub(super) const DISPATCHED: &str = concat!(
 
 /// What `row::record` reads of `outbox_messages AS m`.
 pub(super) const RECORD: &str = concat!(
-    message_columns!("m.payload"),
+    message_columns!(),
     ", m.status, m.locked_at, m.locked_by, m.updated_at, m.sent_at, m.last_error"
 );
 

@@ -1,9 +1,10 @@
 //! Taking, extending, and handing settlements on.
 
 use super::connection::Connection;
+use super::content::{Claiming, clamp_i32, content};
 use super::error::store_error;
 use super::marks::{Place, is_from_start};
-use super::row::{TakenRow, taken};
+use super::row::TakenRow;
 use super::transaction::{BEGIN, JOIN_BY_HASH, transact};
 use super::{PgStore, statements};
 use crate::leased::Known;
@@ -18,8 +19,14 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row};
 use uuid::Uuid;
 
-const TAKE_RESCUED: &str =
-    concat!(include_str!("sql/take_rescued.sql"), include_str!("sql/content.sql"));
+const TAKE: Claiming = Claiming {
+    reading: statements::TAKE,
+    unread: concat!(include_str!("sql/take.sql"), include_str!("sql/claimed.sql")),
+};
+const TAKE_RESCUED: Claiming = Claiming {
+    reading: concat!(include_str!("sql/take_rescued.sql"), content!()),
+    unread: concat!(include_str!("sql/take_rescued.sql"), include_str!("sql/claimed.sql")),
+};
 const EXTEND: &str = include_str!("sql/extend.sql");
 const KEEP: &str = include_str!("sql/keep.sql");
 const LET_GO: &str = include_str!("sql/let_go.sql");
@@ -42,28 +49,21 @@ impl Claims for PgStore {
 
     async fn take_rescued(&self, take: &Take<'_>) -> StoreResult<Vec<Batch>> {
         let doing = "taking rescued messages";
-        let client = self.connection().await?;
-        let statement =
-            client.prepare_cached(TAKE_RESCUED).await.map_err(|e| store_error(doing, e))?;
+        let mut client = self.connection().await?;
         let integrations = integrations(take.quotas);
         let claim_seconds = take.claim_time.as_secs_f64();
         let payload_limit = clamp_i32(take.payload_limit);
-        let rows = transact(
-            &client,
-            BEGIN,
-            &statement,
-            &[&payload_limit, &integrations, &take.worker, &claim_seconds, &lease(take)],
-        )
-        .await
-        .map_err(|e| store_error(doing, e))?;
-        let mut batches = Vec::with_capacity(rows.len());
+        let lease = lease(take);
+        let params: [&(dyn ToSql + Sync); 5] =
+            [&payload_limit, &integrations, &take.worker, &claim_seconds, &lease];
+        let read = self.claim_and_read(&mut client, take, doing, &TAKE_RESCUED, &params).await?;
+        let mut batches = Vec::with_capacity(read.rows.len());
         let mut orphans = Vec::new();
-        for row in &rows {
-            match taken(row, take.payload_limit).map_err(|e| store_error(doing, e))? {
+        for (row, token) in read.rows {
+            match row {
                 TakenRow::Orphan(seq) => orphans.push(seq),
                 TakenRow::Message(message, _) => {
-                    let token = row.try_get("token").map_err(|e| store_error(doing, e))?;
-                    batches.push(Batch { token: Token(token), messages: vec![*message] });
+                    batches.push(Batch { token, messages: vec![*message] });
                 }
             }
         }
@@ -139,17 +139,20 @@ enum Found {
 
 impl PgStore {
     async fn take_once(&self, take: &Take<'_>) -> StoreResult<Found> {
-        let doing = "taking due messages";
-        let client = self.connection().await?;
+        let mut client = self.connection().await?;
         let token = Token::random();
         let began_at = Instant::now();
         let began = self.marks.begin(take.quotas);
-        let rows =
-            take_rows(&client, take, token, &began).await.map_err(|e| store_error(doing, e))?;
-        let mut messages: Vec<(DateTime<Utc>, Taken)> = Vec::with_capacity(rows.len());
+        let rows = take.rows.min(self.caution.rows_max());
+        let wanted = Wanted::new(take, rows, token, &began);
+        let read = self
+            .claim_and_read(&mut client, take, "taking due messages", &TAKE, &wanted.params())
+            .await?;
+        let is_empty = read.rows.is_empty();
+        let mut messages: Vec<(DateTime<Utc>, Taken)> = Vec::with_capacity(read.rows.len());
         let mut orphans = Vec::new();
-        for row in &rows {
-            match taken(row, take.payload_limit).map_err(|e| store_error(doing, e))? {
+        for (row, _) in read.rows {
+            match row {
                 TakenRow::Orphan(seq) => orphans.push(seq),
                 TakenRow::Message(message, due) => messages.push((due, *message)),
             }
@@ -163,7 +166,7 @@ impl PgStore {
         }
         self.marks.note(take.quotas, &began, began_at, &found);
         forget(&client, &orphans).await?;
-        if rows.is_empty() {
+        if is_empty {
             let from_start = is_from_start(&began);
             return Ok(if from_start { Found::Nothing } else { Found::NothingAboveMark });
         }
@@ -184,22 +187,57 @@ pub(super) async fn take_rows(
     places: &[Place],
 ) -> Result<Vec<Row>, Error> {
     let statement = client.prepare_cached(statements::TAKE).await?;
-    let (due_marks, seq_marks): (Vec<_>, Vec<_>) = places.iter().copied().unzip();
-    let quotas: Vec<i32> = take.quotas.iter().map(|quota| clamp_i32(quota.rows)).collect();
-    let params: [&(dyn ToSql + Sync); 11] = [
-        &clamp_i32(take.payload_limit),
-        &token.0,
-        &take.worker,
-        &take.claim_time.as_secs_f64(),
-        &integrations(take.quotas),
-        &quotas,
-        &due_marks,
-        &seq_marks,
-        &clamp_i64(take.rows),
-        &clamp_i64(take.bytes),
-        &lease(take),
-    ];
-    transact(client, BEGIN, &statement, &params).await
+    transact(client, BEGIN, &statement, &Wanted::new(take, take.rows, token, places).params()).await
+}
+
+/// What `take.sql` takes.
+struct Wanted<'a> {
+    payload_limit: i32,
+    token: Uuid,
+    worker: &'a str,
+    claim_seconds: f64,
+    integrations: Vec<&'a str>,
+    quotas: Vec<i32>,
+    due_marks: Vec<DateTime<Utc>>,
+    seq_marks: Vec<i64>,
+    rows: i64,
+    bytes: i64,
+    lease: Option<Uuid>,
+}
+
+impl<'a> Wanted<'a> {
+    fn new(take: &Take<'a>, rows: usize, token: Token, places: &[Place]) -> Self {
+        let (due_marks, seq_marks) = places.iter().copied().unzip();
+        Self {
+            payload_limit: clamp_i32(take.payload_limit),
+            token: token.0,
+            worker: take.worker,
+            claim_seconds: take.claim_time.as_secs_f64(),
+            integrations: integrations(take.quotas),
+            quotas: take.quotas.iter().map(|quota| clamp_i32(quota.rows)).collect(),
+            due_marks,
+            seq_marks,
+            rows: clamp_i64(rows),
+            bytes: clamp_i64(take.bytes),
+            lease: lease(take),
+        }
+    }
+
+    fn params(&self) -> [&(dyn ToSql + Sync); 11] {
+        [
+            &self.payload_limit,
+            &self.token,
+            &self.worker,
+            &self.claim_seconds,
+            &self.integrations,
+            &self.quotas,
+            &self.due_marks,
+            &self.seq_marks,
+            &self.rows,
+            &self.bytes,
+            &self.lease,
+        ]
+    }
 }
 
 pub(super) async fn forget(client: &Connection, orphans: &[i64]) -> StoreResult<()> {
@@ -223,10 +261,6 @@ fn integrations(quotas: &[Quota]) -> Vec<&str> {
 
 fn lease(take: &Take<'_>) -> Option<Uuid> {
     take.lease.map(|lease| lease.0)
-}
-
-fn clamp_i32(n: usize) -> i32 {
-    i32::try_from(n).unwrap_or(i32::MAX)
 }
 
 fn clamp_i64(n: usize) -> i64 {

@@ -6,7 +6,7 @@ use futures_util::future::join3;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Error, IsolationLevel, Row, Statement};
+use tokio_postgres::{Client, Error, IsolationLevel, Row, RowStream, Statement};
 
 type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 
@@ -58,6 +58,22 @@ impl Connection {
             Prepared::Named(statement) => self.object.query(statement, params).await,
             Prepared::Unnamed(sql, types) => {
                 self.object.query_typed(sql, &typed(params, types)).await
+            }
+        }
+    }
+
+    /// Runs a prepared statement, row by row.
+    pub(super) async fn stream(
+        &self,
+        statement: &Prepared,
+        params: Params<'_>,
+    ) -> Result<RowStream, Error> {
+        match statement {
+            Prepared::Named(statement) => {
+                self.object.query_raw(statement, params.iter().copied()).await
+            }
+            Prepared::Unnamed(sql, types) => {
+                self.object.query_typed_raw(sql, typed(params, types)).await
             }
         }
     }

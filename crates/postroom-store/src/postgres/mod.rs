@@ -4,12 +4,15 @@ mod admin;
 mod attempts;
 #[doc(hidden)]
 pub mod bare;
+mod caution;
 mod claims;
 mod connect;
 mod connection;
+mod content;
 mod diagnose;
 mod dispatch;
 mod error;
+mod growth;
 mod hosts;
 mod list;
 mod locked;
@@ -34,6 +37,7 @@ pub use migrate::{MIGRATIONS, migrate, plan, set_notify};
 
 use crate::OpenOptions;
 use attempts::Swept;
+use caution::Caution;
 use connect::{CONNECTION_WAIT, Target};
 use connection::{Connection, KnownTypes};
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
@@ -59,8 +63,7 @@ pub async fn connect(url: &str) -> StoreResult<tokio_postgres::Client> {
 /// The statements of the hot path, which plan tests look at too.
 mod statements {
     /// Takes due deliveries and reads their messages.
-    pub(super) const TAKE: &str =
-        concat!(include_str!("sql/take.sql"), include_str!("sql/content.sql"));
+    pub(super) const TAKE: &str = concat!(include_str!("sql/take.sql"), super::content::content!());
     /// Records SENT.
     pub(super) const SETTLE_SENT: &str = include_str!("sql/settle_sent.sql");
     /// Removes a claim under which nothing is held. Something may be, whatever the relay thinks:
@@ -78,6 +81,7 @@ pub struct PgStore {
     /// Where to listen for new messages, if at all.
     listens_on: Option<Target>,
     marks: Marks,
+    caution: Caution,
     swept: Swept,
     looked_through: LookedThrough,
     /// The types of parameters, where a pooler in transaction mode stands in between.
@@ -122,6 +126,7 @@ impl PgStore {
             keep_sent: options.keep_sent,
             listens_on,
             marks: Marks::default(),
+            caution: Caution::default(),
             swept: Swept::default(),
             looked_through: LookedThrough::default(),
             types: options.transaction_pooler.then(Arc::default),

@@ -1,7 +1,9 @@
 //! Rows as messages.
 
+use super::growth::text_within;
+use crate::content_fault::{Found, fault};
 use chrono::{DateTime, Utc};
-use postroom_core::{ContentFault, Dispatched, Message, RawJson, Record, Taken};
+use postroom_core::{Dispatched, Message, RawJson, Record, Take, Taken};
 use tokio_postgres::{Error, Row};
 
 /// The message columns in the order every statement selects them, beginning at `first`.
@@ -37,28 +39,25 @@ fn counter(row: &Row, index: usize) -> Result<u32, Error> {
     Ok(u32::try_from(row.try_get::<_, i32>(index)?).unwrap_or(0))
 }
 
-/// One row of `take.sql`: a taken message with its delivery's due time, or the `seq` of a
+/// One row of `content.sql`: a taken message with its delivery's due time, or the `seq` of a
 /// delivery whose message is gone.
 pub(super) enum TakenRow {
     Message(Box<Taken>, DateTime<Utc>),
     Orphan(i64),
 }
 
-pub(super) fn taken(row: &Row, payload_limit: usize) -> Result<TakenRow, Error> {
+pub(super) fn taken(row: &Row, take: &Take<'_>) -> Result<TakenRow, Error> {
     const FIRST: usize = 3;
     let seq: i64 = row.try_get(0)?;
     if row.try_get::<_, Option<uuid::Uuid>>(FIRST)?.is_none() {
         return Ok(TakenRow::Orphan(seq));
     }
     let message = message(row, seq, FIRST)?;
-    let unread = row.try_get::<_, Option<&str>>(FIRST + 5)?.is_none();
-    let fault = if unread || message.payload.len() > payload_limit {
-        Some(ContentFault::TooLarge { limit: payload_limit })
-    } else if message.headers.as_ref().is_some_and(|headers| !headers.is_object()) {
-        Some(ContentFault::HeadersNoObject)
-    } else {
-        None
+    let found = Found {
+        has_payload: row.try_get::<_, Option<&str>>(FIRST + 5)?.is_some(),
+        has_headers: row.try_get(FIRST + 22)?,
     };
+    let fault = fault(&message, &found, take);
     let (rescues, dispatch) = (counter(row, 1)?, number(row, FIRST + 21)?);
     let taken = Taken { message, rescues, dispatch, fault };
     Ok(TakenRow::Message(Box::new(taken), row.try_get(2)?))
@@ -74,12 +73,17 @@ fn number(row: &Row, index: usize) -> Result<u32, Error> {
     Ok(counter(row, index)?.saturating_add(1))
 }
 
-/// What [`record`] reads, in order.
-pub(super) const RECORD_COLUMNS: &str = "seq, id, source_event_id, source_stream_id, \
-    integration_type, event_type, payload::text, headers::text, tenant_id, user_id, \
-    correlation_id, causation_id, source, ordering_key, schema_version, copy, occurred_at, \
-    due_at, attempts, max_attempts, created_at, \
-    status, locked_at, locked_by, updated_at, sent_at, last_error";
+/// What [`record`] reads, in order. Content that would be over 16 MB because of its numbers is not
+/// shown: whoever looks for the message that was too large must be able to see the others.
+pub(super) const RECORD_COLUMNS: &str = concat!(
+    "seq, id, source_event_id, source_stream_id, integration_type, event_type, ",
+    text_within!("payload", "1600000", "'\"too large to be shown\"'"),
+    ", ",
+    text_within!("headers", "1600000", "'{}'"),
+    ", tenant_id, user_id, correlation_id, causation_id, source, ordering_key, schema_version, \
+     copy, occurred_at, due_at, attempts, max_attempts, created_at, \
+     status, locked_at, locked_by, updated_at, sent_at, last_error"
+);
 
 pub(super) fn record(row: &Row) -> Result<Record, Error> {
     Ok(Record {

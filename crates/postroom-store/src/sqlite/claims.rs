@@ -125,7 +125,7 @@ async fn take_batch(tx: &mut SqliteConnection, take: &Take<'_>) -> Result<Option
     let mut due = Vec::new();
     for quota in open_lanes(take) {
         let rows = quota.rows.min(take.rows);
-        due.extend(candidates(tx, quota, Queue::Ready, now, rows, take.payload_limit).await?);
+        due.extend(candidates(tx, quota, Queue::Ready, now, rows, take).await?);
     }
     // A lane may be asked for twice.
     let mut picked = HashSet::with_capacity(due.len());
@@ -151,7 +151,7 @@ async fn take_alone(tx: &mut SqliteConnection, take: &Take<'_>) -> Result<Vec<Ba
     let now = now_ms();
     let mut batches = Vec::new();
     for quota in open_lanes(take).take(take.rows) {
-        let first = candidates(tx, quota, Queue::Rescued, now, 1, take.payload_limit).await?;
+        let first = candidates(tx, quota, Queue::Rescued, now, 1, take).await?;
         if !first.is_empty() {
             batches.push(hold(tx, take, &first, now, true).await?);
         }
@@ -167,7 +167,7 @@ async fn candidates(
     queue: Queue,
     now: i64,
     rows: usize,
-    payload_limit: usize,
+    take: &Take<'_>,
 ) -> Result<Vec<Candidate>, Error> {
     let statement = match queue {
         Queue::Ready => statements::DUE,
@@ -191,13 +191,15 @@ async fn candidates(
             }
             let size =
                 |index| row.try_get::<i64, _>(index).map(|n| usize::try_from(n).unwrap_or(0));
+            // What is over its limit is not read.
+            let within = |bytes, limit| if bytes > limit { 0 } else { bytes };
             let (payload, headers) = (size(4)?, size(5)?);
             due.push(Candidate {
                 due_at: row.try_get(1)?,
                 seq,
                 rescues: row.try_get(2)?,
                 dispatch: number(row, 6)?,
-                weight: headers + if payload > payload_limit { 0 } else { payload },
+                weight: within(payload, take.payload_limit) + within(headers, take.headers_limit()),
             });
         }
         if closed.is_empty() {
@@ -238,14 +240,13 @@ async fn hold(
     let rows = sqlx::query(statements::READ)
         .bind(&seqs)
         .bind(i64::try_from(take.payload_limit).unwrap_or(i64::MAX))
+        .bind(i64::try_from(take.headers_limit()).unwrap_or(i64::MAX))
         .fetch_all(&mut *tx)
         .await?;
     let messages: Result<Vec<Taken>, Error> = rows
         .iter()
         .zip(due)
-        .map(|(row, candidate)| {
-            taken(row, candidate.rescues, candidate.dispatch, take.payload_limit)
-        })
+        .map(|(row, candidate)| taken(row, candidate.rescues, candidate.dispatch, take))
         .collect();
     Ok(Batch { token, messages: messages? })
 }

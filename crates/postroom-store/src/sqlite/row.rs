@@ -1,8 +1,9 @@
 //! From a row to a message.
 
 use super::time::moment;
+use crate::content_fault::{Found, fault, impossible_value};
 use chrono::{DateTime, Utc};
-use postroom_core::{ContentFault, Dispatched, Message, RawJson, Record, Taken, Token};
+use postroom_core::{ContentFault, Dispatched, Message, RawJson, Record, Take, Taken, Token};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Error, Row as _};
 use uuid::Uuid;
@@ -34,22 +35,41 @@ fn message(row: &SqliteRow) -> Result<Message, Error> {
     })
 }
 
-/// Reads what a take has selected. A payload that was left out was over the limit.
+/// Reads what a take has selected. Content that was left out was over its limit.
 pub(super) fn taken(
     row: &SqliteRow,
     rescues: u32,
     dispatch: u32,
-    payload_limit: usize,
+    take: &Take<'_>,
 ) -> Result<Taken, Error> {
-    let message = message(row)?;
-    let fault = if optional_text(row, 6)?.is_none() {
-        Some(ContentFault::TooLarge { limit: payload_limit })
-    } else if message.headers.as_ref().is_some_and(|headers| !headers.is_object()) {
-        Some(ContentFault::HeadersNoObject)
-    } else {
-        None
+    let (message, fault) = match message(row) {
+        Ok(message) => {
+            let has_payload = optional_text(row, 6)?.is_some();
+            let found = Found { has_payload, has_headers: row.try_get(21)? };
+            let fault = fault(&message, &found, take).or(garbled(row)?);
+            (message, fault)
+        }
+        Err(_) => (identity(row)?, Some(impossible_value())),
     };
     Ok(Taken { message, rescues, dispatch, fault })
+}
+
+/// The fault of content that is not UTF-8.
+fn garbled(row: &SqliteRow) -> Result<Option<ContentFault>, Error> {
+    let is_whole = is_utf8(row, 6)? && is_utf8(row, 7)?;
+    let reason = || "payload or headers are not UTF-8".to_owned();
+    Ok((!is_whole).then(|| ContentFault::Unreadable { reason: reason() }))
+}
+
+/// Whether text, if there is any, came through whole: see [`text`].
+fn is_utf8(row: &SqliteRow, index: usize) -> Result<bool, Error> {
+    let bytes: Option<&[u8]> = row.try_get_unchecked(index)?;
+    Ok(bytes.is_none_or(|bytes| std::str::from_utf8(bytes).is_ok()))
+}
+
+/// Reads what a message needs to be settled.
+fn identity(row: &SqliteRow) -> Result<Message, Error> {
+    Ok(Message::unread(row.try_get(0)?, uuid(row, 1)?, text(row, 4)?))
 }
 
 /// Reads the columns of `DISPATCHED`.

@@ -11,14 +11,19 @@ macro_rules! ms {
     };
 }
 
-/// What `row::message` reads, in its order; `$payload` may leave a payload out.
+/// What `row::message` reads, in its order; `$payload` and `$headers` may leave content out.
 macro_rules! message_columns {
-    ($payload:literal) => {
+    () => {
+        message_columns!("m.payload", "m.headers")
+    };
+    ($payload:literal, $headers:literal) => {
         concat!(
             "m.seq, m.id, m.source_event_id, m.source_stream_id, m.integration_type, \
              m.event_type, ",
             $payload,
-            ", m.headers, m.tenant_id, m.user_id, m.correlation_id, m.causation_id, m.source, \
+            ", ",
+            $headers,
+            ", m.tenant_id, m.user_id, m.correlation_id, m.causation_id, m.source, \
              m.ordering_key, m.schema_version, m.copy, ",
             ms!("m.occurred_at"),
             ", ",
@@ -33,7 +38,7 @@ macro_rules! message_columns {
 macro_rules! record_columns {
     () => {
         concat!(
-            message_columns!("m.payload"),
+            message_columns!(),
             ", m.status, ",
             ms!("m.locked_at"),
             ", m.locked_by, ",
@@ -113,18 +118,21 @@ pub(super) const INSERT_CLAIM: &str = "
 pub(super) const CLAIM: &str =
     "UPDATE outbox_delivery SET claim = ?1 WHERE seq IN (SELECT value FROM json_each(?2))";
 
-/// Messages in the order of the numbers. `?1` numbers, `?2` payload limit.
+/// Messages in the order of the numbers. `?1` numbers, `?2` payload limit, `?3` headers limit.
 pub(super) const READ: &str = concat!(
     "SELECT ",
-    message_columns!("CASE WHEN octet_length(m.payload) <= ?2 THEN m.payload END"),
-    " FROM json_each(?1) AS taken CROSS JOIN integration_outbox AS m ON m.seq = taken.value"
+    message_columns!(
+        "CASE WHEN octet_length(m.payload) <= ?2 THEN m.payload END",
+        "CASE WHEN octet_length(m.headers) <= ?3 THEN m.headers END"
+    ),
+    ", m.headers IS NOT NULL FROM json_each(?1) AS taken CROSS JOIN integration_outbox AS m ON m.seq = taken.value"
 );
 
 /// What jobs refer to: the messages that are still to be delivered. A message that was closed by
 /// hand while it was claimed counts as gone. `?1` ids.
 pub(super) const DISPATCHED: &str = concat!(
     "SELECT ",
-    message_columns!("m.payload"),
+    message_columns!(),
     ", d.dispatch FROM json_each(?1) AS job
      CROSS JOIN integration_outbox AS m ON m.id = job.value COLLATE NOCASE
      CROSS JOIN outbox_delivery AS d ON d.seq = m.seq

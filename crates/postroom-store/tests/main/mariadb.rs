@@ -6,8 +6,8 @@ use postroom_store::OpenOptions;
 use postroom_store::mysql::MySqlStore;
 use postroom_testkit::contract::{Commit, Harness, PlainRow, Save};
 use postroom_testkit::{MariaDatabase, MariaDb};
-use sqlx::mysql::{MySqlPool, MySqlPoolOptions};
 use sqlx::AssertSqlSafe;
+use sqlx::mysql::{MySqlPool, MySqlPoolOptions};
 use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
@@ -253,6 +253,14 @@ impl Harness for Maria {
         let row = PlainRow::new(&message.integration).with("source_event_id", &message.event_id);
         let insert = insert_sql(&row);
         Ok(self.database.open_transaction(insert.trim_end_matches(" RETURNING id")).await)
+    }
+
+    async fn lock(&self, id: Uuid) -> Result<Commit, &'static str> {
+        if !self.skip_locked {
+            return Err("this server cannot pass over locked rows: a settlement waits for them");
+        }
+        let lock = format!("SELECT seq FROM integration_outbox WHERE id = '{id}' FOR UPDATE");
+        Ok(self.database.open_transaction(&lock).await)
     }
 }
 

@@ -4,6 +4,8 @@ use crate::mariadb::{Maria, start};
 use postroom_core::{
     Enqueued, Fate, Fence, NewMessage, Quota, Settlement, Store, StoreErrorKind, Take, Verdict,
 };
+use postroom_store::OpenOptions;
+use postroom_store::mysql::MySqlStore;
 use postroom_testkit::contract::Harness as _;
 use postroom_testkit::eventually;
 use sqlx::Connection as _;
@@ -46,11 +48,17 @@ fn all_sent(batch: &postroom_core::Batch) -> Settlement {
     Settlement { fence: Fence::Claim(batch.token), verdicts: verdicts.collect(), finished: true }
 }
 
+/// A store on a server that waits for locked rows, since it cannot pass over them.
+fn waiting_store(outbox: &Maria) -> Arc<dyn Store> {
+    let store = MySqlStore::new(outbox.database.url(), &OpenOptions::default()).expect("a store");
+    Arc::new(store.without_skip_locked())
+}
+
 /// Someone holds a message and wants its delivery, a relay the reverse: one of them gives way.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deadlock_is_a_conflict_and_the_same_settlement_works_afterwards() {
     let outbox: Maria = start().await;
-    let store = outbox.store().await;
+    let store = waiting_store(&outbox);
     let id = store.enqueue(&NewMessage::new("noop", "t")).await.expect("enqueue").id();
     let settlement = all_sent(&take(&*store, 1).await.expect("due"));
 
@@ -166,7 +174,7 @@ async fn a_rescue_leaves_what_is_being_changed_for_the_next_time() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_given_back_follows_a_change_that_is_being_made() {
     let outbox = start().await;
-    let store = outbox.store().await;
+    let store = waiting_store(&outbox);
     store.enqueue(&NewMessage::new("noop", "t")).await.expect("enqueue");
     let mut settlement = all_sent(&take(&*store, 1).await.expect("due"));
     settlement.verdicts[0].fate = Fate::Released;

@@ -2,7 +2,7 @@
 
 use crate::mariadb::{Maria, start};
 use chrono::{DateTime, Utc};
-use postroom_core::{Enqueued, NewMessage};
+use postroom_core::{ContentFault, Enqueued, NewMessage};
 use postroom_testkit::contract::Harness as _;
 use sqlx::{AssertSqlSafe, Connection as _, MySqlConnection};
 use uuid::Uuid;
@@ -255,6 +255,26 @@ async fn what_is_wrong_is_diagnosed_and_mended() {
     assert!(store.diagnose().await.expect("diagnose").is_empty());
     let batch = store.take(&everything()).await.expect("take").expect("due");
     assert_eq!(batch.messages.len(), 2);
+}
+
+#[tokio::test]
+async fn fault_48_a_row_written_without_checks_is_a_fault_of_its_own() {
+    let outbox = start().await;
+    let store = outbox.store().await;
+    let mut producer = outbox.database.connection().await;
+    let good = insert(&mut producer, "good").await;
+    execute(&mut producer, "SET check_constraint_checks = 0, sql_mode = ''").await.expect("set");
+    let sql = format!(
+        "INSERT INTO integration_outbox ({COLUMNS}, created_at) \
+         VALUES ('s', 'odd', 'noop', 't', '{{}}', '0000-00-00')"
+    );
+    execute(&mut producer, &sql).await.expect("a row that no message can be");
+    let batch = store.take(&everything()).await.expect("take").expect("due");
+    assert_eq!(batch.messages.len(), 2);
+    for taken in &batch.messages {
+        let is_unreadable = matches!(taken.fault, Some(ContentFault::Unreadable { .. }));
+        assert_eq!(is_unreadable, taken.message.id != good);
+    }
 }
 
 fn everything() -> postroom_core::Take<'static> {

@@ -100,6 +100,10 @@ impl Harness for Memory {
     async fn enqueue_uncommitted(&self, _: &NewMessage) -> Result<Commit, &'static str> {
         Err("the store in memory has no transactions")
     }
+
+    async fn lock(&self, _: Uuid) -> Result<Commit, &'static str> {
+        Err("the store in memory has no transactions")
+    }
 }
 
 postroom_testkit::contract_tests!(start);

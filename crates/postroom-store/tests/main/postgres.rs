@@ -207,6 +207,11 @@ impl Harness for Database {
         let row = PlainRow::new(&message.integration).with("source_event_id", &message.event_id);
         Ok(self.database.open_transaction(&row.insert_sql(TABLE)).await)
     }
+
+    async fn lock(&self, id: Uuid) -> Result<Commit, &'static str> {
+        let lock = format!("SELECT FROM {TABLE} WHERE id = '{id}' FOR UPDATE");
+        Ok(self.database.open_transaction(&lock).await)
+    }
 }
 
 postroom_testkit::contract_tests!(start);

@@ -187,6 +187,10 @@ impl Harness for Sqlite {
     async fn enqueue_uncommitted(&self, _: &NewMessage) -> Result<Commit, &'static str> {
         Err("SQLite has one writer at a time: numbers are given in the order of commits")
     }
+
+    async fn lock(&self, _: Uuid) -> Result<Commit, &'static str> {
+        Err("SQLite locks the whole file, and no single row")
+    }
 }
 
 postroom_testkit::contract_tests!(start);

@@ -1,7 +1,9 @@
 //! What the outbox in a SQLite file has of its own: the file, its types, its one writer.
 
 use crate::sqlite::{Sqlite, start, url};
-use postroom_core::{NewMessage, Quota, Severity, Store, StoreError, StoreErrorKind, Take};
+use postroom_core::{
+    Batch, ContentFault, NewMessage, Quota, Severity, Store, StoreError, StoreErrorKind, Take,
+};
 use postroom_store::{MigrateOptions, OpenOptions, migrate, migrate_with, migrations, open, plan};
 use postroom_testkit::contract::{Harness as _, PlainRow};
 use sqlx::AssertSqlSafe;
@@ -19,6 +21,10 @@ async fn refused(url: &str) -> StoreError {
 }
 
 async fn take(store: &dyn Store) -> Result<usize, StoreError> {
+    Ok(take_batch(store).await?.map_or(0, |batch| batch.messages.len()))
+}
+
+async fn take_batch(store: &dyn Store) -> Result<Option<Batch>, StoreError> {
     let quotas = [Quota { integration: "noop".to_owned(), rows: 10 }];
     let take = Take {
         worker: "worker",
@@ -29,7 +35,7 @@ async fn take(store: &dyn Store) -> Result<usize, StoreError> {
         claim_time: Duration::from_secs(60),
         lease: None,
     };
-    Ok(store.take(&take).await?.map_or(0, |batch| batch.messages.len()))
+    store.take(&take).await
 }
 
 async fn execute(outbox: &Sqlite, sql: &str) {
@@ -288,4 +294,29 @@ async fn statistics_of_a_short_queue_are_thrown_away() {
     assert!(left.contains(&"orders".to_owned()), "{left:?}");
     let ours = ["integration_outbox", "outbox_delivery", "outbox_claim"];
     assert!(!left.iter().any(|table| ours.contains(&table.as_str())), "{left:?}");
+}
+
+#[tokio::test]
+async fn fault_48_rows_written_without_checks_are_faults_of_their_own() {
+    let outbox = start().await;
+    let store = outbox.store().await;
+    execute(&outbox, "PRAGMA ignore_check_constraints = ON").await;
+    for (payload, version) in
+        [("'1'", "1"), ("'1'", "'second'"), ("CAST(x'22ff22' AS TEXT)", "1"), ("'1'", "1")]
+    {
+        let sql = format!(
+            "INSERT INTO integration_outbox \
+             (source_stream_id, source_event_id, integration_type, event_type, payload, \
+              schema_version) \
+             VALUES ('s', lower(hex(randomblob(8))), 'noop', 't', {payload}, {version})"
+        );
+        execute(&outbox, &sql).await;
+    }
+    let batch = take_batch(&*store).await.expect("take").expect("due");
+    let faults: Vec<bool> = batch
+        .messages
+        .iter()
+        .map(|taken| matches!(taken.fault, Some(ContentFault::Unreadable { .. })))
+        .collect();
+    assert_eq!(faults, [false, true, true, false]);
 }

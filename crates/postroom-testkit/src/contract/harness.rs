@@ -94,4 +94,8 @@ pub trait Harness: Send + Sync {
         &self,
         message: &NewMessage,
     ) -> impl Future<Output = Result<Commit, &'static str>> + Send;
+
+    /// Locks a message in a transaction that stays open until the answer is awaited. An error says
+    /// why rows of this store cannot be locked one by one, or why its relays wait for them.
+    fn lock(&self, id: Uuid) -> impl Future<Output = Result<Commit, &'static str>> + Send;
 }

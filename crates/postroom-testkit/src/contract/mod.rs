@@ -8,6 +8,7 @@ pub mod admin;
 pub mod attempts;
 pub mod by_hand;
 pub mod claimers;
+pub mod content;
 pub mod dispatch;
 pub mod enqueue;
 pub mod extend;
@@ -15,6 +16,7 @@ pub mod fencing;
 mod harness;
 pub mod identity;
 pub mod lease;
+pub mod locked;
 pub mod operate;
 mod plain_row;
 pub mod plain_rows;
@@ -76,6 +78,12 @@ macro_rules! contract_tests {
                 a_payload_over_the_limit_comes_with_a_fault
                 a_lane_of_large_older_messages_delays_no_other
             }
+            content {
+                fault_48_a_payload_that_cannot_become_text_is_a_fault_of_its_row
+                fault_48_a_payload_that_grows_is_read_within_its_limit
+                fault_48_rows_that_grow_together_are_taken_in_several_batches
+                fault_48_headers_over_their_limit_come_with_a_fault
+            }
             claimers {
                 two_claimers_never_overlap
                 fault_08_a_rescue_racing_a_completion_leaves_sent_as_sent
@@ -98,6 +106,10 @@ macro_rules! contract_tests {
                 a_death_is_announced_with_it
                 a_refused_announcement_undoes_its_settlement
                 an_error_text_is_clipped
+            }
+            locked {
+                fault_49_what_is_not_locked_is_settled
+                fault_49_a_locked_dispatch_is_settled_later
             }
             fencing {
                 fault_07_a_late_completion_changes_nothing
@@ -283,8 +295,10 @@ mod tests {
             include_str!("enqueue.rs"),
             include_str!("plain_rows.rs"),
             include_str!("take.rs"),
+            include_str!("content.rs"),
             include_str!("claimers.rs"),
             include_str!("settle.rs"),
+            include_str!("locked.rs"),
             include_str!("fencing.rs"),
             include_str!("extend.rs"),
             include_str!("rescue.rs"),

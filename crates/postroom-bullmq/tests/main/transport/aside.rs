@@ -89,7 +89,7 @@ async fn a_refused_job_whose_failure_is_refused_too_does_not_wait_for_the_end_of
     relay.stop().await;
 }
 
-/// Each message that is locked takes the database some seconds to say so.
+/// A message that is locked is tried again and again.
 #[tokio::test]
 async fn locked_messages_of_a_full_queue_hold_up_no_other_lane() {
     let server = Redis::shared().await;

@@ -1,5 +1,5 @@
 -- Takes due deliveries of several lanes under one token and reads their messages.
--- $1 payload limit (for `content.sql`, which follows), $2 token, $3 worker, $4 claim time in
+-- $1 payload limit (for `content.rs`, which reads them), $2 token, $3 worker, $4 claim time in
 -- seconds, $5 integrations, $6 rows per integration, $7 and $8 low-water marks (due time and seq),
 -- $9 rows over all, $10 bytes over all, $11 the lease of what is taken for a queue, or null.
 --
@@ -35,7 +35,8 @@ WITH taken AS (
         ) AS picked
         WHERE picked.bytes_before < $10
     ))
-    RETURNING seq, message_id, rescues, due_at, bytes, claim, dispatch
+    -- Caution, see `content.rs`: of 16 kB PostgreSQL makes 130 MB of text at most, and quickly.
+    RETURNING seq, message_id, rescues, due_at, claim, dispatch, (bytes > 16384)::int AS caution
 ),
 held AS (
     INSERT INTO core_outbox.claim (token, worker, since, until, alone, seqs, dispatched, lease)

@@ -1,6 +1,6 @@
 -- Takes at most one rescued delivery per lane, each under a token of its own: a message that
 -- kills its relay takes no neighbour along. For a queue it is no suspect.
--- $1 payload limit (for `content.sql`, which follows), $2 integrations, $3 worker, $4 claim time
+-- $1 payload limit (for `content.rs`, which reads them), $2 integrations, $3 worker, $4 claim time
 -- in seconds, $5 the lease of what is taken for a queue, or null.
 WITH taken AS (
     UPDATE core_outbox.delivery
@@ -19,7 +19,8 @@ WITH taken AS (
             FOR UPDATE SKIP LOCKED
         ) AS due
     ))
-    RETURNING seq, message_id, rescues, due_at, bytes, claim, dispatch
+    -- Caution, see `content.rs`: of 16 kB PostgreSQL makes 130 MB of text at most, and quickly.
+    RETURNING seq, message_id, rescues, due_at, claim, dispatch, (bytes > 16384)::int AS caution
 ),
 held AS (
     INSERT INTO core_outbox.claim (token, worker, since, until, alone, seqs, dispatched, lease)

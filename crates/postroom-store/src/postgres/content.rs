@@ -1,0 +1,310 @@
+//! Reading what was taken, whatever its content turns out to be.
+//!
+//! Usually one statement claims and reads. Before a row of some size becomes text, its length is
+//! estimated (`growth.rs`); that costs more than the text, so smaller rows are read as they are.
+//! When the statement fails because of some row's content, or takes suspiciously long, rows are
+//! claimed first and read after that, all with an estimate, and apart from each other where reading
+//! still fails. What cannot be read comes with its fault, and holds up nobody.
+
+use super::PgStore;
+use super::caution::Caution;
+use super::connection::{Connection, Prepared};
+use super::error::store_error;
+use super::row::{TakenRow, taken};
+use super::settle;
+use super::transaction::{BEGIN, BEGIN_TAKING, COMMIT, in_order, transact};
+use chrono::{DateTime, Utc};
+use futures_util::{FutureExt, TryStreamExt};
+use postroom_core::{ContentFault, Fate, Fence, Settlement, StoreResult, Take, Token, Verdict};
+use std::collections::HashMap;
+use std::pin::pin;
+use std::time::{Duration, Instant};
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Error, Row};
+use uuid::Uuid;
+
+/// Follows a claim, and reads it.
+macro_rules! content {
+    () => {
+        concat!(
+            include_str!("sql/content.sql"),
+            "CASE t.caution WHEN 0 THEN o.payload::text WHEN 1 THEN ",
+            $crate::postgres::growth::text_within!("o.payload", "$1", "NULL"),
+            " END AS payload_text, CASE t.caution WHEN 0 THEN o.headers::text WHEN 1 THEN ",
+            $crate::postgres::growth::text_within!("o.headers", "greatest($1, 65536)", "NULL"),
+            " END AS headers_text",
+            include_str!("sql/content_of.sql")
+        )
+    };
+}
+pub(super) use content;
+
+const READ_CLAIMED: &str = concat!(include_str!("sql/read_claimed.sql"), content!());
+
+/// How carefully `content!()` reads; 0 is as it is.
+const ESTIMATE_FIRST: i32 = 1;
+const WITHOUT_CONTENT: i32 = 2;
+
+/// A take that lasts longer than this, and found something that is too large, made large texts.
+const SUSPICIOUSLY_LONG: Duration = Duration::from_millis(500);
+
+/// How often the bytes that were asked for may be read before the rest is given back: rows are
+/// counted by their size in the table, which is an estimate.
+const ESTIMATE_OFF_BY: usize = 4;
+
+/// The same claim, followed by its messages or not.
+pub(super) struct Claiming {
+    pub(super) reading: &'static str,
+    pub(super) unread: &'static str,
+}
+
+/// What was claimed and read.
+#[derive(Default)]
+pub(super) struct Read {
+    pub(super) rows: Vec<(TakenRow, Token)>,
+    /// Claimed, and more than may be held in memory.
+    excess: Vec<(Token, Verdict)>,
+    bytes: usize,
+}
+
+impl PgStore {
+    /// Claims and reads; what is beyond the limit in bytes is given back.
+    pub(super) async fn claim_and_read(
+        &self,
+        client: &mut Connection,
+        take: &Take<'_>,
+        doing: &str,
+        claiming: &Claiming,
+        params: &[&(dyn ToSql + Sync)],
+    ) -> StoreResult<Read> {
+        let read = read(client, take, &self.caution, claiming, params).await;
+        let mut read = read.map_err(|e| store_error(doing, e))?;
+        if !read.excess.is_empty() {
+            self.caution.rows_fit(read.rows.len());
+            let mut by_token: HashMap<Token, Vec<Verdict>> = HashMap::new();
+            for (token, verdict) in read.excess.drain(..) {
+                by_token.entry(token).or_default().push(verdict);
+            }
+            let given_back: Vec<Settlement> = by_token
+                .into_iter()
+                .map(|(token, verdicts)| Settlement {
+                    fence: Fence::Claim(token),
+                    verdicts,
+                    finished: false,
+                })
+                .collect();
+            settle::settle(client, &given_back, self.keep_sent).await?;
+        }
+        Ok(read)
+    }
+}
+
+async fn read(
+    client: &Connection,
+    take: &Take<'_>,
+    caution: &Caution,
+    claiming: &Claiming,
+    params: &[&(dyn ToSql + Sync)],
+) -> Result<Read, Error> {
+    if !caution.is_on() {
+        let statement = client.prepare_cached(claiming.reading).await?;
+        let began = Instant::now();
+        match stream(client, BEGIN_TAKING, &statement, params, take, 0).await {
+            Ok(read) => {
+                if began.elapsed() > SUSPICIOUSLY_LONG && read.has_fault() {
+                    caution.begin();
+                }
+                return Ok(read);
+            }
+            Err(error) if concerns_content(&error) => caution.begin(),
+            Err(error) => return Err(error),
+        }
+    }
+    let statement = client.prepare_cached(claiming.unread).await?;
+    let rows = transact(client, BEGIN, &statement, params).await?;
+    let mut claimed: Vec<Claimed> = rows.iter().map(Claimed::of).collect::<Result<_, _>>()?;
+    claimed.sort_unstable_by_key(|one| (one.due_at, one.seq));
+    let read = read_claimed(client, take, claimed).await?;
+    if read.excess.is_empty() {
+        caution.ease();
+    }
+    Ok(read)
+}
+
+/// A delivery that is claimed, and whose message is not read yet.
+struct Claimed {
+    seq: i64,
+    message_id: Uuid,
+    rescues: i32,
+    due_at: DateTime<Utc>,
+    claim: Uuid,
+    dispatch: i32,
+}
+
+impl Claimed {
+    fn of(row: &Row) -> Result<Self, Error> {
+        Ok(Self {
+            seq: row.try_get(0)?,
+            message_id: row.try_get(1)?,
+            rescues: row.try_get(2)?,
+            due_at: row.try_get(3)?,
+            claim: row.try_get(4)?,
+            dispatch: row.try_get(5)?,
+        })
+    }
+
+    fn given_back(&self) -> (Token, Verdict) {
+        (Token(self.claim), Verdict { seq: self.seq, id: self.message_id, fate: Fate::Released })
+    }
+}
+
+/// Reads what is claimed, in halves where that fails, down to the row that makes it fail.
+async fn read_claimed(
+    client: &Connection,
+    take: &Take<'_>,
+    claimed: Vec<Claimed>,
+) -> Result<Read, Error> {
+    let mut read = Read::default();
+    let mut parts = vec![claimed];
+    while let Some(mut part) = parts.pop() {
+        if part.is_empty() {
+            continue;
+        }
+        if read.is_full(take) {
+            read.excess.extend(part.iter().map(Claimed::given_back));
+            continue;
+        }
+        match read_part(client, take, &part, ESTIMATE_FIRST, read.bytes).await {
+            Ok(more) => read.add(more),
+            Err(error) if !concerns_content(&error) => return Err(error),
+            Err(_) if part.len() > 1 => {
+                parts.push(part.split_off(part.len() / 2));
+                parts.push(part);
+            }
+            Err(error) => {
+                let mut more = read_part(client, take, &part, WITHOUT_CONTENT, read.bytes).await?;
+                more.set_fault(&ContentFault::Unreadable { reason: reason(&error) });
+                read.add(more);
+            }
+        }
+    }
+    Ok(read)
+}
+
+async fn read_part(
+    client: &Connection,
+    take: &Take<'_>,
+    part: &[Claimed],
+    caution: i32,
+    bytes: usize,
+) -> Result<Read, Error> {
+    fn column<T>(part: &[Claimed], value: impl Fn(&Claimed) -> T) -> Vec<T> {
+        part.iter().map(value).collect()
+    }
+    let statement = client.prepare_cached(READ_CLAIMED).await?;
+    let params: [&(dyn ToSql + Sync); 8] = [
+        &clamp_i32(take.payload_limit),
+        &column(part, |one| one.seq),
+        &column(part, |one| one.message_id),
+        &column(part, |one| one.rescues),
+        &column(part, |one| one.due_at),
+        &column(part, |one| one.claim),
+        &column(part, |one| one.dispatch),
+        &caution,
+    ];
+    stream(client, BEGIN, &statement, &params, take, bytes).await
+}
+
+/// Runs a statement that reads messages, in a transaction of its own and one round trip. Rows are
+/// taken one by one as they come: however many there are, no more than may be is kept. `bytes` were
+/// read before.
+async fn stream(
+    client: &Connection,
+    begin: &str,
+    statement: &Prepared,
+    params: &[&(dyn ToSql + Sync)],
+    take: &Take<'_>,
+    bytes: usize,
+) -> Result<Read, Error> {
+    let nothing = |()| Read::default();
+    let rows = async {
+        let mut read = Read { bytes, ..Read::default() };
+        let mut rows = pin!(client.stream(statement, params).await?);
+        while let Some(row) = rows.try_next().await? {
+            read.push(&row, take)?;
+        }
+        Ok(read)
+    };
+    let mut answers = in_order(vec![
+        async { client.batch_execute(begin).await.map(nothing) }.boxed(),
+        rows.boxed(),
+        async { client.batch_execute(COMMIT).await.map(nothing) }.boxed(),
+    ])
+    .await
+    .into_iter();
+    answers.next().unwrap_or_else(|| Ok(Read::default()))?;
+    let read = answers.next().unwrap_or_else(|| Ok(Read::default()))?;
+    answers.next().unwrap_or_else(|| Ok(Read::default()))?;
+    Ok(read)
+}
+
+impl Read {
+    fn is_full(&self, take: &Take<'_>) -> bool {
+        self.bytes > take.bytes.saturating_mul(ESTIMATE_OFF_BY)
+    }
+
+    fn push(&mut self, row: &Row, take: &Take<'_>) -> Result<(), Error> {
+        let token = Token(row.try_get("token")?);
+        let row = taken(row, take)?;
+        if let TakenRow::Message(taken, _) = &row {
+            let message = &taken.message;
+            if self.is_full(take) {
+                let (seq, id, fate) = (message.seq, message.id, Fate::Released);
+                self.excess.push((token, Verdict { seq, id, fate }));
+                return Ok(());
+            }
+            self.bytes += message.weight();
+        }
+        self.rows.push((row, token));
+        Ok(())
+    }
+
+    fn add(&mut self, more: Self) {
+        self.rows.extend(more.rows);
+        self.excess.extend(more.excess);
+        self.bytes = more.bytes;
+    }
+
+    fn set_fault(&mut self, fault: &ContentFault) {
+        for (row, _) in &mut self.rows {
+            if let TakenRow::Message(taken, _) = row {
+                taken.fault = Some(fault.clone());
+            }
+        }
+    }
+
+    fn has_fault(&self) -> bool {
+        self.rows.iter().any(|(row, _)| match row {
+            TakenRow::Message(taken, _) => taken.fault.is_some(),
+            TakenRow::Orphan(_) => false,
+        })
+    }
+}
+
+/// Whether some row's content may be why a statement failed: a text over 1 GB, no memory for it, a
+/// value that has no text, a page that cannot be read, or [`BEGIN_TAKING`]'s limit.
+fn concerns_content(error: &Error) -> bool {
+    let Some(code) = error.code() else { return false };
+    matches!(code.code(), "53200" | "57014")
+        || matches!(code.code().get(..2), Some("22" | "54" | "XX"))
+}
+
+/// Why a row cannot be read, without what the server says of its content.
+fn reason(error: &Error) -> String {
+    let code = error.code().map_or("", |code| code.code());
+    format!("PostgreSQL answers with the error {code}")
+}
+
+pub(super) fn clamp_i32(n: usize) -> i32 {
+    i32::try_from(n).unwrap_or(i32::MAX)
+}
