@@ -7,6 +7,7 @@
 
 pub mod bulk;
 mod leased;
+mod lost_group;
 pub mod memory;
 mod migrations;
 pub mod mysql;

@@ -11,6 +11,7 @@ mod lanes;
 mod outbox;
 mod poison;
 mod refusal;
+mod refused_messages;
 mod schema;
 mod script;
 mod simulation;

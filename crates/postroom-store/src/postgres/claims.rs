@@ -10,15 +10,13 @@ use crate::leased::Known;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use postroom_core::{
-    Batch, Claims, Quota, Settled, Settlement, StoreResult, Take, Taken, Token, Wake,
+    Batch, Claims, Quota, Rescued, Settled, Settlement, StoreResult, Take, Taken, Token, Wake,
 };
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-const TAKE_RESCUED: &str =
-    concat!(include_str!("sql/take_rescued.sql"), include_str!("sql/content.sql"));
 const EXTEND: &str = include_str!("sql/extend.sql");
 const KEEP: &str = include_str!("sql/keep.sql");
 const LET_GO: &str = include_str!("sql/let_go.sql");
@@ -39,35 +37,47 @@ impl Claims for PgStore {
         }
     }
 
-    async fn take_rescued(&self, take: &Take<'_>) -> StoreResult<Vec<Batch>> {
+    async fn take_rescued(&self, take: &Take<'_>, which: Rescued) -> StoreResult<Vec<Batch>> {
         let doing = "taking rescued messages";
         let client = self.connection().await?;
-        let statement =
-            client.prepare_cached(TAKE_RESCUED).await.map_err(|e| store_error(doing, e))?;
-        let integrations = integrations(take.quotas);
-        let claim_seconds = take.claim_time.as_secs_f64();
-        let payload_limit = clamp_i32(take.payload_limit);
+        let statement = client
+            .prepare_cached(statements::TAKE_RESCUED)
+            .await
+            .map_err(|e| store_error(doing, e))?;
+        let tokens: Vec<Uuid> = take.quotas.iter().map(|_| Token::random().0).collect();
         let rows = transact(
             &client,
             BEGIN,
             &statement,
-            &[&payload_limit, &integrations, &take.worker, &claim_seconds, &lease(take)],
+            &[
+                &clamp_i32(take.payload_limit),
+                &integrations(take.quotas),
+                &tokens,
+                &rows_per_lane(take.quotas),
+                &take.worker,
+                &take.claim_time.as_secs_f64(),
+                &clamp_i64(take.rows),
+                &clamp_i64(take.bytes),
+                &(which == Rescued::Alone),
+                &lease(take),
+            ],
         )
         .await
         .map_err(|e| store_error(doing, e))?;
-        let mut batches = Vec::with_capacity(rows.len());
+        let mut claims: BTreeMap<Uuid, Vec<(DateTime<Utc>, Taken)>> = BTreeMap::new();
         let mut orphans = Vec::new();
         for row in &rows {
             match taken(row, take.payload_limit).map_err(|e| store_error(doing, e))? {
                 TakenRow::Orphan(seq) => orphans.push(seq),
-                TakenRow::Message(message, _) => {
+                TakenRow::Message(message, due) => {
                     let token = row.try_get("token").map_err(|e| store_error(doing, e))?;
-                    batches.push(Batch { token: Token(token), messages: vec![*message] });
+                    claims.entry(token).or_default().push((due, *message));
                 }
             }
         }
         forget(&client, &orphans).await?;
-        Ok(batches)
+        let batch = |(token, messages)| Batch { token: Token(token), messages: by_due(messages) };
+        Ok(claims.into_iter().map(batch).collect())
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> StoreResult<Settled> {
@@ -145,7 +155,7 @@ impl PgStore {
         let began = self.marks.begin(take.quotas);
         let integrations = integrations(take.quotas);
         let (due_marks, seq_marks): (Vec<_>, Vec<_>) = began.iter().copied().unzip();
-        let quotas: Vec<i32> = take.quotas.iter().map(|quota| clamp_i32(quota.rows)).collect();
+        let quotas = rows_per_lane(take.quotas);
         let rows = transact(
             &client,
             BEGIN,
@@ -190,9 +200,7 @@ impl PgStore {
         if messages.is_empty() {
             return Ok(Found::OnlyOrphans);
         }
-        messages.sort_unstable_by_key(|(due, taken)| (*due, taken.message.seq));
-        let messages = messages.into_iter().map(|(_, taken)| taken).collect();
-        Ok(Found::Batch(Batch { token, messages }))
+        Ok(Found::Batch(Batch { token, messages: by_due(messages) }))
     }
 }
 
@@ -213,6 +221,16 @@ pub(super) async fn forget(client: &Connection, orphans: &[i64]) -> StoreResult<
 
 fn integrations(quotas: &[Quota]) -> Vec<&str> {
     quotas.iter().map(|quota| quota.integration.as_str()).collect()
+}
+
+fn rows_per_lane(quotas: &[Quota]) -> Vec<i32> {
+    quotas.iter().map(|quota| clamp_i32(quota.rows)).collect()
+}
+
+/// Messages in the order in which they were due.
+fn by_due(mut messages: Vec<(DateTime<Utc>, Taken)>) -> Vec<Taken> {
+    messages.sort_unstable_by_key(|(due, taken)| (*due, taken.message.seq));
+    messages.into_iter().map(|(_, taken)| taken).collect()
 }
 
 fn lease(take: &Take<'_>) -> Option<Uuid> {

@@ -57,6 +57,9 @@ pub async fn connect(url: &str) -> StoreResult<tokio_postgres::Client> {
 pub mod statements {
     /// Takes due deliveries and reads their messages.
     pub const TAKE: &str = concat!(include_str!("sql/take.sql"), include_str!("sql/content.sql"));
+    /// Takes rescued deliveries and reads their messages.
+    pub const TAKE_RESCUED: &str =
+        concat!(include_str!("sql/take_rescued.sql"), include_str!("sql/content.sql"));
     /// Records SENT.
     pub const SETTLE_SENT: &str = include_str!("sql/settle_sent.sql");
     /// Removes a claim under which nothing is held. Something may be, whatever the relay thinks:
