@@ -136,7 +136,8 @@ async fn fault_52_outcomes_known_during_an_outage_are_recorded_before_anything_i
         receiver.wait_for(100, SOON).await;
         let client = outbox.client().await;
         eventually("a second claim time to pass", SOON, async || {
-            let over = "SELECT bool_and(until < now() - interval '2 seconds') FROM core_outbox.claim";
+            let over =
+                "SELECT bool_and(until < now() - interval '2 seconds') FROM core_outbox.claim";
             client.query_one(over, &[]).await.unwrap().get::<_, bool>(0).then_some(())
         })
         .await;

@@ -32,19 +32,23 @@ pub(crate) async fn attempt(
         return;
     }
     let lane = &room.lane;
-    let report = Report::new(&call);
-    let mut delivery = AssertUnwindSafe(lane.sink.deliver(&call.messages, &report)).catch_unwind();
-    // What the sink reports is passed on whenever it pauses: at once where it waits between
-    // messages, and together where it settles many in one go.
-    let delivery = poll_fn(|context| {
-        let poll = delivery.poll_unpin(context);
-        call.pass_on();
-        poll
-    });
-    let missing = match tokio::time::timeout(lane.timeout, delivery).await {
-        Ok(Ok(())) => "the sink reported no outcome".to_owned(),
-        Ok(Err(panic)) => panicked(&*panic),
-        Err(_) => unanswered(lane.timeout),
+    // In a block of its own: a call that takes too long is cut off before its outcome is recorded.
+    let missing = {
+        let report = Report::new(&call);
+        let deliver = lane.sink.deliver(&call.messages, &report);
+        let mut delivery = AssertUnwindSafe(deliver).catch_unwind();
+        // What the sink reports is passed on whenever it pauses: at once where it waits between
+        // messages, and together where it settles many in one go.
+        let delivery = poll_fn(|context| {
+            let poll = delivery.poll_unpin(context);
+            call.pass_on();
+            poll
+        });
+        match tokio::time::timeout(lane.timeout, delivery).await {
+            Ok(Ok(())) => "the sink reported no outcome".to_owned(),
+            Ok(Err(panic)) => panicked(&*panic),
+            Err(_) => unanswered(lane.timeout),
+        }
     };
     shared.metrics.delivery_took(&lane.integration, call.started.elapsed());
     for index in 0..call.messages.len() {
@@ -181,9 +185,11 @@ impl<'a> Call<'a> {
     /// Waits until it is clear what refusals meant.
     async fn end_doubts(&self) {
         loop {
-            let next = self.progress().doubtful.front().map(|one| {
-                (self.messages[one.index].id, one.doubt, one.error.clone())
-            });
+            let next = self
+                .progress()
+                .doubtful
+                .front()
+                .map(|one| (self.messages[one.index].id, one.doubt, one.error.clone()));
             let Some((id, doubt, error)) = next else { return };
             let refusal = self.room.pauses.ruling(id, doubt, &error).await;
             let Some(one) = self.progress().doubtful.pop_front() else { return };

@@ -387,9 +387,8 @@ mod tests {
         assert_eq!(pauses.gate(), Gate::Closed);
         // So many in a row leave no doubt, however short the time.
         accept(&pauses);
-        let unclear = (0..100).filter(|_| {
-            matches!(refuse(&pauses, Uuid::new_v4()), Refusal::Unclear(_))
-        });
+        let unclear =
+            (0..100).filter(|_| matches!(refuse(&pauses, Uuid::new_v4()), Refusal::Unclear(_)));
         assert_eq!((unclear.count(), pauses.gate()), (DOUBTS_MAX, Gate::Closed));
     }
 

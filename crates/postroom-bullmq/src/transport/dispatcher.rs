@@ -11,7 +11,9 @@ use super::shared::Shared;
 use crate::queue::{Added, JobState, NewJob, Queue};
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
-use postroom_core::{Batch, Fate, Outcome, Quota, Rescued, StoreResult, Take, Taken, Token, Verdict, Wake};
+use postroom_core::{
+    Batch, Fate, Outcome, Quota, Rescued, StoreResult, Take, Taken, Token, Verdict, Wake,
+};
 use postroom_relay::{Backoff, Heat, JobOutcome, dead, describe, judge};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

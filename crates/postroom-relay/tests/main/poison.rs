@@ -72,7 +72,8 @@ fn start(url: &str) -> Process {
 /// Delivers until it is killed by a message, or by the test.
 async fn relay_that_dies(url: &str) {
     let store = postroom_store::open(url, &OpenOptions::default()).await.unwrap();
-    let settings = Settings { claim_time: CLAIM_TIME, batch_size: BATCH_SIZE, ..Settings::default() };
+    let settings =
+        Settings { claim_time: CLAIM_TIME, batch_size: BATCH_SIZE, ..Settings::default() };
     let lanes = vec![lane("memory:a", Deadly), lane("memory:b", Slow)];
     Relay::new(store, settings, lanes).run(std::future::pending()).await.unwrap();
 }

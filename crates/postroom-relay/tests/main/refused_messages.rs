@@ -89,7 +89,8 @@ async fn fault_29_messages_behind_refused_ones_are_delivered(outbox: Outbox) {
         bad.push(bad_one(&outbox, 1).await);
     }
     let good = outbox.enqueue("memory:a", 5).await;
-    let relay = outbox.start(Settings::default(), vec![one_by_one(refuses_bad_ones(&Arc::default()), 16)]);
+    let relay =
+        outbox.start(Settings::default(), vec![one_by_one(refuses_bad_ones(&Arc::default()), 16)]);
     outbox.wait_for_all(&good, "SENT").await;
     // Others were accepted: their refusal concerns themselves.
     outbox.wait_for_all(&bad, "DEAD").await;

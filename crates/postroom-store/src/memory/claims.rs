@@ -8,8 +8,8 @@ use crate::lost_group::{self, Lost};
 use async_trait::async_trait;
 use chrono::{DateTime, TimeDelta, Utc};
 use postroom_core::{
-    Batch, Claims, ContentFault, RawJson, Rescued, Settled, Settlement, StoreResult, Take, Taken, Token,
-    Wake,
+    Batch, Claims, ContentFault, RawJson, Rescued, Settled, Settlement, StoreResult, Take, Taken,
+    Token, Wake,
 };
 use std::time::Duration;
 

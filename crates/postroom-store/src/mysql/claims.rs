@@ -121,10 +121,10 @@ impl MySqlStore {
         let mut left = take.rows;
         for quota in lanes {
             let mut due = pick(&mut tx, locking, quota, Queue::Rescued, quota.rows).await?;
-            let lost =
-                |one: &Candidate| Lost { rescues: one.rescues, bytes: weight(one, take) };
+            let lost = |one: &Candidate| Lost { rescues: one.rescues, bytes: weight(one, take) };
             lost_group::keep(&mut due, take, quota, which, &mut left, lost);
-            batches.extend(hold(&mut tx, take, &due, Queue::Rescued, which == Rescued::Alone).await?);
+            batches
+                .extend(hold(&mut tx, take, &due, Queue::Rescued, which == Rescued::Alone).await?);
         }
         tx.commit().await?;
         Ok(batches)

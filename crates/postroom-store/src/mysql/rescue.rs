@@ -23,11 +23,7 @@ struct Expired {
 /// Waits for nobody where the server can: a delivery that is locked is being settled, a message
 /// that is locked is being changed, and both are left for the next time, with their claim. Rows are found first and locked by their key then:
 /// to lock them by another index is to lock that first, and a settlement comes the other way.
-pub(super) async fn rescue(
-    store: &MySqlStore,
-    held: &[Token],
-    limit: usize,
-) -> Result<u64, Error> {
+pub(super) async fn rescue(store: &MySqlStore, held: &[Token], limit: usize) -> Result<u64, Error> {
     loop {
         let (freed, ended) = rescue_some(store, held, limit).await?;
         // Behind claims that held nothing there may be one that does.

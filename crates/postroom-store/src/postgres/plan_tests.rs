@@ -441,7 +441,8 @@ async fn a_rescue_reads_what_it_frees() {
         explain_take(&client).await;
         let expire = "UPDATE core_outbox.claim SET until = since - interval '1 second'";
         client.batch_execute(expire).await.unwrap();
-        let execute = "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE rescue (20, 10, gen_random_uuid(), '{}')";
+        let execute =
+            "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE rescue (20, 10, gen_random_uuid(), '{}')";
         let plan = explain_under(&client, &begin, execute).await;
         let rescued =
             "SELECT count(*) FROM core_outbox.delivery WHERE rescues > 0 AND claim IS NULL";

@@ -2,7 +2,8 @@
 
 use crate::mariadb::{Maria, start};
 use postroom_core::{
-    Enqueued, Fate, Fence, NewMessage, Quota, Rescued, Settlement, Store, StoreErrorKind, Take, Verdict,
+    Enqueued, Fate, Fence, NewMessage, Quota, Rescued, Settlement, Store, StoreErrorKind, Take,
+    Verdict,
 };
 use postroom_testkit::contract::Harness as _;
 use postroom_testkit::eventually;

@@ -3,7 +3,7 @@
 use super::Harness;
 use super::steps::{
     assert_between, dead, enqueue, enqueue_many, failed, message, now, rejected, settle_one,
-    take_and_settle, take_one, take_alone,
+    take_alone, take_and_settle, take_one,
 };
 use postroom_core::{ATTEMPTS_KEPT, Attempt, AttemptOutcome, Fate, Store, Tried};
 use std::time::Duration;

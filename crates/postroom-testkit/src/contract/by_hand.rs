@@ -2,7 +2,7 @@
 
 use super::steps::{
     assert_nothing_due, dead, enqueue, enqueue_many, failed, find, ids, in_ms, message, now,
-    settle_one, take, take_and_settle, take_alone, take_one, take_rescued,
+    settle_one, take, take_alone, take_and_settle, take_one, take_rescued,
 };
 use super::{Harness, PlainRow};
 use postroom_core::Fate;

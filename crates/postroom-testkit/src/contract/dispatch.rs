@@ -7,7 +7,8 @@ use super::steps::{
     take_within, verdict,
 };
 use postroom_core::{
-    Fate, Fence, Key, Operation, Quota, Rescued, Settled, Settlement, Take, Token, Verdict, announce_dead,
+    Fate, Fence, Key, Operation, Quota, Rescued, Settled, Settlement, Take, Token, Verdict,
+    announce_dead,
 };
 use std::time::Duration;
 

@@ -3,8 +3,8 @@
 use chrono::{DateTime, SubsecRound as _, Utc};
 use postroom_core::{
     ActionId, AttemptOutcome, Batch, Enqueued, Fate, Fence, Message, NewAction, NewMessage,
-    Operation, Quota, Rescued, RawJson, Record, Settled, Settlement, Store, Take, Taken, Token, Tried,
-    Verdict,
+    Operation, Quota, RawJson, Record, Rescued, Settled, Settlement, Store, Take, Taken, Token,
+    Tried, Verdict,
 };
 use serde_json::json;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! Pruning, counting and mending.
 
 use super::steps::{
-    dead, enqueue, enqueue_many, failed, find, ids, in_ms, message, now, settle, take,
-    take_and_settle, take_alone, verdict,
+    dead, enqueue, enqueue_many, failed, find, ids, in_ms, message, now, settle, take, take_alone,
+    take_and_settle, verdict,
 };
 use super::{Harness, PlainRow};
 use postroom_core::{Backlog, Fate, LaneBacklog, Severity, Store};

@@ -4,9 +4,9 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use postroom_core::{
     Action, ActionId, Admin, Attempt, Backlog, Batch, Claims, Dispatched, Dispatches, Enqueued,
-    Filter, Finding, Key, NewAction, NewMessage, Operate, Reconciled, Rescued, Record, Settled, Settlement,
-    Status, StatusCounts, Store, StoreError, StoreErrorKind, StoreResult, Take, Token, Upkeep,
-    Wake,
+    Filter, Finding, Key, NewAction, NewMessage, Operate, Reconciled, Record, Rescued, Settled,
+    Settlement, Status, StatusCounts, Store, StoreError, StoreErrorKind, StoreResult, Take, Token,
+    Upkeep, Wake,
 };
 use std::sync::Arc;
 use std::time::Duration;

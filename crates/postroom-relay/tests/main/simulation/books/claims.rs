@@ -230,12 +230,7 @@ impl State {
 impl Known {
     /// Follows a verdict, and says what is wrong with it.
     /// A refusal is a failed attempt only where others were accepted after it.
-    fn judge(
-        &mut self,
-        token: Token,
-        fate: &Fate,
-        others_accepted: bool,
-    ) -> Result<(), String> {
+    fn judge(&mut self, token: Token, fate: &Fate, others_accepted: bool) -> Result<(), String> {
         self.holder = None;
         let said = self.tries.iter().rev().find(|one| one.token == token).map(|one| one.said);
         let has_failed = match said.flatten() {
@@ -247,9 +242,7 @@ impl Known {
         let attempts = self.attempts;
         let (status, tried, is_right) = match fate {
             Fate::Sent => (Status::Sent, 0, said == Some(Some(Said::Delivered))),
-            Fate::Failed { .. } => {
-                (Status::Failed, 1, has_failed && !exhausted(attempts + 1))
-            }
+            Fate::Failed { .. } => (Status::Failed, 1, has_failed && !exhausted(attempts + 1)),
             Fate::Dead { tried: None, .. } => {
                 (Status::Dead, 0, said.is_none() && self.rescues > 1 && exhausted(attempts))
             }
