@@ -99,7 +99,6 @@ async fn fault_04_killed_in_the_middle_of_a_completion_the_batch_is_all_or_none(
     }
     assert_eq!(counts.len(), MESSAGES);
     assert!(counts.values().all(|count| *count == 2), "{counts:?}");
-    // One by one, since one of them may have been the killer, and yet without dawdling.
     let limit = killed_at + CLAIM_TIME + Duration::from_secs(30);
     for record in outbox.records(&ids).await {
         assert!(record.sent_at.unwrap() < limit, "killed {killed_at}, sent {:?}", record.sent_at);
@@ -248,4 +247,35 @@ async fn fault_23_a_stop_releases_at_once_what_does_not_end_within_its_limit() {
     receiver.always(Behaviour::Accept);
     let _next = outbox.relay(LONG_CLAIMS, &webhook(&receiver, ""));
     outbox.wait_for_all(&ids, "SENT").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_51_what_a_killed_relay_had_in_hand_is_delivered_soon_after_its_claim_time() {
+    const MESSAGES: usize = 500;
+    const CLAIM_TIME: Duration = Duration::from_secs(5);
+    let outbox = Outbox::postgres().await;
+    let receiver = Receiver::start();
+    receiver.always(Behaviour::HoldResponse);
+    let ids = outbox.enqueue("webhook:a", MESSAGES).await;
+    let keys = "claim_time = \"5s\"\nbatch_size = 250";
+    // Other lanes are idle, and that slows nothing down.
+    let integrations = format!(
+        "{}[integrations.\"file:idle\"]\npath = \"idle.jsonl\"\n",
+        webhook(&receiver, "concurrency = 64")
+    );
+    let mut killed = outbox.relay(keys, &integrations);
+    outbox.wait_for_claims(MESSAGES as u64).await;
+    let other = outbox.relay(keys, &integrations);
+    wait_until_ready(&other, true).await;
+    receiver.always(Behaviour::RespondSlowly(Duration::from_millis(500)));
+    killed.kill9();
+    let killed_at = outbox.store.now().await.unwrap();
+
+    outbox.wait_for_all(&ids, "SENT").await;
+    let limit = killed_at + CLAIM_TIME + Duration::from_secs(10);
+    for record in outbox.records(&ids).await {
+        let sent_at = record.sent_at.unwrap();
+        assert!(sent_at < limit, "killed {killed_at}, sent {sent_at}");
+        assert_eq!(record.message.attempts, 0, "no message has used an attempt");
+    }
 }

@@ -3,8 +3,10 @@
 //! asks, how much it holds, and whether what comes back comes back at once.
 
 use crate::faults_database::{proxied, wait_until_sent};
-use crate::faults_outbox::{Outbox, SHORT_CLAIMS, SOON, arrivals, wait_until_ready};
-use postroom_testkit::{Passage, Process, Receiver, eventually};
+use crate::faults_outbox::{
+    Outbox, SHORT_CLAIMS, SOON, arrivals, metric, wait_until_ready, webhook,
+};
+use postroom_testkit::{Behaviour, Passage, Process, Receiver, eventually};
 use std::time::{Duration, Instant};
 
 const BACKLOG: usize = 20_000;
@@ -59,7 +61,7 @@ async fn fault_26_a_database_that_is_away_is_asked_ever_less_often() {
     let outbox = Outbox::postgres().await;
     let receiver = Receiver::start();
     let (proxy, url) = proxied(&outbox);
-    let integration = crate::faults_outbox::webhook(&receiver, "");
+    let integration = webhook(&receiver, "");
     let relays = [(); 3].map(|()| outbox.relay_at(&url, SHORT_CLAIMS, &integration));
     for relay in &relays {
         wait_until_ready(relay, true).await;
@@ -112,4 +114,45 @@ fn resident(process: &Process) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_52_outcomes_known_during_an_outage_are_recorded_before_anything_is_sent_again() {
+    // The database is gone, or it hangs.
+    for passage in [Passage::Down, Passage::Silent] {
+        let outbox = Outbox::postgres().await;
+        let receiver = Receiver::start();
+        receiver.always(Behaviour::HoldResponse);
+        let ids = outbox.enqueue("webhook:a", 100).await;
+        let (proxy, url) = proxied(&outbox);
+        let integration = webhook(&receiver, "concurrency = 50");
+        let relay = outbox.relay_at(&url, SHORT_CLAIMS, &integration);
+        receiver.wait_for(50, SOON).await;
+        outbox.wait_for_claims(100).await;
+        proxy.set(passage);
+        // Half of it is acknowledged while the database is away, and the rest is being delivered
+        // when it comes back.
+        receiver.release();
+        receiver.wait_for(100, SOON).await;
+        let client = outbox.client().await;
+        eventually("a second claim time to pass", SOON, async || {
+            let over =
+                "SELECT bool_and(until < now() - interval '2 seconds') FROM core_outbox.claim";
+            client.query_one(over, &[]).await.unwrap().get::<_, bool>(0).then_some(())
+        })
+        .await;
+        proxy.set(Passage::Open);
+        // Those in flight go on for longer than a rescuer would wait.
+        eventually("the first half to be SENT", SOON, async || {
+            let sent = "SELECT count(*) FROM core_outbox.integration_outbox WHERE status = 'SENT'";
+            (client.query_one(sent, &[]).await.unwrap().get::<_, i64>(0) >= 50).then_some(())
+        })
+        .await;
+        receiver.always(Behaviour::Accept);
+        receiver.release();
+        outbox.wait_for_all(&ids, "SENT").await;
+        let twice = arrivals(&receiver).values().filter(|count| **count > 1).count();
+        assert_eq!(twice, 0, "messages that were sent again after {passage:?}");
+        assert_eq!(metric(&relay, "outbox_rescued_total").await, Some(0));
+    }
 }

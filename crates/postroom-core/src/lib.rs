@@ -33,7 +33,7 @@ pub use status::Status;
 pub use store::{
     ATTEMPTS_KEPT, Action, ActionId, Admin, Attempt, AttemptOutcome, Backlog, Batch, CANCELLED,
     Claims, ContentFault, Dispatched, Dispatches, Enqueued, Fate, Fence, Filter, Finding, Key,
-    LaneBacklog, NewAction, Operate, Operation, Quota, REPLAY_HEADER, Reconciled, Settled,
+    LaneBacklog, NewAction, Operate, Operation, Quota, REPLAY_HEADER, Reconciled, Rescued, Settled,
     Settlement, Severity, StatusCounts, Store, StoreError, StoreErrorKind, StoreResult, Take,
-    Taken, Token, Tried, Upkeep, Verdict, Wake,
+    Taken, Token, Tried, Upkeep, Verdict, Wake, rows_after,
 };

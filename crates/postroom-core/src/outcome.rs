@@ -26,8 +26,8 @@ pub enum Outcome {
         /// Why, and what the operator should do.
         error: String,
     },
-    /// The destination refuses everything for now (credentials, a missing topic): the lane
-    /// pauses and no attempt is used.
+    /// The destination refuses (credentials, a missing topic). When it refuses everything, the lane
+    /// pauses and no attempt is used; while it accepts others, this is a failed attempt.
     Refuse {
         /// Why, and what the operator should do.
         error: String,

@@ -2,12 +2,11 @@
 
 use crate::lane::Work;
 use crate::pace::{Backoff, Heat};
+use crate::pauses::Gate;
 use crate::relay::Shared;
-use crate::room::{Reservation, is_suspect};
+use crate::room::{LaneRoom, RescuedClaim, Reservation};
 use crate::stop::Stop;
-use postroom_core::{
-    Batch, Fate, Fence, Quota, Settlement, StoreError, StoreErrorKind, Take, Taken, Verdict, Wake,
-};
+use postroom_core::{Batch, Quota, Rescued, StoreError, StoreErrorKind, Take, Taken, Wake};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -33,13 +32,11 @@ pub(crate) struct Claimer {
     /// Which lane is asked first; it moves on each time, so that none is always last.
     first: usize,
     looked_for_rescued: Option<Instant>,
-    /// A suspect waits for its turn: nothing rescued is taken until nothing rescued is in hand.
-    suspect_waits: bool,
 }
 
 impl Claimer {
     pub(crate) fn new(shared: Arc<Shared>, doors: Doors) -> Self {
-        Self { shared, doors, first: 0, looked_for_rescued: None, suspect_waits: false }
+        Self { shared, doors, first: 0, looked_for_rescued: None }
     }
 
     /// Takes until `stop` begins, and ends between two takes.
@@ -98,21 +95,21 @@ impl Claimer {
         Ok(Found { messages: found.messages + rescued, ..found })
     }
 
-    /// One pass for cron: takes up to `limit` due messages, and waits until all are settled.
+    /// One pass for cron: takes up to `limit` due messages, and waits until all are settled. It ends
+    /// when nothing is due in any lane, and a lane that is full has not been looked at yet.
     pub(crate) async fn once(mut self, limit: usize) -> Result<(), StoreError> {
         let mut left = limit;
         while left > 0 {
-            let rescued = self.look_for_rescued(left).await?;
-            left -= rescued;
+            left = left.saturating_sub(self.look_for_rescued(left).await?);
             let wanted = self.reserve(left);
             if wanted.quotas.is_empty() && self.shared.in_hand() == 0 {
                 break;
             }
+            let is_one_full = wanted.is_one_full;
             let found = self.take(wanted, left).await?;
             left = left.saturating_sub(found.messages);
-            let more_rescued = self.shared.rescued.load(Ordering::Acquire)
-                && self.shared.lanes.iter().any(|room| !room.pauses.is_paused());
-            if found.no_room || (found.messages == 0 && more_rescued) {
+            let more_waits = is_one_full || self.shared.expects_rescued();
+            if found.no_room || (found.messages == 0 && more_waits) {
                 self.wait_for_room().await;
             } else if found.messages == 0 {
                 break;
@@ -153,20 +150,19 @@ impl Claimer {
         let lanes = &self.shared.lanes;
         let take_max = self.shared.settings.batch_size.min(most);
         self.first = (self.first + 1) % lanes.len().max(1);
-        lanes[self.first..]
-            .iter()
-            .chain(&lanes[..self.first])
-            .filter_map(|room| {
-                let reservation = room.reserve(take_max)?;
-                let integration = room.lane.integration.clone();
-                Some((Quota { integration, rows: reservation.rows }, reservation))
-            })
-            .collect()
+        let mut wanted = Wanted::default();
+        for room in lanes[self.first..].iter().chain(&lanes[..self.first]) {
+            match room.reserve(take_max) {
+                Some(reservation) => wanted.add(room, reservation.rows, reservation),
+                None => wanted.is_one_full |= !room.pauses.is_paused(),
+            }
+        }
+        wanted
     }
 
     /// Takes what was reserved for, hands it over, and gives back the reservation.
     async fn take(&self, wanted: Wanted, rows: usize) -> Result<Found, StoreError> {
-        let Wanted { quotas, reservations } = wanted;
+        let Wanted { quotas, reservations, .. } = wanted;
         if quotas.is_empty() {
             return Ok(Found { messages: 0, full: false, no_room: true });
         }
@@ -179,7 +175,9 @@ impl Claimer {
         let full = bytes >= TAKE_BYTES || is_full(&quotas, &batch);
         let messages = batch.messages.len();
         tracing::debug!(operation = "OUTBOX_CLAIM", phase = "SUCCESS", messages, full);
-        self.hand_over(batch);
+        if self.is_still_held(&batch, started).await? {
+            self.hand_over(batch, None);
+        }
         // Only now: what was handed over is counted already, so that nobody takes its room.
         drop(reservations);
         Ok(Found { messages, full, no_room: false })
@@ -198,69 +196,118 @@ impl Claimer {
         }
     }
 
-    /// Takes up to `most` rescued messages, at most one per lane, and says how many.
+    /// Whether a claim is still this relay's: one whose answer came late may have expired, and been
+    /// rescued, before anybody here knew of it.
+    async fn is_still_held(&self, batch: &Batch, asked: Instant) -> Result<bool, StoreError> {
+        let claim_time = self.shared.settings.claim_time;
+        if asked.elapsed() < claim_time / 2 {
+            return Ok(true);
+        }
+        Ok(self.shared.store.extend(&[batch.token], claim_time).await?.is_empty())
+    }
+
+    /// Takes up to `most` rescued messages, and says how many.
     ///
-    /// A message that was lost once more while it was handled like that is a suspect. It is
-    /// handled with no other rescued message beside it, in any lane: when its relay dies, there
-    /// is no doubt whose attempt that was.
+    /// Any of them may be the one that killed its relay. So they come in claims that are halved each
+    /// time they are lost, a few at once. A message whose claim cannot be halved any more is handled
+    /// with no other rescued message beside it, in any lane: when its relay dies, there is no doubt
+    /// whose attempt that was. It waits until the others are through.
     async fn look_for_rescued(&mut self, most: usize) -> Result<usize, StoreError> {
-        let told = self.shared.rescued.load(Ordering::Acquire);
-        if !told && self.looked_for_rescued.is_some_and(|last| last.elapsed() < RESCUED_EVERY) {
-            return Ok(0);
+        if self.looked_for_rescued.is_none_or(|last| last.elapsed() >= RESCUED_EVERY) {
+            self.looked_for_rescued = Some(Instant::now());
+            self.shared.expect_rescued();
         }
         let lanes = &self.shared.lanes;
-        let in_hand = lanes.iter().any(|room| room.holds_rescued());
-        if lanes.iter().any(|room| room.holds_suspect()) || (self.suspect_waits && in_hand) {
+        if lanes.iter().any(|room| room.holds_alone()) {
             return Ok(0);
         }
-        let quotas: Vec<Quota> = lanes
-            .iter()
-            .filter(|room| room.wants_rescued())
-            .map(|room| Quota { integration: room.lane.integration.clone(), rows: 1 })
-            .take(most)
-            .collect();
-        if quotas.is_empty() {
+        let mut found = 0;
+        while found < most {
+            match self.take_together(most - found).await? {
+                0 => break,
+                taken => found += taken,
+            }
+        }
+        if most > 0 && !lanes.iter().any(|room| room.holds_rescued()) {
+            found += self.take_alone().await?;
+        }
+        Ok(found)
+    }
+
+    /// Takes one claim of rescued messages for each lane that may have more.
+    async fn take_together(&self, most: usize) -> Result<usize, StoreError> {
+        let batch_size = self.shared.settings.batch_size;
+        let mut wanted = Wanted::default();
+        for room in self.shared.lanes.iter().filter(|room| room.expects_rescued()) {
+            if let Some(reservation) = room.reserve_rescued((batch_size / 2).max(1)) {
+                // Before the call: what is rescued meanwhile is not missed.
+                room.expect_rescued(false);
+                wanted.add(room, batch_size, reservation);
+            }
+        }
+        if wanted.quotas.is_empty() {
             return Ok(0);
         }
-        self.shared.rescued.store(false, Ordering::Release);
-        let batches = self.shared.store.take_rescued(&self.wish(&quotas, quotas.len())).await?;
-        self.looked_for_rescued = Some(Instant::now());
-        if !batches.is_empty() {
-            // There may be more behind it.
-            self.shared.rescued.store(true, Ordering::Release);
+        let taken = self.take_rescued(&wanted, most, Rescued::Together).await;
+        for quota in &wanted.quotas {
+            let has_more = match &taken {
+                Ok(taken) => taken.contains_key(&quota.integration),
+                Err(_) => true,
+            };
+            if let Some(room) = self.shared.lane(&quota.integration).filter(|_| has_more) {
+                room.expect_rescued(true);
+            }
         }
-        let (handled, given_back) = sort_out(batches, in_hand);
-        self.suspect_waits = in_hand && !given_back.is_empty();
-        // First, since what is handed over may end this process at once.
-        let given_back = self.give_back(&given_back).await;
-        let found = handled.len();
-        for batch in handled {
-            self.hand_over(batch);
-        }
-        given_back.map(|()| found)
+        Ok(taken?.values().sum())
     }
 
-    async fn give_back(&self, batches: &[Batch]) -> Result<(), StoreError> {
-        if batches.is_empty() {
-            return Ok(());
+    /// Takes one message that is to be handled alone, of any lane.
+    async fn take_alone(&self) -> Result<usize, StoreError> {
+        if !self.shared.alone_waits.swap(false, Ordering::AcqRel) {
+            return Ok(0);
         }
-        let released = |taken: &Taken| Verdict {
-            seq: taken.message.seq,
-            id: taken.message.id,
-            fate: Fate::Released,
-        };
-        let settlements: Vec<Settlement> = batches
-            .iter()
-            .map(|batch| Settlement {
-                fence: Fence::Claim(batch.token),
-                verdicts: batch.messages.iter().map(released).collect(),
-                finished: true,
-            })
-            .collect();
-        self.shared.store.settle(&settlements).await.map(drop)
+        let batch_size = self.shared.settings.batch_size;
+        let mut wanted = Wanted::default();
+        for room in &self.shared.lanes {
+            if let Some(reservation) = room.reserve(1) {
+                // A lane that may try one message after a pause is asked for any.
+                let is_open = room.pauses.gate() == Gate::Open;
+                wanted.add(room, if is_open { batch_size } else { 1 }, reservation);
+            }
+        }
+        if wanted.quotas.is_empty() {
+            return Ok(0);
+        }
+        let taken = self.take_rescued(&wanted, 1, Rescued::Alone).await;
+        if !matches!(&taken, Ok(taken) if taken.is_empty()) {
+            self.shared.alone_waits.store(true, Ordering::Release);
+        }
+        Ok(taken?.values().sum())
     }
 
-    fn hand_over(&self, batch: Batch) {
+    /// Takes rescued messages and hands them over. How many, by lane.
+    async fn take_rescued(
+        &self,
+        wanted: &Wanted,
+        rows: usize,
+        which: Rescued,
+    ) -> Result<BTreeMap<String, usize>, StoreError> {
+        let started = Instant::now();
+        let wish = self.wish(&wanted.quotas, rows);
+        let mut taken = BTreeMap::new();
+        for batch in self.shared.store.take_rescued(&wish, which).await? {
+            if !self.is_still_held(&batch, started).await? {
+                continue;
+            }
+            for one in &batch.messages {
+                *taken.entry(one.message.integration.clone()).or_default() += 1;
+            }
+            self.hand_over(batch, Some(which));
+        }
+        Ok(taken)
+    }
+
+    fn hand_over(&self, batch: Batch, rescued: Option<Rescued>) {
         // A message that was sent elsewhere by hand just now may have no lane here. It is not held,
         // so that its claim expires once the others are settled.
         let is_routed = |taken: &&Taken| self.shared.lane(&taken.message.integration).is_some();
@@ -270,17 +317,20 @@ impl Claimer {
         }
         let claim = self.shared.held.add(batch.token, routed);
         self.shared.tally.taken.fetch_add(batch.messages.len() as u64, Ordering::Relaxed);
-        let mut by_lane: BTreeMap<&str, Vec<Work>> = BTreeMap::new();
+        let mut by_lane: BTreeMap<&str, (Option<Arc<RescuedClaim>>, Vec<Work>)> = BTreeMap::new();
         for taken in batch.messages {
             let Some(room) = self.shared.lane(&taken.message.integration) else { continue };
-            by_lane.entry(&room.lane.integration).or_default().push(Work {
-                place: room.add(&taken.message, taken.rescues),
+            let (rescued, works) = by_lane
+                .entry(&room.lane.integration)
+                .or_insert_with(|| (rescued.map(|which| room.hold_rescued(which)), Vec::new()));
+            works.push(Work {
+                place: room.add(&taken.message, taken.rescues, rescued.clone()),
                 message: taken.message,
                 fault: taken.fault,
                 claim: Arc::clone(&claim),
             });
         }
-        for (integration, works) in by_lane {
+        for (integration, (_, works)) in by_lane {
             if let Some(door) = self.doors.get(integration) {
                 // A lane ends only after the claimer.
                 let _ = door.send(works);
@@ -293,7 +343,7 @@ impl Claimer {
     }
 
     /// Waits for a signal, the poll, a retry that falls due, or room: in a lane that was full, or
-    /// for the next rescued message.
+    /// for the next rescued messages.
     async fn wait(&self, wake: &mut Option<Box<dyn Wake>>, hot: bool) {
         let poll = self.shared.settings.poll_interval;
         if hot {
@@ -301,7 +351,7 @@ impl Claimer {
             return;
         }
         let until = self.shared.due.next_before(Instant::now() + poll);
-        let for_room = self.shared.any_lane_full() || self.shared.rescued.load(Ordering::Acquire);
+        let for_room = self.shared.any_lane_full() || self.shared.expects_rescued();
         tokio::select! {
             biased;
             () = woken(wake) => {}
@@ -312,15 +362,18 @@ impl Claimer {
 }
 
 /// What is asked for, and the room that is kept for it.
+#[derive(Default)]
 struct Wanted {
     quotas: Vec<Quota>,
     reservations: Vec<Reservation>,
+    /// Some lane has no room now, and may have more to do.
+    is_one_full: bool,
 }
 
-impl FromIterator<(Quota, Reservation)> for Wanted {
-    fn from_iter<T: IntoIterator<Item = (Quota, Reservation)>>(each: T) -> Self {
-        let (quotas, reservations) = each.into_iter().unzip();
-        Self { quotas, reservations }
+impl Wanted {
+    fn add(&mut self, room: &LaneRoom, rows: usize, reservation: Reservation) {
+        self.quotas.push(Quota { integration: room.lane.integration.clone(), rows });
+        self.reservations.push(reservation);
     }
 }
 
@@ -332,19 +385,6 @@ struct Found {
     full: bool,
     /// No lane had room, so nothing was looked for.
     no_room: bool,
-}
-
-/// Which rescued messages to handle now, and which to give back: a suspect alone, and none while
-/// others are `in_hand`.
-fn sort_out(mut batches: Vec<Batch>, in_hand: bool) -> (Vec<Batch>, Vec<Batch>) {
-    let holds_suspect =
-        |batch: &Batch| batch.messages.iter().any(|taken| is_suspect(taken.rescues));
-    let Some(first) = batches.iter().position(holds_suspect) else { return (batches, Vec::new()) };
-    if in_hand {
-        return batches.into_iter().partition(|batch| !holds_suspect(batch));
-    }
-    let suspect = batches.swap_remove(first);
-    (vec![suspect], batches)
 }
 
 /// Whether some lane got all it asked for, so that more may be waiting.

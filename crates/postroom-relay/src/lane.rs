@@ -45,16 +45,13 @@ pub(crate) async fn run(
             permit = next => permit,
         };
         let Some(permit) = permit else { break };
-        let call = attempt(
+        calls.spawn(attempt(
             Arc::clone(&shared),
             Arc::clone(&room),
             next_call(&mut waiting, room.lane.call_max()),
             completions.clone(),
-        );
-        calls.spawn(async move {
-            call.await;
-            drop(permit);
-        });
+            permit,
+        ));
         while calls.try_join_next().is_some() {}
     }
     inbox.close();
@@ -100,10 +97,10 @@ async fn fill(
     }
 }
 
-/// The next call's messages. A rescued message goes alone: it may be the one that kills.
+/// The next call's messages. One that is handled alone has a call of its own.
 fn next_call(waiting: &mut VecDeque<Work>, call_max: usize) -> Vec<Work> {
-    let rescued = waiting.iter().position(|work| work.place.rescues > 0);
-    let len = match rescued {
+    let alone = waiting.iter().position(|work| work.place.is_alone());
+    let len = match alone {
         Some(0) => 1,
         Some(position) => position,
         None => waiting.len(),

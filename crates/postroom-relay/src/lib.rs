@@ -45,7 +45,7 @@ pub use chance::Chance;
 pub use health::{Health, LaneHealth, LaneState, Observed, describe};
 pub use metrics::{JobOutcome, Metrics, Phase};
 pub use pace::{Backoff, Heat};
-pub use pauses::Pauses;
+pub use pauses::{Pauses, Probe};
 pub use relay::{Pass, Relay, RelayError};
 pub use settings::{Lane, Settings};
 pub use verdict::{dead, judge, log_fate, panicked, unanswered};

@@ -77,8 +77,8 @@ pub(crate) struct Shared {
     pub(crate) room_freed: Notify,
     /// The claimer found more than it could take at once.
     pub(crate) more_waits: Notify,
-    /// There may be rescued messages to take.
-    pub(crate) rescued: AtomicBool,
+    /// There may be a rescued message that is to be handled alone.
+    pub(crate) alone_waits: AtomicBool,
     pub(crate) due: DueTimes,
     pub(crate) tally: Tally,
 }
@@ -119,6 +119,20 @@ impl Shared {
 
     pub(crate) fn in_hand(&self) -> usize {
         self.lanes.iter().map(|room| room.in_hand()).sum()
+    }
+
+    /// Notes that there may be rescued messages, in any lane.
+    pub(crate) fn expect_rescued(&self) {
+        for room in &self.lanes {
+            room.expect_rescued(true);
+        }
+        self.alone_waits.store(true, Ordering::Release);
+    }
+
+    /// Whether there may be rescued messages that are taken once there is room.
+    pub(crate) fn expects_rescued(&self) -> bool {
+        self.alone_waits.load(Ordering::Acquire)
+            || self.lanes.iter().any(|room| room.expects_rescued())
     }
 
     pub(crate) fn any_lane_full(&self) -> bool {
@@ -190,7 +204,7 @@ impl Relay {
             board: Board::new(),
             room_freed: Notify::new(),
             more_waits: Notify::new(),
-            rescued: AtomicBool::new(true),
+            alone_waits: AtomicBool::new(true),
             due: DueTimes::default(),
             tally: Tally::default(),
         };

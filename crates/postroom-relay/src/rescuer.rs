@@ -2,10 +2,10 @@
 
 use crate::background::{about, upkeep_failed};
 use crate::relay::Shared;
-use postroom_core::StoreError;
+use postroom_core::{StoreError, StoreErrorKind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// The most claims freed in one transaction.
 const RESCUE_MAX: usize = 100;
@@ -17,21 +17,42 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     loop {
         if let Err(error) = rescue(&shared).await {
             upkeep_failed("rescuing expired claims", &error);
+            if error.kind == StoreErrorKind::Unavailable {
+                wait_for_the_others(&shared, interval).await;
+            }
         }
         about(&shared, interval).await;
     }
 }
 
-/// Frees all expired claims.
+/// Frees all expired claims but those that this relay holds itself: what it knows of their messages
+/// is still to be recorded, or their delivery is under way.
 pub(crate) async fn rescue(shared: &Shared) -> Result<(), StoreError> {
     loop {
-        let freed = shared.store.rescue(RESCUE_MAX).await?;
+        let held = shared.held.tokens();
+        let freed = shared.store.rescue_except(&held, RESCUE_MAX).await?;
         if freed == 0 {
             return Ok(());
         }
         tracing::warn!(messages = freed, "rescued messages whose claim had expired");
         shared.metrics.rescued(freed);
-        shared.rescued.store(true, Ordering::Release);
+        shared.expect_rescued();
         shared.room_freed.notify_one();
+    }
+}
+
+/// Waits until the database answers again. After an outage in which claims could not be extended,
+/// waits long enough that every relay that lives has extended its own.
+async fn wait_for_the_others(shared: &Shared, interval: Duration) {
+    let (began, claim_time) = (Instant::now(), shared.settings.claim_time);
+    loop {
+        about(shared, interval).await;
+        match shared.store.ready().await {
+            Ok(()) => break,
+            Err(error) => upkeep_failed("waiting for the database", &error),
+        }
+    }
+    if began.elapsed() >= claim_time / 3 {
+        tokio::time::sleep(claim_time / 2).await;
     }
 }

@@ -1,20 +1,19 @@
 //! What a lane holds right now, and whether it may have more.
 
 use crate::health::LaneHealth;
-use crate::pauses::Pauses;
+use crate::pauses::{Gate, Pauses};
 use crate::settings::Lane;
-use postroom_core::Message;
+use postroom_core::{Message, Rescued};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Whether a message was lost with others and then again on its own in its lane: whatever lost it
-/// the second time was one of a few.
-pub(crate) fn is_suspect(rescues: u32) -> bool {
-    rescues > 1
-}
-
 /// A lane takes no more while it holds this many bytes.
 const BYTES_MAX: usize = 4 << 20;
+
+/// A lane holds at most this many claims of rescued messages. If one of them kills the relay, all
+/// that were in hand have been lost once more, and their next claims are half as large: with too
+/// many at once all of them would end alone.
+const RESCUED_CLAIMS_MAX: usize = 4;
 
 /// Room for messages that are being asked for, until this is dropped: what came of it is counted
 /// message by message.
@@ -29,12 +28,35 @@ impl Drop for Reservation {
     }
 }
 
+/// A claim of rescued messages in hand. It is counted until the last of them is dropped.
+pub(crate) struct RescuedClaim {
+    room: Arc<LaneRoom>,
+    pub(crate) which: Rescued,
+}
+
+impl Drop for RescuedClaim {
+    fn drop(&mut self) {
+        if self.which == Rescued::Alone {
+            self.room.holds_alone.store(false, Ordering::Release);
+        }
+        self.room.rescued_claims.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 /// A message in hand. It is counted until this is dropped: once its fate is recorded, or when
 /// the run that holds it is dropped.
 pub(crate) struct Place {
     pub(crate) room: Arc<LaneRoom>,
     pub(crate) rescues: u32,
     weight: usize,
+    rescued: Option<Arc<RescuedClaim>>,
+}
+
+impl Place {
+    /// Whether nothing else that was rescued is handled meanwhile.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.rescued.as_ref().is_some_and(|claim| claim.which == Rescued::Alone)
+    }
 }
 
 impl Drop for Place {
@@ -42,10 +64,6 @@ impl Drop for Place {
         let room = &self.room;
         room.in_hand.fetch_sub(1, Ordering::AcqRel);
         room.bytes.fetch_sub(self.weight, Ordering::AcqRel);
-        if self.rescues > 0 {
-            room.suspect_in_hand.store(false, Ordering::Release);
-            room.rescued_in_hand.store(false, Ordering::Release);
-        }
     }
 }
 
@@ -57,8 +75,10 @@ pub(crate) struct LaneRoom {
     reserved: AtomicUsize,
     bytes: AtomicUsize,
     in_hand_max: usize,
-    rescued_in_hand: AtomicBool,
-    suspect_in_hand: AtomicBool,
+    /// There may be rescued messages to take.
+    rescued_wait: AtomicBool,
+    rescued_claims: AtomicUsize,
+    holds_alone: AtomicBool,
     pub(crate) pauses: Pauses,
 }
 
@@ -74,17 +94,23 @@ impl LaneRoom {
             reserved: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
             in_hand_max,
-            rescued_in_hand: AtomicBool::new(false),
-            suspect_in_hand: AtomicBool::new(false),
+            rescued_wait: AtomicBool::new(true),
+            rescued_claims: AtomicUsize::new(0),
+            holds_alone: AtomicBool::new(false),
         }
     }
 
     /// Whether to ask for messages: not until a quarter of the room is free, so that a busy lane
     /// is filled in batches and not one by one.
     pub(crate) fn has_room(&self) -> bool {
-        self.free() * 4 >= self.in_hand_max
-            && self.bytes.load(Ordering::Acquire) < BYTES_MAX
-            && !self.pauses.is_paused()
+        match self.pauses.gate() {
+            Gate::Open => {
+                self.free() * 4 >= self.in_hand_max
+                    && self.bytes.load(Ordering::Acquire) < BYTES_MAX
+            }
+            Gate::OneAtATime => self.free() == self.in_hand_max,
+            Gate::Closed => false,
+        }
     }
 
     /// Reserves room for up to `most` messages, if there is some.
@@ -92,6 +118,7 @@ impl LaneRoom {
         if !self.has_room() {
             return None;
         }
+        let most = if self.pauses.gate() == Gate::Open { most } else { most.min(1) };
         let mut rows = 0;
         // In one step, since two may ask at the same time.
         let _ = self.reserved.fetch_update(Ordering::AcqRel, Ordering::Acquire, |reserved| {
@@ -101,22 +128,46 @@ impl LaneRoom {
         (rows > 0).then(|| Reservation { room: Arc::clone(self), rows })
     }
 
+    /// Reserves room for one more claim of rescued messages, all of its `rows`.
+    pub(crate) fn reserve_rescued(self: &Arc<Self>, rows: usize) -> Option<Reservation> {
+        let is_open = self.pauses.gate() == Gate::Open;
+        let claims = self.rescued_claims.load(Ordering::Acquire);
+        if !is_open || claims >= RESCUED_CLAIMS_MAX {
+            return None;
+        }
+        self.reserve(rows).filter(|reservation| reservation.rows == rows)
+    }
+
     fn free(&self) -> usize {
         let reserved = self.reserved.load(Ordering::Acquire);
         self.in_hand_max.saturating_sub(self.in_hand() + reserved)
     }
 
-    /// Whether to ask for a rescued message: they are handled one at a time.
-    pub(crate) fn wants_rescued(&self) -> bool {
-        !self.holds_rescued() && !self.pauses.is_paused()
+    /// Notes whether there may be rescued messages to take.
+    pub(crate) fn expect_rescued(&self, expected: bool) {
+        self.rescued_wait.store(expected, Ordering::Release);
+    }
+
+    /// Whether there may be rescued messages to take now, or once there is room.
+    pub(crate) fn expects_rescued(&self) -> bool {
+        self.rescued_wait.load(Ordering::Acquire) && self.pauses.gate() == Gate::Open
+    }
+
+    /// Counts a claim of rescued messages that was taken.
+    pub(crate) fn hold_rescued(self: &Arc<Self>, which: Rescued) -> Arc<RescuedClaim> {
+        self.rescued_claims.fetch_add(1, Ordering::AcqRel);
+        if which == Rescued::Alone {
+            self.holds_alone.store(true, Ordering::Release);
+        }
+        Arc::new(RescuedClaim { room: Arc::clone(self), which })
     }
 
     pub(crate) fn holds_rescued(&self) -> bool {
-        self.rescued_in_hand.load(Ordering::Acquire)
+        self.rescued_claims.load(Ordering::Acquire) > 0
     }
 
-    pub(crate) fn holds_suspect(&self) -> bool {
-        self.suspect_in_hand.load(Ordering::Acquire)
+    pub(crate) fn holds_alone(&self) -> bool {
+        self.holds_alone.load(Ordering::Acquire)
     }
 
     pub(crate) fn in_hand(&self) -> usize {
@@ -124,15 +175,16 @@ impl LaneRoom {
     }
 
     /// Counts a message that was taken.
-    pub(crate) fn add(self: &Arc<Self>, message: &Message, rescues: u32) -> Place {
+    pub(crate) fn add(
+        self: &Arc<Self>,
+        message: &Message,
+        rescues: u32,
+        rescued: Option<Arc<RescuedClaim>>,
+    ) -> Place {
         let weight = message.weight();
         self.in_hand.fetch_add(1, Ordering::AcqRel);
         self.bytes.fetch_add(weight, Ordering::AcqRel);
-        if rescues > 0 {
-            self.rescued_in_hand.store(true, Ordering::Release);
-            self.suspect_in_hand.store(is_suspect(rescues), Ordering::Release);
-        }
-        Place { room: Arc::clone(self), rescues, weight }
+        Place { room: Arc::clone(self), rescues, weight, rescued }
     }
 
     pub(crate) fn health(&self) -> LaneHealth {

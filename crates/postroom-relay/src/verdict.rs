@@ -8,8 +8,9 @@ use std::time::Duration;
 /// The longest delay a receiver may ask for.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(60 * 60);
 
-/// Decides what becomes of `message` after `outcome`. A refusal concerns the destination, so the
-/// message goes back untouched.
+/// Decides what becomes of `message` after `outcome`. A refusal concerns the destination here, so the
+/// message goes back untouched; where it concerns the message, [`Pauses`](crate::Pauses) makes a
+/// retry of it.
 #[must_use]
 pub fn judge(
     retry: &RetryPolicy,

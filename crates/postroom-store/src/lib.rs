@@ -8,6 +8,7 @@
 pub mod bulk;
 mod content_fault;
 mod leased;
+mod lost_group;
 pub mod memory;
 mod migrations;
 pub mod mysql;

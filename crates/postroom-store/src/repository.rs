@@ -6,7 +6,7 @@
 use chrono::{DateTime, Utc};
 use postroom_core::{
     AttemptOutcome, Batch, ContentFault, Enqueued, Fate, Fence, Limits, Message, NewMessage, Quota,
-    Settled, Settlement, Store, StoreError, StoreErrorKind, StoreResult, Take, Token, Tried,
+    Rescued, Settled, Settlement, Store, StoreError, StoreErrorKind, StoreResult, Take, Token, Tried,
     Verdict,
 };
 use std::time::Duration;
@@ -40,8 +40,8 @@ impl<'a> Repository<'a> {
     }
 
     /// Claims up to `limit` due messages of any integration for `worker`, by due time within
-    /// each. Rescued messages come one per integration, as everywhere; what cannot be delivered
-    /// at all goes DEAD instead.
+    /// each. Of rescued messages fewer come each time they are lost, and in the end one with nothing
+    /// beside it, as everywhere; what cannot be delivered at all goes DEAD instead.
     ///
     /// # Errors
     /// When the database is away.
@@ -53,7 +53,7 @@ impl<'a> Repository<'a> {
             .into_iter()
             .map(|integration| Quota { integration, rows: limit })
             .collect();
-        let take = Take {
+        let mut take = Take {
             worker,
             quotas: &quotas,
             rows: limit,
@@ -64,8 +64,13 @@ impl<'a> Repository<'a> {
         };
         let batch = self.store.take(&take).await?;
         let mut batches: Vec<Batch> = batch.into_iter().collect();
-        if batches.iter().map(|batch| batch.messages.len()).sum::<usize>() < limit {
-            batches.extend(self.store.take_rescued(&take).await?);
+        take.rows -= batches.iter().map(|batch| batch.messages.len()).sum::<usize>().min(limit);
+        if take.rows > 0 {
+            batches.extend(self.store.take_rescued(&take, Rescued::Together).await?);
+        }
+        if batches.is_empty() {
+            take.rows = limit.min(1);
+            batches.extend(self.store.take_rescued(&take, Rescued::Alone).await?);
         }
         let mut claimed = Vec::new();
         for batch in batches {

@@ -10,7 +10,7 @@ use crate::worker::{Job, JobFailure, Processor};
 use async_trait::async_trait;
 use futures_util::FutureExt as _;
 use postroom_core::{Fate, Message, Outcome, OutcomeReceiver, Report};
-use postroom_relay::{judge, panicked, unanswered};
+use postroom_relay::{Probe, judge, panicked, unanswered};
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -102,7 +102,7 @@ impl Deliverer {
         state: &LaneState,
         delivery: &Delivery,
     ) -> Result<(), JobFailure> {
-        self.wait_for_turn(job, state, message.tenant_id.as_deref())?;
+        let probe = self.wait_for_turn(job, state, message.tenant_id.as_deref())?;
         tracing::debug!(
             operation = "OUTBOX_DELIVER",
             phase = "START",
@@ -113,17 +113,16 @@ impl Deliverer {
         );
         let began = Instant::now();
         let outcome = self.deliver(&message, delivery).await;
-        state.pauses.heard(&outcome);
-        if let Outcome::Refuse { .. } = outcome {
-            // The job waits in its queue until the lane goes on; no attempt is used.
-            return Err(later(state.pauses.left().unwrap_or_default()));
-        }
+        let took = began.elapsed();
+        // Where everything is refused, the job waits in its queue, and no attempt is used.
+        let outcome = state.pauses.weigh(message.id, outcome).await.map_err(later)?;
+        drop(probe);
         let fate = judge(
             &state.lane.retry,
             self.shared.settings.dead_letter.as_deref(),
             &message,
             outcome,
-            began.elapsed(),
+            took,
             &self.shared.chance,
         );
         let ending = ending(&fate);
@@ -143,29 +142,35 @@ impl Deliverer {
     async fn deliver_foreign(&self, job: &Job) -> Result<(), JobFailure> {
         let state = &self.shared.lanes[self.lane];
         let message = foreign(&state.lane.integration, job.id(), job.name(), job.data());
-        self.wait_for_turn(job, state, message.tenant_id.as_deref())?;
+        let probe = self.wait_for_turn(job, state, message.tenant_id.as_deref())?;
         let outcome = self.deliver(&message, &self.delivery).await;
-        state.pauses.heard(&outcome);
+        let outcome = state.pauses.weigh(message.id, outcome).await.map_err(later)?;
+        drop(probe);
         match outcome {
             Outcome::Delivered => Ok(()),
-            Outcome::Retry { error, .. } => Err(JobFailure::Failed { reason: error }),
+            Outcome::Retry { error, .. } | Outcome::Refuse { error } => {
+                Err(JobFailure::Failed { reason: error })
+            }
             Outcome::Reject { error } | Outcome::Gone { error } => {
                 Err(JobFailure::Unrecoverable { reason: error })
             }
-            Outcome::Refuse { .. } => Err(later(state.pauses.left().unwrap_or_default())),
         }
     }
 
-    fn wait_for_turn(
+    /// Whether a job may be delivered now. What is returned is kept until its outcome is known.
+    fn wait_for_turn<'a>(
         &self,
         job: &Job,
-        state: &LaneState,
+        state: &'a LaneState,
         tenant: Option<&str>,
-    ) -> Result<(), JobFailure> {
-        let paused = state.pauses.left();
-        let wait = paused.or_else(|| self.shared.turns.wait(&self.queue, job.id(), tenant));
+    ) -> Result<Option<Probe<'a>>, JobFailure> {
         // BullMQ counts in milliseconds, and a job must not come back too early.
-        wait.map_or(Ok(()), |wait| Err(later(wait + Duration::from_millis(1))))
+        let put_off = |wait| later(wait + Duration::from_millis(1));
+        let probe = state.pauses.enter().map_err(put_off)?;
+        match self.shared.turns.wait(&self.queue, job.id(), tenant) {
+            Some(wait) => Err(put_off(wait)),
+            None => Ok(probe),
+        }
     }
 
     /// One sink call for one message. Whatever it does, there is an outcome.

@@ -11,7 +11,9 @@ use super::shared::Shared;
 use crate::queue::{Added, JobState, NewJob, Queue};
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
-use postroom_core::{Batch, Fate, Outcome, Quota, StoreResult, Take, Taken, Token, Verdict, Wake};
+use postroom_core::{
+    Batch, Fate, Outcome, Quota, Rescued, StoreResult, Take, Taken, Token, Verdict, Wake,
+};
 use postroom_relay::{Backoff, Heat, JobOutcome, dead, describe, judge};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -144,9 +146,9 @@ impl Dispatcher {
         if rescued_at.is_none_or(|at| at.elapsed() >= RESCUED_EVERY) {
             *rescued_at = Some(Instant::now());
             // Lost by a relay that delivered directly: in a queue it harms nobody.
-            let alone: Vec<Quota> =
-                quotas.iter().map(|quota| Quota { rows: 1, ..quota.clone() }).collect();
-            let batches = self.taking(self.shared.store.take_rescued(&self.wish(&alone))).await?;
+            let wish = self.wish(&quotas);
+            let taking = self.shared.store.take_rescued(&wish, Rescued::Together);
+            let batches = self.taking(taking).await?;
             let mut handed = Ok(());
             for batch in batches {
                 *rescued_at = None;

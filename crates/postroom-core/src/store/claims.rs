@@ -27,6 +27,25 @@ pub struct Quota {
     pub rows: usize,
 }
 
+/// How many of the `rows` of a [`Quota`] may share a claim after so many rescues: half as many each
+/// time, and at least one.
+#[must_use]
+pub fn rows_after(rescues: u32, rows: usize) -> usize {
+    rows.checked_shr(rescues).unwrap_or(0).max(1)
+}
+
+/// Which rescued messages to take.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Rescued {
+    /// Those that may share a claim with others. Under a lease these are all of them: a queue takes
+    /// no harm.
+    Together,
+    /// Those that were rescued so often that [`rows_after`] allows one message per claim.
+    /// Its relay handles nothing else that was rescued meanwhile: when that relay dies, there is no
+    /// doubt which message it was, and an attempt is counted.
+    Alone,
+}
+
 /// A wish for due messages.
 #[derive(Clone, Debug)]
 pub struct Take<'a> {
@@ -220,9 +239,11 @@ pub trait Claims: Send + Sync {
     /// [`take_rescued`](Self::take_rescued)). `None` when nothing is due.
     async fn take(&self, take: &Take<'_>) -> StoreResult<Option<Batch>>;
 
-    /// Takes at most one rescued message per integration, each under a token of its own, so that
-    /// a message that kills its relay takes no neighbour along.
-    async fn take_rescued(&self, take: &Take<'_>) -> StoreResult<Vec<Batch>>;
+    /// Takes rescued messages: of each integration at most one claim, by due time, with no more
+    /// messages than [`rows_after`] allows for each of them. So the claim of a message that
+    /// kills its relay is halved each time, until the message is alone. Looks at the first
+    /// `rows` of each quota only.
+    async fn take_rescued(&self, take: &Take<'_>, which: Rescued) -> StoreResult<Vec<Batch>>;
 
     /// Settles verdicts. Each settlement is applied whole or not at all, and only to deliveries
     /// that its fence lets through. Safe to repeat when the outcome of a call is unknown.

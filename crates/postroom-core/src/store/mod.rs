@@ -11,8 +11,8 @@ mod upkeep;
 
 pub use admin::{ATTEMPTS_KEPT, Admin, Attempt, AttemptOutcome, Enqueued, Filter, StatusCounts};
 pub use claims::{
-    Batch, Claims, ContentFault, Fate, Fence, Quota, Settled, Settlement, Take, Taken, Token,
-    Tried, Verdict, Wake,
+    Batch, Claims, ContentFault, Fate, Fence, Quota, Rescued, Settled, Settlement, Take, Taken,
+    Token, Tried, Verdict, Wake, rows_after,
 };
 pub use dispatch::{Dispatched, Dispatches};
 pub use error::{StoreError, StoreErrorKind, StoreResult};

@@ -1,6 +1,6 @@
 //! Keeping the outbox right.
 
-use super::StoreResult;
+use super::{StoreResult, Token};
 use async_trait::async_trait;
 use std::time::Duration;
 
@@ -142,10 +142,17 @@ impl Finding {
 /// Keeping the outbox right while relays come and go.
 #[async_trait]
 pub trait Upkeep: Send + Sync {
-    /// Frees messages whose claim has expired, of at most `limit` claims at once. A message that
-    /// was lost alone has an attempt counted. Returns how many were freed: none only when no
-    /// expired claim holds anything that can be freed now.
-    async fn rescue(&self, limit: usize) -> StoreResult<u64>;
+    /// Frees messages whose claim has expired, of at most `limit` claims at once, and leaves the
+    /// claims alone that the caller itself still holds: after an outage it may know outcomes that
+    /// it could not record yet, and under a claim that nobody has rescued they still count. A
+    /// message that was lost alone has an attempt counted. Returns how many were freed: none only
+    /// when no other expired claim holds anything that can be freed now.
+    async fn rescue_except(&self, held: &[Token], limit: usize) -> StoreResult<u64>;
+
+    /// Frees messages whose claim has expired, for a caller that holds none.
+    async fn rescue(&self, limit: usize) -> StoreResult<u64> {
+        self.rescue_except(&[], limit).await
+    }
 
     /// Deletes SENT messages older than `older_than`, at most `limit`. Returns how many. Dead
     /// deliveries whose message was deleted go too, as no claim ever comes by to find them: each

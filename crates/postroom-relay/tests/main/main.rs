@@ -12,6 +12,7 @@ mod locked;
 mod outbox;
 mod poison;
 mod refusal;
+mod refused_messages;
 mod schema;
 mod script;
 mod simulation;

@@ -17,6 +17,7 @@ const DATABASE: &str = "POSTROOM_TEST_POISON_DATABASE";
 const POISON: &str = "poison";
 const CLAIM_TIME: Duration = Duration::from_secs(1);
 const MAX_ATTEMPTS: i32 = 2;
+const BATCH_SIZE: usize = 8;
 
 /// The test runs itself again as the relay that is killed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -53,11 +54,13 @@ async fn fault_25_a_message_that_kills_the_process_ends_dead_and_its_neighbours_
     };
     for neighbour in outbox.records(&neighbours).await {
         assert_eq!(neighbour.status, "SENT", "{neighbour:?}");
+        assert_eq!(neighbour.message.attempts, 0, "{neighbour:?}");
     }
     assert_eq!(dead.message.attempts, MAX_ATTEMPTS.unsigned_abs());
     let error = dead.last_error.unwrap();
     assert!(error.contains("it seems to kill the process"), "{error}");
-    assert_eq!(deaths, 1 + MAX_ATTEMPTS, "once among others, then alone for every attempt");
+    let halvings = i32::try_from(BATCH_SIZE.ilog2()).unwrap();
+    assert_eq!(deaths, halvings + MAX_ATTEMPTS, "among ever fewer, then alone for every attempt");
 }
 
 fn start(url: &str) -> Process {
@@ -69,7 +72,8 @@ fn start(url: &str) -> Process {
 /// Delivers until it is killed by a message, or by the test.
 async fn relay_that_dies(url: &str) {
     let store = postroom_store::open(url, &OpenOptions::default()).await.unwrap();
-    let settings = Settings { claim_time: CLAIM_TIME, ..Settings::default() };
+    let settings =
+        Settings { claim_time: CLAIM_TIME, batch_size: BATCH_SIZE, ..Settings::default() };
     let lanes = vec![lane("memory:a", Deadly), lane("memory:b", Slow)];
     Relay::new(store, settings, lanes).run(std::future::pending()).await.unwrap();
 }

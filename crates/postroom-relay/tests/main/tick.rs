@@ -1,7 +1,8 @@
 //! One pass at a time, for cron.
 
 use crate::outbox::{Outbox, lane, message, on_stores, patient_lane};
-use postroom_core::{Outcome, Quota, StoreErrorKind, Take};
+use async_trait::async_trait;
+use postroom_core::{Message, Outcome, Quota, Report, Sink, StoreErrorKind, Take};
 use postroom_relay::{Pass, Relay, RelayError, Settings};
 use postroom_sinks::MemorySink;
 use postroom_store::OpenOptions;
@@ -14,6 +15,8 @@ on_stores! { [mariadb memory postgres sqlite]:
     a_pass_leaves_what_is_not_due
     a_pass_frees_what_a_dead_relay_held
 }
+
+on_stores! { [memory postgres]: a_pass_goes_on_while_a_full_lane_has_more_though_another_is_idle }
 
 on_stores! { [memory]: a_pass_gives_back_what_its_destination_refuses }
 
@@ -84,12 +87,35 @@ async fn a_pass_frees_what_a_dead_relay_held(outbox: Outbox) {
     assert_eq!(held.messages.len(), 6);
     ids.extend(outbox.enqueue("memory:a", 3).await);
     let relay = outbox.relay(Settings::default(), vec![lane("memory:a", MemorySink::new())]);
-    // They go one by one, since one of them may have killed the relay, and all within the pass.
+    // One of them may have killed the relay; they are handled all the same, all within the pass.
     let pass = relay.tick(2).await.unwrap();
     assert_eq!((pass.taken, pass.sent), (2, 2), "the limit holds for them too");
     let pass = relay.tick(10).await.unwrap();
     assert_eq!(pass, Pass { taken: 7, sent: 7, ..Pass::default() });
     assert!(outbox.statuses(&ids).await.iter().all(|status| status == "SENT"));
+}
+
+/// Takes a moment for each message.
+struct Slow;
+
+#[async_trait]
+impl Sink for Slow {
+    async fn deliver(&self, batch: &[Message], report: &Report<'_>) {
+        for index in 0..batch.len() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            report.delivered(index);
+        }
+    }
+}
+
+async fn a_pass_goes_on_while_a_full_lane_has_more_though_another_is_idle(outbox: Outbox) {
+    outbox.enqueue("memory:busy", 1_000).await;
+    let mut busy = lane("memory:busy", Slow);
+    (busy.concurrency, busy.batch_size) = (4, 1);
+    let lanes = vec![busy, lane("memory:idle", MemorySink::new())];
+    let relay = outbox.relay(Settings::default(), lanes);
+    let pass = relay.tick(5_000).await.unwrap();
+    assert_eq!(pass, Pass { taken: 1_000, sent: 1_000, ..Pass::default() });
 }
 
 async fn a_pass_gives_back_what_its_destination_refuses(outbox: Outbox) {

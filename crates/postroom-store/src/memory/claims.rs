@@ -4,11 +4,12 @@ use super::MemoryStore;
 use super::settle;
 use super::tables::{Claim, Delivery, Row, Tables, is_open};
 use crate::leased::Known;
+use crate::lost_group::{self, Lost};
 use async_trait::async_trait;
 use chrono::{DateTime, TimeDelta, Utc};
 use postroom_core::{
-    Batch, Claims, ContentFault, RawJson, Settled, Settlement, StoreResult, Take, Taken, Token,
-    Wake,
+    Batch, Claims, ContentFault, RawJson, Rescued, Settled, Settlement, StoreResult, Take, Taken,
+    Token, Wake,
 };
 use std::collections::HashSet;
 use std::time::Duration;
@@ -48,17 +49,25 @@ impl Claims for MemoryStore {
         Ok(Some(tables.hold(messages, take, now, false)))
     }
 
-    async fn take_rescued(&self, take: &Take<'_>) -> StoreResult<Vec<Batch>> {
+    async fn take_rescued(&self, take: &Take<'_>, which: Rescued) -> StoreResult<Vec<Batch>> {
         let now = self.clock.now();
         let mut tables = self.lock();
         let mut batches = Vec::new();
-        for quota in take.quotas.iter().filter(|quota| quota.rows > 0).take(take.rows) {
-            let first = tables.due(&quota.integration, now, true, 1);
-            let Some(&(_, seq)) = first.first() else { continue };
-            let Some(delivery) = tables.deliveries.get(seq) else { continue };
-            let Some(row) = tables.messages.get(&seq) else { continue };
-            let taken = read(row, delivery, take);
-            batches.push(tables.hold(vec![taken], take, now, true));
+        let mut left = take.rows;
+        for quota in take.quotas {
+            let mut due = Vec::new();
+            for (_, seq) in tables.due(&quota.integration, now, true, quota.rows) {
+                let Some(delivery) = tables.deliveries.get(seq) else { continue };
+                let Some(row) = tables.messages.get(&seq) else { continue };
+                due.push(read(row, delivery, take));
+            }
+            lost_group::keep(&mut due, take, quota, which, &mut left, |taken| Lost {
+                rescues: taken.rescues,
+                bytes: taken.message.weight(),
+            });
+            if !due.is_empty() {
+                batches.push(tables.hold(due, take, now, which == Rescued::Alone));
+            }
         }
         Ok(batches)
     }
@@ -172,8 +181,7 @@ impl Tables {
             worker: take.worker.to_owned(),
             since: now,
             until: after(now, take.claim_time),
-            // What is handed over to a queue is no suspect.
-            alone: alone && take.lease.is_none(),
+            alone,
             dispatched: take.lease.is_some(),
             lease: take.lease,
         };

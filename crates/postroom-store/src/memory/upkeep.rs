@@ -8,19 +8,21 @@ use postroom_core::{
     AttemptOutcome, Backlog, Finding, LaneBacklog, Reconciled, Status, StoreResult, Token, Tried,
     Upkeep,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 #[async_trait]
 impl Upkeep for MemoryStore {
-    async fn rescue(&self, limit: usize) -> StoreResult<u64> {
+    async fn rescue_except(&self, held: &[Token], limit: usize) -> StoreResult<u64> {
         let now = self.clock.now();
         let mut tables = self.lock();
         let tables = &mut *tables;
+        let mine: HashSet<&Token> = held.iter().collect();
         let expired: Vec<Token> = tables
             .claims
             .iter()
             .filter(|(_, claim)| claim.until < now && !tables.is_kept(claim, now))
+            .filter(|(token, _)| !mine.contains(*token))
             .map(|(token, _)| *token)
             .collect();
         let (mut freed, mut claims) = (0, 0);

@@ -6,10 +6,11 @@ use super::follow::follow;
 use super::version::Locking;
 use super::{LIST, MySqlStore, delete, execute, fetch, list, numbers, row, settle, statements};
 use crate::leased::Known;
+use crate::lost_group::{self, Lost};
 use async_trait::async_trait;
 use chrono::NaiveDateTime;
 use postroom_core::{
-    Batch, Claims, Quota, Settled, Settlement, StoreResult, Take, Taken, Token, Wake,
+    Batch, Claims, Quota, Rescued, Settled, Settlement, StoreResult, Take, Taken, Token, Wake,
 };
 use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, Error, MySqlConnection, Row as _};
@@ -44,9 +45,9 @@ impl Claims for MySqlStore {
         promptly(doing, work).await
     }
 
-    async fn take_rescued(&self, take: &Take<'_>) -> StoreResult<Vec<Batch>> {
+    async fn take_rescued(&self, take: &Take<'_>, which: Rescued) -> StoreResult<Vec<Batch>> {
         let doing = "taking rescued messages";
-        let work = async { self.take_alone(take).await.map_err(|e| store_error(doing, e)) };
+        let work = async { self.take_lost(take, which).await.map_err(|e| store_error(doing, e)) };
         promptly(doing, work).await
     }
 
@@ -103,7 +104,7 @@ impl MySqlStore {
             // Lane by lane: a backlog of large, older messages takes what the others leave.
             due.truncate(within_limits(&due, take));
             due.sort_unstable_by_key(|candidate| (candidate.due_at, candidate.seq));
-            let batch = hold(&mut tx, take, &due, Queue::Ready).await?;
+            let batch = hold(&mut tx, take, &due, Queue::Ready, false).await?;
             // None of them may be left, and others due all the same.
             if batch.is_some() || due.is_empty() {
                 tx.commit().await?;
@@ -112,7 +113,7 @@ impl MySqlStore {
         }
     }
 
-    async fn take_alone(&self, take: &Take<'_>) -> Result<Vec<Batch>, Error> {
+    async fn take_lost(&self, take: &Take<'_>, which: Rescued) -> Result<Vec<Batch>, Error> {
         let lanes = self.due_lanes(take, Queue::Rescued).await?;
         let mut batches = Vec::new();
         if lanes.is_empty() {
@@ -120,9 +121,13 @@ impl MySqlStore {
         }
         let locking = self.locking().await?;
         let mut tx = self.begin().await?;
-        for quota in lanes.iter().take(take.rows) {
-            let first = pick(&mut tx, locking, quota, Queue::Rescued, 1).await?;
-            batches.extend(hold(&mut tx, take, &first, Queue::Rescued).await?);
+        let mut left = take.rows;
+        for quota in lanes {
+            let mut due = pick(&mut tx, locking, quota, Queue::Rescued, quota.rows).await?;
+            let lost = |one: &Candidate| Lost { rescues: one.rescues, bytes: weight(one, take) };
+            lost_group::keep(&mut due, take, quota, which, &mut left, lost);
+            batches
+                .extend(hold(&mut tx, take, &due, Queue::Rescued, which == Rescued::Alone).await?);
         }
         tx.commit().await?;
         Ok(batches)
@@ -246,12 +251,16 @@ fn candidate(row: &MySqlRow) -> Result<Candidate, Error> {
     })
 }
 
-/// How many of the first candidates fit. A single message may exceed the limit in bytes; content
-/// over the payload limit is not read, and weighs nothing.
+/// Content over the payload limit is not read, and weighs nothing.
+fn weight(candidate: &Candidate, take: &Take<'_>) -> usize {
+    if candidate.bytes > take.payload_limit { 0 } else { candidate.bytes }
+}
+
+/// How many of the first candidates fit. A single message may exceed the limit in bytes.
 fn within_limits(due: &[Candidate], take: &Take<'_>) -> usize {
     let mut bytes = 0;
     let within = due.iter().take(take.rows).take_while(|candidate| {
-        bytes += if candidate.bytes > take.payload_limit { 0 } else { candidate.bytes };
+        bytes += weight(candidate, take);
         bytes <= take.bytes
     });
     within.count().max(1).min(due.len())
@@ -296,6 +305,7 @@ async fn hold(
     take: &Take<'_>,
     due: &[Candidate],
     queue: Queue,
+    alone: bool,
 ) -> Result<Option<Batch>, Error> {
     let token = Token::random();
     let claimed = claim(tx, token, due, queue).await?;
@@ -334,8 +344,7 @@ async fn hold(
         .bind(token.0)
         .bind(take.worker)
         .bind(micros(take.claim_time))
-        // What is handed over to a queue is no suspect.
-        .bind(matches!(queue, Queue::Rescued) && take.lease.is_none())
+        .bind(alone)
         .bind(take.lease.is_some())
         .bind(take.lease.map(|lease| lease.0))
         .execute(&mut *tx)

@@ -7,6 +7,7 @@ use super::version::Locking;
 use super::{LIST, MySqlStore, execute, fetch, list, now, numbers, row, statements};
 use postroom_core::{AttemptOutcome, Token};
 use sqlx::{AssertSqlSafe, Error, MySqlConnection, Row as _};
+use std::collections::HashSet;
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -22,9 +23,9 @@ struct Expired {
 /// Waits for nobody where the server can: a delivery that is locked is being settled, a message
 /// that is locked is being changed, and both are left for the next time, with their claim. Rows are found first and locked by their key then:
 /// to lock them by another index is to lock that first, and a settlement comes the other way.
-pub(super) async fn rescue(store: &MySqlStore, limit: usize) -> Result<u64, Error> {
+pub(super) async fn rescue(store: &MySqlStore, held: &[Token], limit: usize) -> Result<u64, Error> {
     loop {
-        let (freed, ended) = rescue_some(store, limit).await?;
+        let (freed, ended) = rescue_some(store, held, limit).await?;
         // Behind claims that held nothing there may be one that does.
         if freed > 0 || ended == 0 {
             return Ok(freed);
@@ -33,12 +34,21 @@ pub(super) async fn rescue(store: &MySqlStore, limit: usize) -> Result<u64, Erro
 }
 
 /// How many messages were freed, and how many claims ended.
-async fn rescue_some(store: &MySqlStore, limit: usize) -> Result<(u64, u64), Error> {
+async fn rescue_some(
+    store: &MySqlStore,
+    held: &[Token],
+    limit: usize,
+) -> Result<(u64, u64), Error> {
+    let held: HashSet<&Token> = held.iter().collect();
     let mut tokens = Vec::new();
-    let expired = format!("{} ORDER BY c.until, c.token LIMIT {limit}", statements::EXPIRED);
+    // Those that the caller holds itself may come first, and do not count.
+    let rows = limit.saturating_add(held.len());
+    let expired = format!("{} ORDER BY c.until, c.token LIMIT {rows}", statements::EXPIRED);
     for row in sqlx::query(AssertSqlSafe(expired)).fetch_all(&store.pool).await? {
         tokens.push(Token(row.try_get::<Uuid, _>(0)?));
     }
+    tokens.retain(|token| !held.contains(token));
+    tokens.truncate(limit);
     if tokens.is_empty() {
         return Ok((0, 0));
     }

@@ -10,16 +10,17 @@ use super::{
 use crate::migrations::trigger_is_missing;
 use crate::round::Round;
 use async_trait::async_trait;
-use postroom_core::{Backlog, Finding, LaneBacklog, Reconciled, StoreResult, Upkeep};
+use postroom_core::{Backlog, Finding, LaneBacklog, Reconciled, StoreResult, Token, Upkeep};
 use sqlx::mysql::MySqlRow;
 use sqlx::{Error, MySqlConnection, Row as _};
 use std::time::Duration;
 
 #[async_trait]
 impl Upkeep for MySqlStore {
-    async fn rescue(&self, limit: usize) -> StoreResult<u64> {
+    async fn rescue_except(&self, held: &[Token], limit: usize) -> StoreResult<u64> {
         let doing = "rescuing expired claims";
-        let work = async { rescue::rescue(self, limit).await.map_err(|e| store_error(doing, e)) };
+        let work =
+            async { rescue::rescue(self, held, limit).await.map_err(|e| store_error(doing, e)) };
         promptly(doing, work).await
     }
 

@@ -11,9 +11,9 @@ use crate::leased::Known;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use postroom_core::{
-    Batch, Claims, Quota, Settled, Settlement, StoreResult, Take, Taken, Token, Wake,
+    Batch, Claims, Quota, Rescued, Settled, Settlement, StoreResult, Take, Taken, Token, Wake,
 };
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row};
@@ -24,7 +24,7 @@ const TAKE: Claiming = Claiming {
     unread: concat!(include_str!("sql/take.sql"), include_str!("sql/claimed.sql")),
 };
 const TAKE_RESCUED: Claiming = Claiming {
-    reading: concat!(include_str!("sql/take_rescued.sql"), content!()),
+    reading: statements::TAKE_RESCUED,
     unread: concat!(include_str!("sql/take_rescued.sql"), include_str!("sql/claimed.sql")),
 };
 const EXTEND: &str = include_str!("sql/extend.sql");
@@ -47,28 +47,36 @@ impl Claims for PgStore {
         }
     }
 
-    async fn take_rescued(&self, take: &Take<'_>) -> StoreResult<Vec<Batch>> {
+    async fn take_rescued(&self, take: &Take<'_>, which: Rescued) -> StoreResult<Vec<Batch>> {
         let doing = "taking rescued messages";
         let mut client = self.connection().await?;
-        let integrations = integrations(take.quotas);
-        let claim_seconds = take.claim_time.as_secs_f64();
-        let payload_limit = clamp_i32(take.payload_limit);
-        let lease = lease(take);
-        let params: [&(dyn ToSql + Sync); 5] =
-            [&payload_limit, &integrations, &take.worker, &claim_seconds, &lease];
+        let tokens: Vec<Uuid> = take.quotas.iter().map(|_| Token::random().0).collect();
+        let params: [&(dyn ToSql + Sync); 10] = [
+            &clamp_i32(take.payload_limit),
+            &integrations(take.quotas),
+            &tokens,
+            &rows_per_lane(take.quotas),
+            &take.worker,
+            &take.claim_time.as_secs_f64(),
+            &clamp_i64(take.rows),
+            &clamp_i64(take.bytes),
+            &(which == Rescued::Alone),
+            &lease(take),
+        ];
         let read = self.claim_and_read(&mut client, take, doing, &TAKE_RESCUED, &params).await?;
-        let mut batches = Vec::with_capacity(read.rows.len());
+        let mut claims: BTreeMap<Token, Vec<(DateTime<Utc>, Taken)>> = BTreeMap::new();
         let mut orphans = Vec::new();
         for (row, token) in read.rows {
             match row {
                 TakenRow::Orphan(seq) => orphans.push(seq),
-                TakenRow::Message(message, _) => {
-                    batches.push(Batch { token, messages: vec![*message] });
+                TakenRow::Message(message, due) => {
+                    claims.entry(token).or_default().push((due, *message));
                 }
             }
         }
         forget(&client, &orphans).await?;
-        Ok(batches)
+        let batch = |(token, messages)| Batch { token: Token(token), messages: by_due(messages) };
+        Ok(claims.into_iter().map(batch).collect())
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> StoreResult<Settled> {
@@ -173,9 +181,7 @@ impl PgStore {
         if messages.is_empty() {
             return Ok(Found::OnlyOrphans);
         }
-        messages.sort_unstable_by_key(|(due, taken)| (*due, taken.message.seq));
-        let messages = messages.into_iter().map(|(_, taken)| taken).collect();
-        Ok(Found::Batch(Batch { token, messages }))
+        Ok(Found::Batch(Batch { token, messages: by_due(messages) }))
     }
 }
 
@@ -214,7 +220,7 @@ impl<'a> Wanted<'a> {
             worker: take.worker,
             claim_seconds: take.claim_time.as_secs_f64(),
             integrations: integrations(take.quotas),
-            quotas: take.quotas.iter().map(|quota| clamp_i32(quota.rows)).collect(),
+            quotas: rows_per_lane(take.quotas),
             due_marks,
             seq_marks,
             rows: clamp_i64(rows),
@@ -257,6 +263,16 @@ pub(super) async fn forget(client: &Connection, orphans: &[i64]) -> StoreResult<
 
 fn integrations(quotas: &[Quota]) -> Vec<&str> {
     quotas.iter().map(|quota| quota.integration.as_str()).collect()
+}
+
+fn rows_per_lane(quotas: &[Quota]) -> Vec<i32> {
+    quotas.iter().map(|quota| clamp_i32(quota.rows)).collect()
+}
+
+/// Messages in the order in which they were due.
+fn by_due(mut messages: Vec<(DateTime<Utc>, Taken)>) -> Vec<Taken> {
+    messages.sort_unstable_by_key(|(due, taken)| (*due, taken.message.seq));
+    messages.into_iter().map(|(_, taken)| taken).collect()
 }
 
 fn lease(take: &Take<'_>) -> Option<Uuid> {

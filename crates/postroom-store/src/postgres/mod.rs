@@ -64,6 +64,9 @@ pub async fn connect(url: &str) -> StoreResult<tokio_postgres::Client> {
 mod statements {
     /// Takes due deliveries and reads their messages.
     pub(super) const TAKE: &str = concat!(include_str!("sql/take.sql"), super::content::content!());
+    /// Takes rescued deliveries and reads their messages.
+    pub(super) const TAKE_RESCUED: &str =
+        concat!(include_str!("sql/take_rescued.sql"), super::content::content!());
     /// Records SENT.
     pub(super) const SETTLE_SENT: &str = include_str!("sql/settle_sent.sql");
     /// Removes a claim under which nothing is held. Something may be, whatever the relay thinks:

@@ -1,7 +1,7 @@
 //! Claims read what they take and no more, and lists what they show, whatever the statistics say
 //! and whatever waits in front. Rows read are counted in the plan; nothing here looks at time.
 
-use super::statements::{SETTLE_SENT, TAKE};
+use super::statements::{SETTLE_SENT, TAKE, TAKE_RESCUED};
 use super::transaction::BEGIN;
 use super::{dispatch, list, orphans, settle, transaction, upkeep};
 use postroom_core::{Filter, Status};
@@ -384,6 +384,45 @@ async fn a_dispatch_is_read_and_settled_by_key() {
 }
 
 #[tokio::test]
+async fn taking_rescued_messages_reads_no_more_than_a_quota() {
+    const ROWS: i64 = 100;
+    let (_database, client) = outbox().await;
+    enqueue(&client, "noop", 20_000).await;
+    // Those that go alone come first: they are read, as far as a quota goes, and passed over.
+    let prepare = format!(
+        "UPDATE core_outbox.delivery SET rescues = CASE WHEN seq % 1000 < 20 THEN 9 ELSE 1 END;
+         PREPARE take_rescued (int, text[], uuid[], int[], text, float8, bigint, bigint, boolean,
+                               uuid)
+         AS {TAKE_RESCUED}"
+    );
+    client.batch_execute(&prepare).await.unwrap();
+    for prepare in [
+        "SELECT 1",
+        "ANALYZE core_outbox.delivery; ANALYZE core_outbox.integration_outbox",
+        "UPDATE pg_class SET reltuples = 0, relpages = 0 WHERE relnamespace = 'core_outbox'::regnamespace",
+    ] {
+        client.batch_execute(prepare).await.unwrap();
+        for (alone, taken) in [(false, ROWS / 2), (true, 1)] {
+            let execute = format!(
+                "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE take_rescued (262144, ARRAY['noop', 'idle'], \
+                 ARRAY[gen_random_uuid(), gen_random_uuid()], ARRAY[{ROWS}, {ROWS}], 'w', 30, 1000, \
+                 4194304, {alone}, NULL)"
+            );
+            let plan = explain(&client, &execute).await;
+            assert_eq!(plan["Actual Rows"], taken, "after {prepare}: {plan:#}");
+            // By index, up to the quota beyond what is held, and once more by place.
+            let held = "SELECT count(*) FROM core_outbox.delivery WHERE claim IS NOT NULL";
+            let held: i64 = client.query_one(held, &[]).await.unwrap().get(0);
+            let (deliveries, messages) =
+                (rows_read(&plan, "delivery"), rows_read(&plan, "integration_outbox"));
+            let most = (2 * ROWS + held) as f64;
+            assert!(deliveries <= most, "after {prepare}: {deliveries} deliveries: {plan:#}");
+            assert!(messages <= taken as f64, "after {prepare}: {messages} messages: {plan:#}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_rescue_reads_what_it_frees() {
     let (_database, client) = outbox().await;
     enqueue(&client, "sent", 20_000).await;
@@ -392,7 +431,7 @@ async fn a_rescue_reads_what_it_frees() {
         .await
         .unwrap();
     enqueue(&client, "noop", 20_000).await;
-    let prepare = format!("PREPARE rescue (int, bigint, uuid) AS {}", upkeep::RESCUE);
+    let prepare = format!("PREPARE rescue (int, bigint, uuid, uuid[]) AS {}", upkeep::RESCUE);
     client.batch_execute(&prepare).await.unwrap();
     let begin = format!("{BEGIN}; {}", transaction::JOIN_BY_HASH);
     for prepare in [
@@ -403,7 +442,8 @@ async fn a_rescue_reads_what_it_frees() {
         explain_take(&client).await;
         let expire = "UPDATE core_outbox.claim SET until = since - interval '1 second'";
         client.batch_execute(expire).await.unwrap();
-        let execute = "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE rescue (20, 10, gen_random_uuid())";
+        let execute =
+            "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE rescue (20, 10, gen_random_uuid(), '{}')";
         let plan = explain_under(&client, &begin, execute).await;
         let rescued =
             "SELECT count(*) FROM core_outbox.delivery WHERE rescues > 0 AND claim IS NULL";
@@ -436,7 +476,7 @@ async fn claims_under_a_lease_are_read_once_and_nothing_they_hold() {
              INSERT INTO core_outbox.claim (token, worker, since, until, alone, seqs, dispatched, lease)
              SELECT held.claim, 'w', now(), now(), false, ARRAY[held.seq], true, lease.token
              FROM held, core_outbox.claim lease;
-             PREPARE rescue (int, bigint, uuid) AS {}",
+             PREPARE rescue (int, bigint, uuid, uuid[]) AS {}",
             upkeep::RESCUE
         ))
         .await
@@ -450,7 +490,7 @@ async fn claims_under_a_lease_are_read_once_and_nothing_they_hold() {
         client.batch_execute(prepare).await.unwrap();
         for (begin, statement) in [
             ("BEGIN", upkeep::ANY_EXPIRED),
-            (&*by_hash, "EXECUTE rescue (20, 10, gen_random_uuid())"),
+            (&*by_hash, "EXECUTE rescue (20, 10, gen_random_uuid(), '{}')"),
         ] {
             let explain = format!("EXPLAIN (ANALYZE, FORMAT JSON) {statement}");
             let plan = explain_under(&client, begin, &explain).await;

@@ -3,7 +3,7 @@
 
 use super::{PgStore, claims};
 use crate::OpenOptions;
-use postroom_core::{Batch, Claims as _, Quota, Reconciled, Take, Upkeep as _};
+use postroom_core::{Batch, Claims as _, Quota, Reconciled, Rescued, Take, Upkeep as _};
 use postroom_testkit::{Postgres, TestDatabase};
 use std::time::Duration;
 use tokio_postgres::Client;
@@ -68,7 +68,7 @@ impl Outbox {
         assert_eq!(self.store.diagnose().await.unwrap(), []);
         let quotas = [quota()];
         let batches: Vec<Batch> = if is_rescued {
-            self.store.take_rescued(&take(&quotas)).await.unwrap()
+            self.store.take_rescued(&take(&quotas), Rescued::Together).await.unwrap()
         } else {
             self.store.take(&take(&quotas)).await.unwrap().into_iter().collect()
         };

@@ -62,7 +62,7 @@ pub(super) const BEGIN: &str = concat!(begin!(), "; ", relay_settings!("5s"));
 /// Begins one that takes. It ends before long, whatever the rows hold that it meets: `content.rs`
 /// looks at them one by one then.
 pub(super) const BEGIN_TAKING: &str =
-    concat!("BEGIN; SET LOCAL statement_timeout = '2s'; ", relay_settings!("5s"));
+    concat!(begin!(), "; SET LOCAL statement_timeout = '2s'; ", relay_settings!("5s"));
 
 /// Begins one that settles. Someone who edits a message by hand and goes to lunch holds up that
 /// message, and no other: after this short wait `locked.rs` finds out which rows are locked.

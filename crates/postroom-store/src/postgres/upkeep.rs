@@ -7,7 +7,9 @@ use super::{PgStore, attempts, diagnose, migrate, orphans, reconcile};
 use async_trait::async_trait;
 use postroom_core::{Backlog, Finding, LaneBacklog, Reconciled, StoreResult, Token, Upkeep};
 use std::time::Duration;
+use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row};
+use uuid::Uuid;
 
 /// Claims that no lease keeps, as in `rescue.sql`.
 pub(super) const ANY_EXPIRED: &str = "SELECT EXISTS (
@@ -28,11 +30,12 @@ const BACKLOG: &str = include_str!("sql/backlog.sql");
 
 #[async_trait]
 impl Upkeep for PgStore {
-    async fn rescue(&self, limit: usize) -> StoreResult<u64> {
+    async fn rescue_except(&self, held: &[Token], limit: usize) -> StoreResult<u64> {
         let doing = "rescuing expired claims";
         let client = self.connection().await?;
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let begin = format!("{BEGIN}; {JOIN_BY_HASH}");
+        let held: Vec<Uuid> = held.iter().map(|token| token.0).collect();
         loop {
             // Nearly always there is nothing to do, and that must cost nearly nothing.
             let any =
@@ -43,7 +46,8 @@ impl Upkeep for PgStore {
             let statement =
                 client.prepare_cached(RESCUE).await.map_err(|e| store_error(doing, e))?;
             let token = Token::random().0;
-            let rows = transact(&client, &begin, &statement, &[&attempts_kept(), &limit, &token])
+            let params: [&(dyn ToSql + Sync); 4] = [&attempts_kept(), &limit, &token, &held];
+            let rows = transact(&client, &begin, &statement, &params)
                 .await
                 .map_err(|e| store_error(doing, e))?;
             let counted = |index| {

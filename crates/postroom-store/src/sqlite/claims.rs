@@ -5,9 +5,10 @@ use super::row::{number, taken, token};
 use super::time::{later, now_ms};
 use super::{SqliteStore, settle, statements, wake};
 use crate::leased::Known;
+use crate::lost_group::{self, Lost};
 use async_trait::async_trait;
 use postroom_core::{
-    Batch, Claims, Quota, Settled, Settlement, StoreResult, Take, Taken, Token, Wake,
+    Batch, Claims, Quota, Rescued, Settled, Settlement, StoreResult, Take, Taken, Token, Wake,
 };
 use sqlx::{Error, Row as _, SqliteConnection};
 use std::collections::HashSet;
@@ -42,13 +43,13 @@ impl Claims for SqliteStore {
         Ok(batch)
     }
 
-    async fn take_rescued(&self, take: &Take<'_>) -> StoreResult<Vec<Batch>> {
+    async fn take_rescued(&self, take: &Take<'_>, which: Rescued) -> StoreResult<Vec<Batch>> {
         let doing = "taking rescued messages";
         if !self.is_due(take, Queue::Rescued).await.map_err(|e| store_error(doing, e))? {
             return Ok(Vec::new());
         }
         let mut tx = self.begin(doing).await?;
-        let batches = take_alone(&mut tx, take).await.map_err(|e| store_error(doing, e))?;
+        let batches = take_lost(&mut tx, take, which).await.map_err(|e| store_error(doing, e))?;
         tx.commit().await.map_err(|e| store_error(doing, e))?;
         Ok(batches)
     }
@@ -147,13 +148,20 @@ async fn take_batch(tx: &mut SqliteConnection, take: &Take<'_>) -> Result<Option
     hold(tx, take, &due, now, false).await.map(Some)
 }
 
-async fn take_alone(tx: &mut SqliteConnection, take: &Take<'_>) -> Result<Vec<Batch>, Error> {
+async fn take_lost(
+    tx: &mut SqliteConnection,
+    take: &Take<'_>,
+    which: Rescued,
+) -> Result<Vec<Batch>, Error> {
     let now = now_ms();
     let mut batches = Vec::new();
-    for quota in open_lanes(take).take(take.rows) {
-        let first = candidates(tx, quota, Queue::Rescued, now, 1, take).await?;
-        if !first.is_empty() {
-            batches.push(hold(tx, take, &first, now, true).await?);
+    let mut left = take.rows;
+    for quota in open_lanes(take) {
+        let mut due = candidates(tx, quota, Queue::Rescued, now, quota.rows, take).await?;
+        let lost = |one: &Candidate| Lost { rescues: one.rescues, bytes: one.weight };
+        lost_group::keep(&mut due, take, quota, which, &mut left, lost);
+        if !due.is_empty() {
+            batches.push(hold(tx, take, &due, now, which == Rescued::Alone).await?);
         }
     }
     Ok(batches)
@@ -230,8 +238,7 @@ async fn hold(
         .bind(take.worker)
         .bind(now)
         .bind(later(now, take.claim_time))
-        // What is handed over to a queue is no suspect.
-        .bind(alone && take.lease.is_none())
+        .bind(alone)
         .bind(take.lease.is_some())
         .bind(take.lease.map(|lease| lease.0.to_string()))
         .execute(&mut *tx)

@@ -274,10 +274,11 @@ pub(super) const ALREADY_SETTLED: &str = "
     SELECT seq FROM integration_outbox
     WHERE seq IN (SELECT value FROM json_each(?2)) AND settled = ?1";
 
-/// `?1` now, `?2` claims.
+/// `?1` now, `?2` claims, `?3` those that the caller holds itself.
 pub(super) const EXPIRED: &str = "
     SELECT c.token, c.worker, c.alone, c.until - c.since, c.dispatched FROM outbox_claim AS c
     WHERE c.until < ?1
+      AND c.token NOT IN (SELECT value FROM json_each(?3))
       AND NOT EXISTS (
           SELECT 1 FROM outbox_claim AS kept WHERE kept.token = c.lease AND kept.until >= ?1
       )

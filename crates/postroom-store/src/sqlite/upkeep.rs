@@ -20,14 +20,17 @@ const MEND_ROWS: i64 = 5_000;
 
 #[async_trait]
 impl Upkeep for SqliteStore {
-    async fn rescue(&self, limit: usize) -> StoreResult<u64> {
+    async fn rescue_except(&self, held: &[Token], limit: usize) -> StoreResult<u64> {
         let doing = "rescuing expired claims";
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let held: Vec<String> = held.iter().map(|token| token.0.to_string()).collect();
+        let held = json(&held);
         loop {
             // Looks before the write lock is taken: mostly there is nothing to rescue.
             let expired = sqlx::query(statements::EXPIRED)
                 .bind(now_ms())
                 .bind(1)
+                .bind(&held)
                 .fetch_optional(&self.readers)
                 .await
                 .map_err(|e| store_error(doing, e))?;
@@ -35,7 +38,7 @@ impl Upkeep for SqliteStore {
                 return Ok(0);
             }
             let mut tx = self.begin(doing).await?;
-            let freed = rescue(&mut tx, limit).await.map_err(|e| store_error(doing, e))?;
+            let freed = rescue(&mut tx, &held, limit).await.map_err(|e| store_error(doing, e))?;
             tx.commit().await.map_err(|e| store_error(doing, e))?;
             // Behind claims that held nothing there may be one that does.
             if freed > 0 {
@@ -133,10 +136,14 @@ impl SqliteStore {
     }
 }
 
-async fn rescue(tx: &mut SqliteConnection, limit: i64) -> Result<u64, Error> {
+async fn rescue(tx: &mut SqliteConnection, held: &str, limit: i64) -> Result<u64, Error> {
     let now = now_ms();
-    let expired =
-        sqlx::query(statements::EXPIRED).bind(now).bind(limit).fetch_all(&mut *tx).await?;
+    let expired = sqlx::query(statements::EXPIRED)
+        .bind(now)
+        .bind(limit)
+        .bind(held)
+        .fetch_all(&mut *tx)
+        .await?;
     let mut rescued = 0;
     for claim in &expired {
         let token = text_column(claim, 0)?;

@@ -2,7 +2,8 @@
 
 use crate::mariadb::{Maria, start};
 use postroom_core::{
-    Enqueued, Fate, Fence, NewMessage, Quota, Settlement, Store, StoreErrorKind, Take, Verdict,
+    Enqueued, Fate, Fence, NewMessage, Quota, Rescued, Settlement, Store, StoreErrorKind, Take,
+    Verdict,
 };
 use postroom_store::OpenOptions;
 use postroom_store::mysql::MySqlStore;
@@ -150,7 +151,7 @@ const CLOSE: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; BEG
                      UPDATE integration_outbox SET status = 'SENT'";
 
 async fn take_rescued(store: &dyn Store) -> usize {
-    store.take_rescued(&take_of(&noop(10))).await.expect("take").len()
+    store.take_rescued(&take_of(&noop(10)), Rescued::Together).await.expect("take").len()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

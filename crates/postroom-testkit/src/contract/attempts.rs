@@ -3,7 +3,7 @@
 use super::Harness;
 use super::steps::{
     assert_between, dead, enqueue, enqueue_many, failed, message, now, rejected, settle_one,
-    take_and_settle, take_one, take_rescued,
+    take_alone, take_and_settle, take_one,
 };
 use postroom_core::{ATTEMPTS_KEPT, Attempt, AttemptOutcome, Fate, Store, Tried};
 use std::time::Duration;
@@ -108,7 +108,7 @@ pub async fn lost_alone_is_an_attempt(outbox: &impl Harness) {
     outbox.expire_claims().await;
     store.rescue(10).await.expect("rescue");
     assert!(attempts(&*store, id).await.is_empty());
-    take_rescued(&*store, "dying-too", &["noop"]).await;
+    take_alone(&*store, "dying-too", "noop").await;
     outbox.expire_claims().await;
     store.rescue(10).await.expect("rescue");
     let history = attempts(&*store, id).await;
@@ -136,7 +136,7 @@ pub async fn only_the_latest_are_kept(outbox: &impl Harness) {
     take_one(&*store, "dying", "noop").await;
     outbox.expire_claims().await;
     store.rescue(10).await.expect("rescue");
-    take_rescued(&*store, "dying", &["noop"]).await;
+    take_alone(&*store, "dying", "noop").await;
     outbox.expire_claims().await;
     store.rescue(10).await.expect("rescue");
     let history = attempts(&*store, id).await;

@@ -2,7 +2,7 @@
 
 use super::steps::{
     assert_nothing_due, dead, enqueue, enqueue_many, failed, find, ids, in_ms, message, now,
-    settle_one, take, take_and_settle, take_one, take_rescued,
+    settle_one, take, take_alone, take_and_settle, take_one, take_rescued,
 };
 use super::{Harness, PlainRow};
 use postroom_core::Fate;
@@ -51,12 +51,10 @@ pub async fn attempts_set_to_the_end_of_their_type_stay_there(outbox: &impl Harn
     let id = outbox.insert(&row).await.expect("a row that makes no sense");
     take_and_settle(&*store, "noop", failed(Duration::ZERO)).await;
     assert_eq!(find(&*store, id).await.message.attempts, 2_147_483_647);
-    for _ in 0..2 {
-        outbox.expire_claims().await;
-        store.rescue(10).await.expect("rescue");
-        take(&*store, "worker", &["noop"], 10).await;
-        take_rescued(&*store, "worker", &["noop"]).await;
-    }
+    take(&*store, "worker", &["noop"], 10).await.expect("due");
+    outbox.expire_claims().await;
+    store.rescue(10).await.expect("rescue");
+    take_alone(&*store, "worker", "noop").await;
     outbox.expire_claims().await;
     assert_eq!(store.rescue(10).await.expect("rescue"), 1);
     assert_eq!(find(&*store, id).await.message.attempts, 2_147_483_647);
@@ -213,7 +211,7 @@ pub async fn closed_during_an_attempt_that_was_lost_it_stays_closed(outbox: &imp
             if is_alone {
                 outbox.expire_claims().await;
                 store.rescue(10).await.expect("rescue");
-                assert_eq!(take_rescued(&*store, "dying", &["noop"]).await.len(), 1);
+                take_alone(&*store, "dying", "noop").await;
             }
             outbox.set_status(id, status).await.expect("changed");
             outbox.expire_claims().await;

@@ -7,7 +7,8 @@ use super::steps::{
     take_within, verdict,
 };
 use postroom_core::{
-    Fate, Fence, Key, Operation, Quota, Settled, Settlement, Take, Token, Verdict, announce_dead,
+    Fate, Fence, Key, Operation, Quota, Rescued, Settled, Settlement, Take, Token, Verdict,
+    announce_dead,
 };
 use std::time::Duration;
 
@@ -265,7 +266,7 @@ pub async fn a_rescued_message_that_is_dispatched_is_no_suspect(outbox: &impl Ha
         claim_time: Duration::from_secs(600),
         lease: Some(Token::random()),
     };
-    assert_eq!(store.take_rescued(&take).await.expect("take").len(), 1);
+    assert_eq!(store.take_rescued(&take, Rescued::Together).await.expect("take").len(), 1);
     outbox.expire_claims().await;
     assert_eq!(store.rescue(10).await.expect("rescue"), 1);
     let record = find(&*store, id).await;

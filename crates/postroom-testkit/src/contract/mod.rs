@@ -127,11 +127,15 @@ macro_rules! contract_tests {
             rescue {
                 a_living_claim_is_left_alone
                 a_rescued_message_is_untouched
-                rescued_messages_are_taken_alone
+                rescued_messages_come_in_claims_of_their_own
+                fault_25_claims_are_halved_until_a_message_is_alone
+                messages_that_go_alone_hold_up_no_others
+                the_byte_limit_ends_a_claim_of_rescued_messages
+                fault_52_a_claim_that_the_caller_holds_is_left_to_it
                 a_rescued_message_keeps_its_due_time
                 fault_25_lost_alone_counts_as_an_attempt
-                a_known_failure_ends_being_alone
-                a_released_rescue_is_taken_alone_again
+                a_known_failure_clears_the_count
+                a_released_rescue_is_still_one
                 a_rescue_stops_at_its_limit
                 only_what_is_unsettled_is_rescued
                 empty_claims_in_front_are_passed

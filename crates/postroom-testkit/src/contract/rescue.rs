@@ -3,10 +3,9 @@
 use super::Harness;
 use super::steps::{
     assert_nothing_due, assert_same, enqueue, enqueue_many, failed, find, ids, message, settle,
-    settle_one, take, take_one, take_rescued, verdict,
+    settle_one, take, take_alone, take_lost, take_one, take_rescued, verdict, wish,
 };
-use postroom_core::{Batch, Fate, Fence, Settlement, Store};
-use std::collections::HashSet;
+use postroom_core::{Batch, Fate, Fence, Quota, Rescued, Settlement, Store};
 use std::time::Duration;
 
 /// Takes everything in a lane, and loses it.
@@ -36,10 +35,10 @@ pub async fn a_rescued_message_is_untouched(outbox: &impl Harness) {
     assert_eq!((outbox.deliveries().await, outbox.claims().await), (1, 0));
 }
 
-/// What was rescued comes one by one, under tokens of their own, and never with others.
-pub async fn rescued_messages_are_taken_alone(outbox: &impl Harness) {
+/// Each lane's come under a token of their own, by due time, and never with what was not rescued.
+pub async fn rescued_messages_come_in_claims_of_their_own(outbox: &impl Harness) {
     let store = outbox.store().await;
-    let a = enqueue_many(&*store, "a", 2).await;
+    let a = enqueue_many(&*store, "a", 4).await;
     let b = enqueue_many(&*store, "b", 2).await;
     lose(outbox, &*store, "a").await;
     lose(outbox, &*store, "b").await;
@@ -47,14 +46,109 @@ pub async fn rescued_messages_are_taken_alone(outbox: &impl Harness) {
 
     let usual = take(&*store, "worker", &["a", "b"], 10).await.expect("due");
     assert_eq!(ids(&usual), [fresh]);
-    let rescued = take_rescued(&*store, "worker", &["a", "b"]).await;
-    assert_eq!(rescued.iter().flat_map(ids).collect::<HashSet<_>>(), [a[0], b[0]].into());
+    let mut rescued = take_lost(&*store, "worker", &["a", "b"], 6, Rescued::Together).await;
+    rescued.sort_by_key(|batch| batch.messages[0].message.integration.clone());
+    assert_eq!(rescued.iter().map(ids).collect::<Vec<_>>(), [a[..3].to_vec(), b]);
     assert_ne!(rescued[0].token, rescued[1].token);
-    for batch in &rescued {
-        assert_eq!((batch.messages.len(), batch.messages[0].rescues), (1, 1));
+    assert!(rescued.iter().flat_map(|batch| &batch.messages).all(|taken| taken.rescues == 1));
+    let next = take_lost(&*store, "worker", &["a", "b"], 6, Rescued::Together).await;
+    assert_eq!(next.iter().flat_map(ids).collect::<Vec<_>>(), [a[3]]);
+    for batch in rescued.into_iter().chain(next) {
+        let verdicts = batch.messages.iter().map(|taken| verdict(taken, Fate::Sent)).collect();
+        assert!(settle(&*store, batch.token, verdicts, true).await.late.is_empty());
     }
-    let next = take_rescued(&*store, "worker", &["a"]).await;
-    assert_eq!(next.iter().flat_map(ids).collect::<Vec<_>>(), [a[1]]);
+    // What another relay took is not counted with it.
+    settle_one(&*store, usual.token, &usual.messages[0], Fate::Sent).await;
+    assert_eq!((outbox.deliveries().await, outbox.claims().await), (0, 0));
+}
+
+/// With every loss the claims are half as large, until each message is alone; only then an attempt
+/// is counted.
+pub async fn fault_25_claims_are_halved_until_a_message_is_alone(outbox: &impl Harness) {
+    const ROWS: usize = 16;
+    let store = outbox.store().await;
+    let all = enqueue_many(&*store, "noop", ROWS).await;
+    lose(outbox, &*store, "noop").await;
+    for together in [8, 4, 2] {
+        let none = take_lost(&*store, "dying", &["noop"], ROWS, Rescued::Alone).await;
+        assert!(none.is_empty(), "none is alone yet: {none:?}");
+        let mut taken = Vec::new();
+        while taken.len() < ROWS {
+            let claims = take_lost(&*store, "dying", &["noop"], ROWS, Rescued::Together).await;
+            assert_eq!(claims.iter().map(|claim| claim.messages.len()).sum::<usize>(), together);
+            taken.extend(claims.iter().flat_map(ids));
+        }
+        assert_eq!(taken, all, "by due time");
+        outbox.expire_claims().await;
+        assert_eq!(store.rescue(100).await.expect("rescue"), ROWS as u64);
+        for id in &all {
+            assert_eq!(find(&*store, *id).await.message.attempts, 0);
+        }
+    }
+    assert!(take_lost(&*store, "dying", &["noop"], ROWS, Rescued::Together).await.is_empty());
+    let alone = take_lost(&*store, "dying", &["noop"], ROWS, Rescued::Alone).await;
+    assert_eq!(alone.iter().flat_map(ids).collect::<Vec<_>>(), all[..1]);
+    outbox.expire_claims().await;
+    assert_eq!(store.rescue(100).await.expect("rescue"), 1);
+    for (id, attempts) in all.iter().zip([1, 0, 0, 0]) {
+        assert_eq!(find(&*store, *id).await.message.attempts, attempts);
+    }
+}
+
+/// Messages that go alone do not stand in the way of others, and of several lanes one comes at a
+/// time where one is asked for.
+pub async fn messages_that_go_alone_hold_up_no_others(outbox: &impl Harness) {
+    let store = outbox.store().await;
+    let alone = enqueue_many(&*store, "a", 3).await;
+    for _ in 0..2 {
+        take(&*store, "dying", &["a"], 10).await;
+        take_lost(&*store, "dying", &["a"], 10, Rescued::Together).await;
+        outbox.expire_claims().await;
+        store.rescue(10).await.expect("rescue");
+    }
+    let others = enqueue_many(&*store, "a", 2).await;
+    enqueue_many(&*store, "b", 1).await;
+    lose(outbox, &*store, "a").await;
+    // Rescued twice, and once: of seven rows one may go after two rescues, and three after one.
+    let together = take_lost(&*store, "worker", &["a"], 7, Rescued::Together).await;
+    assert_eq!(together.iter().flat_map(ids).collect::<Vec<_>>(), others);
+    lose(outbox, &*store, "b").await;
+    let quotas = ["a", "b"].map(|lane| Quota { integration: lane.to_owned(), rows: 1 });
+    let mut wish = wish("worker", &quotas);
+    wish.rows = 1;
+    let one = store.take_rescued(&wish, Rescued::Alone).await.expect("take");
+    assert_eq!(one.iter().flat_map(ids).collect::<Vec<_>>(), alone[..1]);
+}
+
+/// What content weighs bounds a claim of rescued messages too.
+pub async fn the_byte_limit_ends_a_claim_of_rescued_messages(outbox: &impl Harness) {
+    let store = outbox.store().await;
+    let large = "x".repeat(2_000);
+    for _ in 0..4 {
+        enqueue(&*store, &message("noop").json(&large)).await;
+    }
+    lose(outbox, &*store, "noop").await;
+    let quotas = [Quota { integration: "noop".to_owned(), rows: 100 }];
+    let mut wish = wish("worker", &quotas);
+    wish.bytes = 10;
+    let taken = store.take_rescued(&wish, Rescued::Together).await.expect("take");
+    assert_eq!(taken.iter().map(|batch| batch.messages.len()).sum::<usize>(), 1);
+}
+
+/// A claim that its relay still holds is left to it, however long it has expired: an outcome that
+/// could not be recorded in time still counts.
+pub async fn fault_52_a_claim_that_the_caller_holds_is_left_to_it(outbox: &impl Harness) {
+    let store = outbox.store().await;
+    let id = enqueue(&*store, &message("a")).await;
+    let (token, taken) = take_one(&*store, "itself", "a").await;
+    enqueue(&*store, &message("b")).await;
+    take_one(&*store, "another", "b").await;
+    outbox.expire_claims().await;
+    assert_eq!(store.rescue_except(&[token], 1).await.expect("rescue"), 1, "the other's");
+    assert_eq!(store.rescue_except(&[token], 10).await.expect("rescue"), 0);
+    assert!(settle_one(&*store, token, &taken, Fate::Sent).await.late.is_empty());
+    assert_eq!(find(&*store, id).await.status, "SENT");
+    assert_eq!(take_rescued(&*store, "worker", &["a", "b"]).await.len(), 1);
 }
 
 /// A rescued message that waits for its time keeps waiting.
@@ -67,14 +161,14 @@ pub async fn a_rescued_message_keeps_its_due_time(outbox: &impl Harness) {
     assert_eq!(rescued[0].messages[0].message.due_at, due_at);
 }
 
-/// Lost with others, nothing counts; lost alone, it was this message, and that counts.
+/// Lost with others, nothing counts; lost while it was handled alone, it was this message.
 pub async fn fault_25_lost_alone_counts_as_an_attempt(outbox: &impl Harness) {
     let store = outbox.store().await;
     let id = enqueue(&*store, &message("noop")).await;
     let mut expected = find(&*store, id).await;
     lose(outbox, &*store, "noop").await;
     for attempts in 1..=3 {
-        let rescued = take_rescued(&*store, "worker-9", &["noop"]).await.pop().expect("rescued");
+        let rescued = take_alone(&*store, "worker-9", "noop").await;
         assert_eq!(rescued.messages[0].message.attempts, attempts - 1);
         assert_eq!(rescued.messages[0].rescues, attempts);
         outbox.expire_claims().await;
@@ -92,7 +186,7 @@ pub async fn fault_25_lost_alone_counts_as_an_attempt(outbox: &impl Harness) {
 }
 
 /// A known outcome clears the count: the message is one among others again.
-pub async fn a_known_failure_ends_being_alone(outbox: &impl Harness) {
+pub async fn a_known_failure_clears_the_count(outbox: &impl Harness) {
     let store = outbox.store().await;
     let id = enqueue(&*store, &message("noop")).await;
     lose(outbox, &*store, "noop").await;
@@ -103,8 +197,8 @@ pub async fn a_known_failure_ends_being_alone(outbox: &impl Harness) {
     assert_eq!((taken.message.id, taken.rescues, taken.message.attempts), (id, 0, 1));
 }
 
-/// A release says nothing of the message: it is still to be taken alone.
-pub async fn a_released_rescue_is_taken_alone_again(outbox: &impl Harness) {
+/// A release says nothing of the message: it is still one that was rescued.
+pub async fn a_released_rescue_is_still_one(outbox: &impl Harness) {
     let store = outbox.store().await;
     enqueue(&*store, &message("noop")).await;
     lose(outbox, &*store, "noop").await;

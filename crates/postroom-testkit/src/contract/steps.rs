@@ -3,8 +3,8 @@
 use chrono::{DateTime, SubsecRound as _, Utc};
 use postroom_core::{
     ActionId, AttemptOutcome, Batch, Enqueued, Fate, Fence, Message, NewAction, NewMessage,
-    Operation, Quota, RawJson, Record, Settled, Settlement, Store, Take, Taken, Token, Tried,
-    Verdict,
+    Operation, Quota, RawJson, Record, Rescued, Settled, Settlement, Store, Take, Taken, Token,
+    Tried, Verdict,
 };
 use serde_json::json;
 use std::time::Duration;
@@ -59,10 +59,31 @@ pub(super) async fn take_within(
     store.take(&take).await.expect("take")
 }
 
-/// Takes what was rescued.
+/// Takes what was rescued: claims of several messages, or else one message to be handled alone.
 pub(super) async fn take_rescued(store: &dyn Store, worker: &str, lanes: &[&str]) -> Vec<Batch> {
-    let quotas = quotas(lanes, 10);
-    store.take_rescued(&wish(worker, &quotas)).await.expect("take rescued")
+    let together = take_lost(store, worker, lanes, 10, Rescued::Together).await;
+    if !together.is_empty() {
+        return together;
+    }
+    take_lost(store, worker, lanes, 10, Rescued::Alone).await
+}
+
+/// Takes a rescued message of a lane to be handled alone: its claim cannot be halved.
+pub(super) async fn take_alone(store: &dyn Store, worker: &str, lane: &str) -> Batch {
+    let mut alone = take_lost(store, worker, &[lane], 1, Rescued::Alone).await;
+    alone.pop().expect("a rescued message")
+}
+
+/// Takes what was rescued, of one kind, in claims of up to half of `rows`.
+pub(super) async fn take_lost(
+    store: &dyn Store,
+    worker: &str,
+    lanes: &[&str],
+    rows: usize,
+    which: Rescued,
+) -> Vec<Batch> {
+    let quotas = quotas(lanes, rows);
+    store.take_rescued(&wish(worker, &quotas), which).await.expect("take rescued")
 }
 
 /// Takes up to `rows` messages of a lane for a queue.
@@ -106,7 +127,7 @@ fn quotas(lanes: &[&str], rows: usize) -> Vec<Quota> {
     lanes.iter().map(|lane| Quota { integration: (*lane).to_owned(), rows }).collect()
 }
 
-fn wish<'a>(worker: &'a str, quotas: &'a [Quota]) -> Take<'a> {
+pub(super) fn wish<'a>(worker: &'a str, quotas: &'a [Quota]) -> Take<'a> {
     Take {
         worker,
         quotas,

@@ -1,8 +1,8 @@
 //! Pruning, counting and mending.
 
 use super::steps::{
-    dead, enqueue, enqueue_many, failed, find, ids, in_ms, message, now, settle, take,
-    take_and_settle, take_rescued, verdict,
+    dead, enqueue, enqueue_many, failed, find, ids, in_ms, message, now, settle, take, take_alone,
+    take_and_settle, verdict,
 };
 use super::{Harness, PlainRow};
 use postroom_core::{Backlog, Fate, LaneBacklog, Severity, Store};
@@ -159,7 +159,7 @@ pub async fn the_backlog_follows_claims_and_rescues(outbox: &impl Harness) {
     assert!(rescued.lag() >= HOUR);
 
     // Lost alone, it has failed once.
-    take_rescued(&*store, "worker", &["noop"]).await;
+    take_alone(&*store, "worker", "noop").await;
     outbox.expire_claims().await;
     store.rescue(10).await.expect("rescue");
     let failed = store.backlog().await.expect("backlog");

@@ -4,9 +4,9 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use postroom_core::{
     Action, ActionId, Admin, Attempt, Backlog, Batch, Claims, Dispatched, Dispatches, Enqueued,
-    Filter, Finding, Key, NewAction, NewMessage, Operate, Reconciled, Record, Settled, Settlement,
-    Status, StatusCounts, Store, StoreError, StoreErrorKind, StoreResult, Take, Token, Upkeep,
-    Wake,
+    Filter, Finding, Key, NewAction, NewMessage, Operate, Reconciled, Record, Rescued, Settled,
+    Settlement, Status, StatusCounts, Store, StoreError, StoreErrorKind, StoreResult, Take, Token,
+    Upkeep, Wake,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,9 +57,9 @@ impl Claims for Faulty {
         self.inner.take(take).await
     }
 
-    async fn take_rescued(&self, take: &Take<'_>) -> StoreResult<Vec<Batch>> {
+    async fn take_rescued(&self, take: &Take<'_>, which: Rescued) -> StoreResult<Vec<Batch>> {
         (self.fault)(Call::TakeRescued)?;
-        self.inner.take_rescued(take).await
+        self.inner.take_rescued(take, which).await
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> StoreResult<Settled> {
@@ -97,8 +97,8 @@ impl Dispatches for Faulty {
 
 #[async_trait]
 impl Upkeep for Faulty {
-    async fn rescue(&self, limit: usize) -> StoreResult<u64> {
-        self.inner.rescue(limit).await
+    async fn rescue_except(&self, held: &[Token], limit: usize) -> StoreResult<u64> {
+        self.inner.rescue_except(held, limit).await
     }
 
     async fn prune(&self, older_than: Duration, limit: usize) -> StoreResult<u64> {

@@ -9,7 +9,7 @@ mod end;
 
 use super::journal::{Entry, Journal};
 use chrono::{DateTime, Utc};
-use postroom_core::{DEAD_EVENT_TYPE, Message, Record, Status, Token};
+use postroom_core::{DEAD_EVENT_TYPE, Message, Record, Rescued, Status, Token};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
 use tokio::time::Instant;
@@ -20,6 +20,10 @@ struct State {
     began: Instant,
     messages: BTreeMap<i64, Known>,
     claims: BTreeMap<Token, Claim>,
+    /// When a relay's message was last accepted, by relay and lane.
+    accepted: BTreeMap<(usize, String), Instant>,
+    /// The largest batch that any relay takes.
+    batch_max: usize,
     journal: Journal,
     violations: Vec<String>,
 }
@@ -27,11 +31,16 @@ struct State {
 /// One message, as it must be.
 struct Known {
     event_id: String,
+    integration: String,
     max_attempts: u32,
     status: Status,
     attempts: u32,
     /// Since its last known attempt.
     rescues: u32,
+    /// How many relays it has killed since then.
+    kills: u32,
+    /// When a relay's destination first refused it.
+    refused: BTreeMap<usize, Instant>,
     holder: Option<Token>,
     tries: Vec<Try>,
     /// How often its destination did the work.
@@ -42,8 +51,12 @@ struct Known {
 
 /// One claim, as it must be.
 struct Claim {
+    relay: usize,
     until: DateTime<Utc>,
-    alone: bool,
+    /// Which rescued messages it holds, if it does.
+    of: Option<Rescued>,
+    /// The database refused what was to be recorded under it.
+    refused: bool,
     /// It expired, and what it held was freed.
     rescued: bool,
     /// It is in the store's table.
@@ -72,8 +85,10 @@ pub(super) enum Said {
 }
 
 impl Books {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(batch_max: usize) -> Self {
         Self(Mutex::new(State {
+            accepted: BTreeMap::new(),
+            batch_max,
             began: Instant::now(),
             messages: BTreeMap::new(),
             claims: BTreeMap::new(),
@@ -126,6 +141,9 @@ impl State {
     fn add(&mut self, message: &Message) {
         let known = Known {
             event_id: message.event_id.clone(),
+            integration: message.integration.clone(),
+            kills: 0,
+            refused: BTreeMap::new(),
             max_attempts: message.max_attempts,
             status: Status::Pending,
             attempts: 0,

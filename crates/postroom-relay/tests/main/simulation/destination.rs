@@ -48,6 +48,12 @@ impl Destination {
                 // Not `panic!`: thousands of them would fill the output.
                 std::panic::resume_unwind(Box::new("the destination's client panics"));
             }
+            Act::Kill => {
+                world.books.kills(*process, token, seq);
+                world.kill(*process);
+                std::future::pending::<()>().await;
+                return None;
+            }
             Act::Silence => {
                 world.books.worked(seq);
                 return None;

@@ -7,8 +7,9 @@ use async_trait::async_trait;
 use chrono::{DateTime, TimeDelta, Utc};
 use postroom_core::{
     Action, ActionId, Admin, Attempt, Backlog, Batch, Claims, Dispatched, Dispatches, Enqueued,
-    Filter, Finding, Key, NewAction, NewMessage, Operate, Reconciled, Record, Settled, Settlement,
-    Status, StatusCounts, StoreError, StoreResult, Take, Token, Upkeep, Wake,
+    Filter, Finding, Key, NewAction, NewMessage, Operate, Reconciled, Record, Rescued, Settled,
+    Settlement, Status, StatusCounts, StoreError, StoreErrorKind, StoreResult, Take, Token, Upkeep,
+    Wake,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,9 +44,10 @@ impl Link {
         fails(Moment::AfterTheWork).map_or(Ok(answer), Err)
     }
 
-    fn taken(&self, batch: &mut Batch, take: &Take<'_>, alone: bool) {
+    fn taken(&self, batch: &mut Batch, take: &Take<'_>, rescued: Option<Rescued>) {
         let now = self.world.now();
-        self.world.books.taken(self.process, batch, alone, now, after(now, take.claim_time));
+        let until = after(now, take.claim_time);
+        self.world.books.taken(self.process, batch, take, rescued, now, until);
         // So that a destination can say under which claim it was asked.
         for taken in &mut batch.messages {
             taken.message.causation_id = Some(batch.token.0.to_string());
@@ -59,18 +61,18 @@ impl Claims for Link {
         self.call(Call::Take, async || {
             let mut batch = self.world.store.take(take).await?;
             if let Some(batch) = &mut batch {
-                self.taken(batch, take, false);
+                self.taken(batch, take, None);
             }
             Ok(batch)
         })
         .await
     }
 
-    async fn take_rescued(&self, take: &Take<'_>) -> StoreResult<Vec<Batch>> {
+    async fn take_rescued(&self, take: &Take<'_>, which: Rescued) -> StoreResult<Vec<Batch>> {
         self.call(Call::Take, async || {
-            let mut batches = self.world.store.take_rescued(take).await?;
+            let mut batches = self.world.store.take_rescued(take, which).await?;
             for batch in &mut batches {
-                self.taken(batch, take, true);
+                self.taken(batch, take, Some(which));
             }
             Ok(batches)
         })
@@ -78,7 +80,7 @@ impl Claims for Link {
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> StoreResult<Settled> {
-        self.call(Call::Settle, async || {
+        let settled = self.call(Call::Settle, async || {
             let settled = self.world.store.settle(settlements).await?;
             let mut records = Vec::new();
             for verdict in settlements.iter().flat_map(|settlement| &settlement.verdicts) {
@@ -86,8 +88,12 @@ impl Claims for Link {
             }
             self.world.books.settled(self.process, settlements, &settled, &records);
             Ok(settled)
-        })
-        .await
+        });
+        let settled = settled.await;
+        if settled.as_ref().is_err_and(|error| error.kind == StoreErrorKind::Refused) {
+            self.world.books.refused(settlements);
+        }
+        settled
     }
 
     async fn extend(&self, tokens: &[Token], claim_time: Duration) -> StoreResult<Vec<Token>> {
@@ -120,10 +126,10 @@ impl Claims for Link {
 
 #[async_trait]
 impl Upkeep for Link {
-    async fn rescue(&self, limit: usize) -> StoreResult<u64> {
+    async fn rescue_except(&self, held: &[Token], limit: usize) -> StoreResult<u64> {
         self.call(Call::Other, async || {
-            let freed = self.world.store.rescue(limit).await?;
-            self.world.books.rescued(self.process, freed, self.world.now());
+            let freed = self.world.store.rescue_except(held, limit).await?;
+            self.world.books.rescued(self.process, held, freed, self.world.now());
             Ok(freed)
         })
         .await

@@ -102,6 +102,7 @@ fn the_seeds_reach_what_they_are_for() {
         "panics",
         "refuses",
         "stalls",
+        "kills",
         "repeats",
         "announced",
         "duplicate",

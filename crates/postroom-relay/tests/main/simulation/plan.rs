@@ -55,6 +55,8 @@ pub(super) enum Act {
     Retry(Duration),
     Reject,
     Refuse,
+    /// The relay that delivers it dies.
+    Kill,
     /// The work is done, and then the sink panics.
     Panic,
     /// The work is done, and the sink says nothing of it.
@@ -127,12 +129,16 @@ impl RelayPlan {
 impl MessagePlan {
     fn draw(rng: &mut StdRng, lanes: usize, trouble: Duration) -> Self {
         let acts = if rng.random_bool(0.5) { rng.random_range(1..=4) } else { 0 };
+        let mut acts: Vec<Act> = (0..acts).map(|_| Act::draw(rng)).collect();
+        if rng.random_bool(0.03) {
+            acts = vec![Act::Kill; rng.random_range(1..=12)];
+        }
         Self {
             at: within(rng, ms(0), trouble),
             lane: rng.random_range(0..lanes),
             max_attempts: rng.random_range(1..=4),
             commits: rng.random_bool(0.9),
-            acts: (0..acts).map(|_| Act::draw(rng)).collect(),
+            acts,
         }
     }
 }

@@ -10,11 +10,11 @@ use chrono::{DateTime, TimeDelta, Utc};
 use postroom_core::{Admin as _, Clock, Filter, NewMessage};
 use postroom_relay::{Lane, Relay, RelayError, Settings};
 use postroom_store::memory::MemoryStore;
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::Instant;
 
 /// How long everything may take to drain: many times what the slowest plan needs.
@@ -29,6 +29,10 @@ pub(super) struct World {
     clock: VirtualClock,
     /// By event id.
     acts: BTreeMap<String, Vec<Act>>,
+    /// How to end the processes that run.
+    processes: Mutex<BTreeMap<usize, AbortHandle>>,
+    /// Those that a message has killed.
+    killed: Mutex<BTreeSet<usize>>,
 }
 
 impl World {
@@ -37,11 +41,25 @@ impl World {
         let acts = plan.messages.iter().enumerate();
         Self {
             store: MemoryStore::new(Arc::new(clock)).seeded(seed),
-            books: Books::new(),
+            books: Books::new(plan.relays.iter().map(|relay| relay.batch_size).max().unwrap_or(1)),
             weather: Weather::new(seed, plan),
             clock,
             acts: acts.map(|(n, message)| (event_id(n), message.acts.clone())).collect(),
+            processes: Mutex::default(),
+            killed: Mutex::default(),
         }
+    }
+
+    /// Ends a process from one moment to the next.
+    pub(super) fn kill(&self, process: usize) {
+        self.killed.lock().unwrap().insert(process);
+        if let Some(process) = self.processes.lock().unwrap().remove(&process) {
+            process.abort();
+        }
+    }
+
+    fn is_killed(&self, process: usize) -> bool {
+        self.killed.lock().unwrap().contains(&process)
     }
 
     pub(super) fn now(&self) -> DateTime<Utc> {
@@ -115,12 +133,14 @@ impl Simulation {
         let began = Instant::now();
         for (at, event) in self.events() {
             tokio::time::sleep_until(began + at).await;
+            self.revive();
             self.happen(event).await;
             self.check_bounds();
         }
         tokio::time::sleep_until(began + self.plan.healed_at).await;
         self.world.weather.clear_up();
         self.world.books.note("healed", None);
+        self.revive();
         for relay in 0..self.running.len() {
             if self.running[relay].is_none() {
                 self.start(relay);
@@ -206,6 +226,7 @@ impl Simulation {
             })
             .await
         });
+        self.world.processes.lock().unwrap().insert(number, run.abort_handle());
         self.running[relay] = Some(Process { number, slot: relay, relay: relay_of, stop, run });
     }
 
@@ -223,6 +244,17 @@ impl Simulation {
         lanes
     }
 
+    /// Starts those again that a message has killed.
+    fn revive(&mut self) {
+        for relay in 0..self.running.len() {
+            let number = self.running[relay].as_ref().map(|process| process.number);
+            if number.is_some_and(|number| self.world.is_killed(number)) {
+                self.running[relay] = None;
+                self.start(relay);
+            }
+        }
+    }
+
     /// The process is gone from one moment to the next.
     async fn crash(&mut self, relay: usize) {
         let Some(process) = self.running[relay].take() else { return };
@@ -237,7 +269,7 @@ impl Simulation {
         let asked = Instant::now();
         let _ = process.stop.send(());
         let ended = process.run.await;
-        if !matches!(ended, Ok(Ok(()))) {
+        if !matches!(ended, Ok(Ok(()))) && !self.world.is_killed(process.number) {
             self.world.books.violation(format!("relay {} ended with {ended:?}", process.number));
         }
         let limit = self.plan.relays[relay].stop_limit + ms(1_100);
@@ -247,13 +279,14 @@ impl Simulation {
     }
 
     /// Liveness: nothing breaks any more, so everything must come to its end.
-    async fn drain(&self) {
+    async fn drain(&mut self) {
         let end = Instant::now() + DRAIN_LIMIT;
         while !self.world.books.are_closed() {
             if Instant::now() > end {
                 return self.world.books.violation("it does not drain".to_owned());
             }
             tokio::time::sleep(ms(500)).await;
+            self.revive();
             self.check_bounds();
         }
         self.world.books.note("drained", None);
@@ -262,7 +295,7 @@ impl Simulation {
     /// What a relay holds is bounded at any time, and it never ends by itself.
     fn check_bounds(&self) {
         for process in self.running.iter().flatten() {
-            if process.run.is_finished() {
+            if process.run.is_finished() && !self.world.is_killed(process.number) {
                 self.world.books.violation(format!("relay {} ended by itself", process.number));
             }
             for lane in process.relay.health().lanes {
@@ -273,13 +306,12 @@ impl Simulation {
         }
     }
 
-    /// Four times what a lane delivers at once, or twice what is taken at once; and one rescued
-    /// message beside them.
+    /// Four times what a lane delivers at once, or twice what is taken at once.
     fn in_hand_max(&self, process: &Process, integration: &str) -> usize {
         let lanes = self.plan.lanes.iter().enumerate();
         let lane = lanes.into_iter().find(|(n, _)| lane_name(*n) == integration);
         let at_once = lane.map_or(16 * 100, |(_, lane)| lane.concurrency * lane.batch_size);
-        (4 * at_once).max(2 * self.plan.relays[process.slot].batch_size) + 1
+        (4 * at_once).max(2 * self.plan.relays[process.slot].batch_size)
     }
 
     async fn close(&self) {

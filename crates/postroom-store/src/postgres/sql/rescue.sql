@@ -2,7 +2,7 @@
 -- locked is being settled, a message that is locked is being changed, and both are left for the
 -- next time, with their claim. Lock order: claim, delivery, message. $1 attempts kept (for
 -- `note_attempts.sql`, which follows), $2 claims at most, $3 a fresh token for the attempts counted
--- here. Runs under JOIN_BY_HASH of `transaction.rs`; the arrays beside the joins bound what is read.
+-- here, $4 the claims that the caller holds itself. Runs under JOIN_BY_HASH of `transaction.rs`; the arrays beside the joins bound what is read.
 WITH expired AS (
     SELECT c.token, c.worker, c.alone, c.dispatched,
            greatest(extract(epoch FROM c.until - c.since), 0) AS held_for,
@@ -12,7 +12,7 @@ WITH expired AS (
                 ELSE ARRAY(SELECT d.seq FROM core_outbox.delivery d WHERE d.claim = c.token) END
                AS seqs
     FROM core_outbox.claim c
-    WHERE c.until < now()
+    WHERE c.until < now() AND c.token <> ALL ($4::uuid[])
       -- Kept by a lease. There are as many as relays, and an array of them is the same under every
       -- plan.
       AND (c.lease = ANY (ARRAY(

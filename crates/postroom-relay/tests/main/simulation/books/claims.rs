@@ -2,7 +2,9 @@
 
 use super::{Books, Claim, Known, Said, State};
 use chrono::{DateTime, Utc};
-use postroom_core::{Batch, Fate, Record, Settled, Settlement, Status, Token, Verdict};
+use postroom_core::{
+    Batch, Fate, Record, Rescued, Settled, Settlement, Status, Take, Token, Verdict, rows_after,
+};
 use std::collections::BTreeSet;
 
 impl Books {
@@ -11,14 +13,22 @@ impl Books {
         &self,
         relay: usize,
         batch: &Batch,
-        alone: bool,
+        take: &Take<'_>,
+        of: Option<Rescued>,
         now: DateTime<Utc>,
         until: DateTime<Utc>,
     ) {
         let state = &mut *self.state();
-        let applied = BTreeSet::new();
-        let claim =
-            Claim { until, alone, rescued: false, present: true, told_lost: false, applied };
+        let claim = Claim {
+            relay,
+            until,
+            of,
+            refused: false,
+            rescued: false,
+            present: true,
+            told_lost: false,
+            applied: BTreeSet::new(),
+        };
         if state.claims.insert(batch.token, claim).is_some() {
             state.violation("a token was given out twice".to_owned());
         }
@@ -27,12 +37,20 @@ impl Books {
             state.meet(&taken.message);
             state.note("taken", Some(relay), Some(batch.token), Some(seq));
             let Some(known) = state.messages.get_mut(&seq) else { continue };
+            let quota = take.quotas.iter().find(|one| one.integration == known.integration);
+            let together = rows_after(taken.rescues, quota.map_or(0, |quota| quota.rows));
+            let is_of_its_kind = match of {
+                None => known.rescues == 0,
+                Some(Rescued::Together) => known.rescues > 0 && together > 1,
+                Some(Rescued::Alone) => known.rescues > 0 && together == 1,
+            };
             let open = matches!(known.status, Status::Pending | Status::Failed);
             let is_right = open
                 && known.holder.is_none()
                 && taken.message.due_at <= now
                 && (taken.rescues, taken.message.attempts) == (known.rescues, known.attempts)
-                && (known.rescues > 0) == alone;
+                && is_of_its_kind
+                && (of.is_none() || batch.messages.len() <= together);
             known.holder = Some(batch.token);
             if !is_right {
                 let status = known.status;
@@ -72,34 +90,62 @@ impl Books {
     }
 
     /// The store freed what expired claims held.
-    pub(in super::super) fn rescued(&self, relay: usize, freed: u64, now: DateTime<Utc>) {
+    pub(in super::super) fn rescued(
+        &self,
+        relay: usize,
+        held: &[Token],
+        freed: u64,
+        now: DateTime<Utc>,
+    ) {
         let state = &mut *self.state();
         let mut expected = 0;
-        let mut notes = Vec::new();
+        let (mut notes, mut wrong) = (Vec::new(), Vec::new());
         for (token, claim) in &mut state.claims {
-            if !claim.present || claim.until >= now {
+            if !claim.present || claim.until >= now || held.contains(token) {
                 continue;
             }
             (claim.present, claim.rescued) = (false, true);
+            let alone = claim.of == Some(Rescued::Alone);
             for (seq, known) in &mut state.messages {
                 if known.holder != Some(*token) {
                     continue;
                 }
+                let knows = known.tries.iter().any(|one| {
+                    one.token == *token && one.said.is_some_and(|said| said != Said::Nothing)
+                });
+                if claim.relay == relay && knows && !claim.refused {
+                    wrong.push(format!(
+                        "relay {relay} rescued message {seq}, and had its outcome in hand"
+                    ));
+                }
                 expected += 1;
                 known.holder = None;
                 known.rescues += 1;
-                if claim.alone {
+                if alone {
                     known.attempts += 1;
                     known.status = Status::Failed;
                 }
-                notes.push((if claim.alone { "lost alone" } else { "rescued" }, *token, *seq));
+                notes.push((if alone { "lost alone" } else { "rescued" }, *token, *seq));
             }
         }
         for (what, token, seq) in notes {
             state.note(what, Some(relay), Some(token), Some(seq));
         }
+        for wrong in wrong {
+            state.violation(wrong);
+        }
         if freed != expected {
             state.violation(format!("a rescue freed {freed} messages instead of {expected}"));
+        }
+    }
+
+    /// The database refused settlements: their claims expire.
+    pub(in super::super) fn refused(&self, settlements: &[Settlement]) {
+        let state = &mut *self.state();
+        for settlement in settlements {
+            if let Some(claim) = state.claims.get_mut(&settlement.fence.token()) {
+                claim.refused = true;
+            }
         }
     }
 
@@ -160,7 +206,10 @@ impl State {
             return;
         }
         claim.applied.insert(seq);
-        let why = known.judge(token, &verdict.fate);
+        let accepted = self.accepted.get(&(relay, known.integration.clone())).copied();
+        let refused = known.refused.get(&relay).copied();
+        let others_accepted = refused.is_some_and(|at| accepted.is_some_and(|last| last >= at));
+        let why = known.judge(token, &verdict.fate, others_accepted);
         let what = match &verdict.fate {
             Fate::Sent => "sent",
             Fate::Failed { .. } => "failed",
@@ -180,34 +229,33 @@ impl State {
 
 impl Known {
     /// Follows a verdict, and says what is wrong with it.
-    fn judge(&mut self, token: Token, fate: &Fate) -> Result<(), String> {
+    /// A refusal is a failed attempt only where others were accepted after it.
+    fn judge(&mut self, token: Token, fate: &Fate, others_accepted: bool) -> Result<(), String> {
         self.holder = None;
         let said = self.tries.iter().rev().find(|one| one.token == token).map(|one| one.said);
+        let has_failed = match said.flatten() {
+            Some(Said::Retry | Said::Nothing) => true,
+            Some(Said::Refuse) => others_accepted,
+            Some(Said::Delivered | Said::Reject) | None => false,
+        };
         let exhausted = |attempts: u32| attempts >= self.max_attempts;
         let attempts = self.attempts;
         let (status, tried, is_right) = match fate {
             Fate::Sent => (Status::Sent, 0, said == Some(Some(Said::Delivered))),
-            Fate::Failed { .. } => {
-                let failed = matches!(said, Some(Some(Said::Retry | Said::Nothing)));
-                (Status::Failed, 1, failed && !exhausted(attempts + 1))
-            }
+            Fate::Failed { .. } => (Status::Failed, 1, has_failed && !exhausted(attempts + 1)),
             Fate::Dead { tried: None, .. } => {
-                (Status::Dead, 0, said.is_none() && self.rescues > 2 && exhausted(attempts))
+                (Status::Dead, 0, said.is_none() && self.rescues > 1 && exhausted(attempts))
             }
             Fate::Dead { tried: Some(_), .. } => {
-                let is_right = match said {
-                    Some(Some(Said::Reject)) => true,
-                    Some(Some(Said::Retry | Said::Nothing)) => exhausted(attempts + 1),
-                    _ => false,
-                };
-                (Status::Dead, 1, is_right)
+                let is_final = said == Some(Some(Said::Reject));
+                (Status::Dead, 1, is_final || (has_failed && exhausted(attempts + 1)))
             }
             Fate::Released | Fate::Postponed { .. } => {
                 (self.status, 0, !matches!(said, Some(Some(Said::Delivered | Said::Reject))))
             }
         };
         if !matches!(fate, Fate::Released | Fate::Postponed { .. }) {
-            self.rescues = 0;
+            (self.rescues, self.kills) = (0, 0);
         }
         self.status = status;
         self.attempts += tried;
