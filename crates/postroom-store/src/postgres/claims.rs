@@ -75,7 +75,7 @@ impl Claims for PgStore {
             }
         }
         forget(&client, &orphans).await?;
-        let batch = |(token, messages)| Batch { token: Token(token), messages: by_due(messages) };
+        let batch = |(token, messages)| Batch { token, messages: by_due(messages) };
         Ok(claims.into_iter().map(batch).collect())
     }
 
