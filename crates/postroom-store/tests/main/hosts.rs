@@ -25,7 +25,7 @@ async fn writes_go_to(store: &dyn Store, url: &str) {
     eventually("a message to be written there", SOON, async || {
         let written = match store.enqueue(&NewMessage::new("noop", "t").raw("{}")).await {
             Ok(enqueued) => enqueued.id(),
-            Err(error) if error.kind() == StoreErrorKind::Unavailable => return None,
+            Err(error) if error.kind == StoreErrorKind::Unavailable => return None,
             Err(error) => panic!("a switchover is an outage, and nothing else: {error}"),
         };
         there.find(written).await.expect("find").map(|_| ())
@@ -82,7 +82,7 @@ mod postgres {
         for hosts in [format!("127.0.0.1:{dead},{here}"), format!("{here},127.0.0.1:{dead}")] {
             let url = format!("postgres://postgres@{hosts}/postgres");
             let error = postroom_store::migrate(&url).await.expect_err("nobody takes writes");
-            assert_eq!(error.kind(), StoreErrorKind::Unavailable);
+            assert_eq!(error.kind, StoreErrorKind::Unavailable);
             assert!(error.to_string().contains("no host of the database URL takes writes"));
             let error = open(&url).await.ready().await.expect_err("nobody takes writes");
             assert!(error.to_string().contains("takes writes"), "{error}");
@@ -135,7 +135,7 @@ mod mariadb {
         let (here, dead) = (place(server.url()), free_port().expect("a port"));
         let url = url_of(&format!("127.0.0.1:{dead},{here}"));
         let error = postroom_store::migrate(&url).await.expect_err("nobody takes writes");
-        assert_eq!(error.kind(), StoreErrorKind::Unavailable);
+        assert_eq!(error.kind, StoreErrorKind::Unavailable);
         let text = error.to_string();
         assert!(text.contains("takes writes") && text.contains(&dead.to_string()), "{text}");
         assert!(text.contains(&format!("{here} is read-only")), "{text}");
@@ -147,7 +147,7 @@ mod mariadb {
         let version = [("version", "8.0.11-TiDB-v7.5.1")];
         let server = MariaDb::private(&version).await.expect("a server");
         let refused = postroom_store::migrate(server.url()).await.expect_err("it is TiDB");
-        assert_eq!(refused.kind(), StoreErrorKind::Refused);
+        assert_eq!(refused.kind, StoreErrorKind::Refused);
         assert!(refused.to_string().contains("this server is TiDB"), "{refused}");
         let refused = open(server.url()).await.ready().await.expect_err("it is TiDB");
         assert!(refused.to_string().contains("this server is TiDB"), "{refused}");
