@@ -47,6 +47,10 @@ pub struct Filter {
     pub correlation: Option<String>,
     /// By event id.
     pub event_id: Option<String>,
+    /// By stream.
+    pub stream: Option<String>,
+    /// Only messages whose last error contains this text, in upper or lower case.
+    pub error: Option<String>,
     /// Only messages created at this moment or later.
     pub since: Option<DateTime<Utc>>,
     /// Only messages created before this moment.
@@ -56,6 +60,9 @@ pub struct Filter {
     /// The most rows.
     pub limit: usize,
 }
+
+/// The most bytes of a receiver's response that are kept with a failed attempt.
+pub const RESPONSE_BYTES: usize = 2_048;
 
 /// How many failed attempts are kept for one message; older ones go.
 pub const ATTEMPTS_KEPT: usize = 100;
@@ -71,6 +78,9 @@ pub struct Attempt {
     pub outcome: AttemptOutcome,
     /// Why it failed.
     pub error: String,
+    /// What the receiver answered, where its integration keeps that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response: Option<String>,
 }
 
 /// How a failed attempt ended.

@@ -66,7 +66,7 @@ impl Admin for MemoryStore {
     }
 }
 
-fn matches(filter: &Filter, record: &Record) -> bool {
+pub(super) fn matches(filter: &Filter, record: &Record) -> bool {
     let message = &record.message;
     let is = |wanted: &Option<String>, text: &str| wanted.as_ref().is_none_or(|one| one == text);
     let has = |wanted: &Option<String>, text: &Option<String>| wanted.is_none() || wanted == text;
@@ -76,6 +76,11 @@ fn matches(filter: &Filter, record: &Record) -> bool {
         && is(&filter.event_type, &message.event_type)
         && has(&filter.correlation, &message.correlation_id)
         && is(&filter.event_id, &message.event_id)
+        && is(&filter.stream, &message.stream_id)
+        && filter.error.as_ref().is_none_or(|part| {
+            let error = record.last_error.as_ref().map(|error| error.to_lowercase());
+            error.is_some_and(|error| error.contains(&part.to_lowercase()))
+        })
         && filter.since.is_none_or(|since| message.created_at >= since)
         && filter.until.is_none_or(|until| message.created_at < until)
         && filter.before.is_none_or(|before| message.seq < before)
