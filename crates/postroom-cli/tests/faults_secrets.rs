@@ -8,6 +8,10 @@ use std::time::Duration;
 
 const SECRET: &str = "4111-1111-1111-1111";
 
+/// A bare level is for our own lines: drivers are named.
+const EVERYTHING: &str = "trace,deadpool=trace,h2=trace,hyper=trace,hyper_util=trace,mio=trace,\
+    reqwest=trace,rustls=trace,sqlx=trace,tokio=trace,tokio_postgres=trace,tower=trace";
+
 #[tokio::test]
 async fn no_payload_is_in_the_log_or_in_an_error_whatever_the_receiver_does() {
     let outbox = Outbox::postgres().await;

@@ -1,7 +1,7 @@
 //! What is delivered and what fails, live.
 
 use crate::command::Folder;
-use postroom_testkit::{Behaviour, Mariadb, Postgres, Process, Receiver, Signal, eventually};
+use postroom_testkit::{Behaviour, MariaDb, Postgres, Process, Receiver, Signal, eventually};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -87,7 +87,7 @@ async fn tail_tells_outcomes_as_they_happen_on_postgres() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tail_tells_outcomes_as_they_happen_on_mariadb() {
-    let database = Mariadb::shared().await.database().await;
+    let database = MariaDb::shared().await.database().await;
     outcomes_are_told_as_they_happen(database.url()).await;
 }
 

@@ -1,7 +1,7 @@
 //! What stands in the log, and what an error says.
 
 use crate::command::Folder;
-use postroom_testkit::{Mariadb, Postgres};
+use postroom_testkit::{MariaDb, Postgres};
 use std::net::TcpListener;
 
 #[test]
@@ -33,7 +33,7 @@ fn what_cannot_be_reached_is_named_once_by_host_and_port() {
         assert_eq!(answer.code, 1, "{answer:?}");
         let error = answer.stderr.lines().last().unwrap();
         assert_eq!(error.matches(&nobody.to_string()).count(), 1, "{error}");
-        assert!(error.contains("refused") && !error.contains("hunter2"), "{error}");
+        assert!(error.contains("cannot be reached") && !error.contains("hunter2"), "{error}");
     }
 }
 
@@ -57,7 +57,7 @@ async fn a_missing_right_points_to_the_statements_that_give_it_on_postgres() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_right_points_to_the_statements_that_give_it_on_mariadb() {
-    let database = Mariadb::shared().await.database().await;
+    let database = MariaDb::shared().await.database().await;
     let folder = Folder::new();
     folder.run(&["migrate", "--database", database.url()]).ok();
     let mut connection = database.connection().await;

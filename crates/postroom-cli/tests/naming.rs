@@ -69,9 +69,10 @@ fn a_list_shows_event_age_and_error_of_each() {
     let wanted = ["ID", "STATUS", "TRIED", "AGE", "INTEGRATION", "TYPE", "EVENT", "ID", "ERROR"];
     assert_eq!(titles, wanted);
     let line = text.lines().find(|line| line.contains(&id)).unwrap();
-    for part in ["FAILED", "order-7-placed", "webhook:a", "answered 503", " s"] {
+    for part in ["FAILED", "order-7-placed", "webhook:a", "answered 503"] {
         assert!(line.contains(part), "{part}: {line}");
     }
+    assert!(line.contains(" ms ") || line.contains(" s "), "an age: {line}");
     for (filter, count) in [
         (&["--stream", "order-7"][..], 1),
         (&["--stream", "order-9"], 0),

@@ -72,6 +72,11 @@ fn a_response_is_kept_only_where_that_is_asked_for() {
 
 #[test]
 fn a_long_response_is_cut_between_two_characters() {
-    const LONG: &[u8] = "éaé".repeat(2_000).leak().as_bytes();
-    let _ = LONG;
+    // An odd byte first, so that the limit falls into the middle of a character.
+    let body: &'static str = format!("a{}", "é".repeat(2_000)).leak();
+    let (folder, id, _) = failed_attempt(body.as_bytes(), "keep_response = true\n");
+    let shown = folder.run(&["messages", "show", &id, "--json"]).json();
+    let response = shown["failed_attempts"][0]["response"].as_str().unwrap();
+    assert_eq!(response.len(), 2_047, "{response}");
+    assert!(body.starts_with(response), "{response}");
 }
