@@ -39,12 +39,11 @@ async fn outcomes_are_told_as_they_happen(url: &str) {
     let mut tail = folder.start(&["messages", "tail", "--json", "--interval", "50ms"]);
     let only = ["messages", "tail", "--json", "--interval", "50ms"];
     let only = folder.start(&[&only[..], &["--status", "dead", "--count", "1"]].concat());
-    // It says nothing until something happens: this message is its sign of life.
-    let mut n = 0;
+    // It says nothing until something happens: these messages are for its signs of life.
+    folder.write("noop.toml", &format!("[database]\nurl = \"{url}\"\n[integrations.noop]\n"));
     eventually("the tail to follow", SOON, async || {
-        folder.enqueue("noop", &["--event-id", &format!("sign-{n}")]);
-        n += 1;
-        folder.run(&["run", "--once"]).ok();
+        folder.enqueue("noop", &[]);
+        folder.run(&["run", "--once", "--config", "noop.toml"]).ok();
         (!lines(&tail).is_empty()).then_some(())
     })
     .await;
@@ -111,4 +110,22 @@ async fn watch_shows_how_many_are_sent_per_second() {
     folder.enqueue("kafka:x", &[]);
     let text = folder.run(&["messages", "watch", "--count", "2", "--interval", "10ms"]).ok();
     assert!(text.contains("SENT") && text.contains("0/s"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_goes_on_ends_when_its_reader_has_gone() {
+    let folder = Folder::new();
+    folder.run(&["migrate"]).ok();
+    for command in ["watch", "tail"] {
+        let mut command = folder.command(&["messages", command, "--json", "--interval", "20ms"]);
+        let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let status = eventually("the end", SOON, async || {
+            folder.enqueue("noop", &[]);
+            folder.run(&["run", "--once"]).ok();
+            child.try_wait().unwrap()
+        })
+        .await;
+        assert!(status.success(), "{status}");
+    }
 }

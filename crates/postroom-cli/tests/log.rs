@@ -47,8 +47,7 @@ async fn a_missing_right_points_to_the_statements_that_give_it_on_postgres() {
     client.batch_execute(&format!("CREATE ROLE \"{role}\" LOGIN PASSWORD 'x'")).await.unwrap();
     let (scheme, rest) = database.url().split_once("://").unwrap();
     let place = rest.rsplit_once('@').map_or(rest, |(_, place)| place);
-    let answer =
-        folder.run(&["stats", "--database", &format!("{scheme}://{role}:x@{place}")]);
+    let answer = folder.run(&["stats", "--database", &format!("{scheme}://{role}:x@{place}")]);
     client.batch_execute(&format!("DROP ROLE \"{role}\"")).await.unwrap();
     assert_eq!(answer.code, 1, "{answer:?}");
     assert!(answer.stderr.contains("permission denied"), "{}", answer.stderr);
@@ -70,8 +69,7 @@ async fn a_missing_right_points_to_the_statements_that_give_it_on_mariadb() {
     }
     let (scheme, rest) = database.url().split_once("://").unwrap();
     let place = rest.rsplit_once('@').map_or(rest, |(_, place)| place);
-    let answer =
-        folder.run(&["stats", "--database", &format!("{scheme}://{user}:x@{place}")]);
+    let answer = folder.run(&["stats", "--database", &format!("{scheme}://{user}:x@{place}")]);
     let drop = format!("DROP USER '{user}'@'%'");
     sqlx::raw_sql(sqlx::AssertSqlSafe(drop)).execute(&mut connection).await.unwrap();
     assert_eq!(answer.code, 1, "{answer:?}");

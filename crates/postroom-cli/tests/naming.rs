@@ -115,9 +115,8 @@ fn show_names_the_maximum_that_applies() {
     let id = folder.enqueue("webhook:a", &["--max-attempts", "7"]);
     let other = folder.enqueue("noop", &["--max-attempts", "7"]);
     folder.run(&["run", "--once"]).ok();
-    let show = |id: &str, more: &[&str]| {
-        folder.run(&[&["messages", "show", id], more].concat()).ok()
-    };
+    let show =
+        |id: &str, more: &[&str]| folder.run(&[&["messages", "show", id], more].concat()).ok();
     assert!(show(&id, &[]).contains("failed attempts  1 of 3 (postroom.toml)"));
     assert!(show(&other, &[]).contains("failed attempts  0 of 7\n"));
     let shown: serde_json::Value = serde_json::from_str(&show(&id, &["--json"])).unwrap();
@@ -131,7 +130,8 @@ fn show_names_the_maximum_that_applies() {
          url = \"${SECRET_URL}\"\n",
     );
     assert!(show(&id, &[]).contains("1, and any number is allowed (postroom.toml)"));
-    let output = folder.command(&["messages", "show", &id]).env("OUTBOX_MAX_ATTEMPTS", "5").output();
+    let output =
+        folder.command(&["messages", "show", &id]).env("OUTBOX_MAX_ATTEMPTS", "5").output();
     assert!(String::from_utf8(output.unwrap().stdout).unwrap().contains("1 of 5 (postroom.toml)"));
 }
 
@@ -164,9 +164,8 @@ fn a_payload_comes_from_a_file_or_from_standard_input() {
 fn an_integration_that_no_configuration_knows_is_warned_of() {
     let folder = Folder::new();
     folder.run(&["migrate"]).ok();
-    let enqueue = |to: &str| {
-        folder.run(&["enqueue", "--to", to, "--type", "t", "--payload", "1"]).stderr
-    };
+    let enqueue =
+        |to: &str| folder.run(&["enqueue", "--to", to, "--type", "t", "--payload", "1"]).stderr;
     let warning = "no integration webhook:partnerX is known";
     let said = enqueue("webhook:partnerX");
     assert!(said.contains(warning) && said.contains("there is no configuration here"), "{said}");

@@ -4,11 +4,13 @@ use crate::command::Folder;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
 
-/// Answers every request with 500 and this body, on a thread that ends with the process.
-fn receiver(body: &'static [u8]) -> String {
+/// Answers every request with 500 and this body, on a thread that ends with the process. Where it
+/// announces more than that, the rest never comes.
+fn receiver(body: &'static [u8], announced: usize) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/hook", listener.local_addr().unwrap());
     std::thread::spawn(move || {
+        let mut open = Vec::new();
         for stream in listener.incoming() {
             let Ok(stream) = stream else { return };
             let mut reader = BufReader::new(stream);
@@ -24,23 +26,28 @@ fn receiver(body: &'static [u8]) -> String {
             let mut request = vec![0; length];
             let _ = reader.read_exact(&mut request);
             let head = format!(
-                "HTTP/1.1 500 Oops\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
-                body.len()
+                "HTTP/1.1 500 Oops\r\ncontent-length: {announced}\r\nconnection: close\r\n\r\n"
             );
             let mut stream = reader.into_inner();
             let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body));
+            open.extend((announced > body.len()).then_some(stream));
         }
     });
     url
 }
 
+/// A message that such a receiver has answered, and the log of that.
 fn failed_attempt(body: &'static [u8], keys: &str) -> (Folder, String, String) {
+    failed_at(&receiver(body, body.len()), keys)
+}
+
+fn failed_at(url: &str, keys: &str) -> (Folder, String, String) {
     let folder = Folder::new();
     folder.write(
         "postroom.toml",
         &format!(
-            "[integrations.\"webhook:a\"]\nurl = \"{}\"\nallow_addresses = [\"127.0.0.0/8\"]\n{keys}",
-            receiver(body)
+            "[integrations.\"webhook:a\"]\nurl = \"{url}\"\n\
+             allow_addresses = [\"127.0.0.0/8\"]\n{keys}"
         ),
     );
     let id = folder.enqueue("webhook:a", &[]);
@@ -79,4 +86,13 @@ fn a_long_response_is_cut_between_two_characters() {
     let response = shown["failed_attempts"][0]["response"].as_str().unwrap();
     assert_eq!(response.len(), 2_047, "{response}");
     assert!(body.starts_with(response), "{response}");
+}
+
+#[test]
+fn a_response_that_does_not_end_takes_nothing_back() {
+    let url = receiver(b"the beginning", 100);
+    let (folder, id, _) = failed_at(&url, "keep_response = true\ntimeout = \"3s\"\n");
+    let shown = folder.run(&["messages", "show", &id, "--json"]).json();
+    assert!(shown["last_error"].as_str().unwrap().contains("answered 500"), "{shown}");
+    assert_eq!(shown["failed_attempts"][0]["response"], "the beginning", "{shown}");
 }

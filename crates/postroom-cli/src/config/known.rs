@@ -3,12 +3,12 @@
 //! They run where secrets are missing, and beside files that are being edited: what cannot be read
 //! is not known, and no fault.
 
+use super::Origin;
 use super::environment::Overrides;
 use super::integrations::BUILT_IN;
 use super::model::RetryKeys;
 use super::reader::{Document, Section};
 use super::sections::retry_keys;
-use super::Origin;
 use postroom_core::{AttemptLimit, RetryPolicy};
 use std::collections::BTreeMap;
 use std::path::PathBuf;

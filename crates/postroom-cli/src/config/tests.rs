@@ -308,7 +308,10 @@ fn the_environment_names_the_outbox_before_the_file() {
     assert!(config.database.transaction_pooler && config.database.direct_url.is_some());
     assert_eq!(config.database.named_by.as_deref(), Some("DATABASE_URL"));
     let config = read("", &[("DATABASE_URL", " ")]).unwrap();
-    assert_eq!((config.database.url.as_str(), config.database.named_by), ("sqlite://postroom.db", None));
+    assert_eq!(
+        (config.database.url.as_str(), config.database.named_by),
+        ("sqlite://postroom.db", None)
+    );
     let faults = read("", &[("DATABASE_URL", "mongodb://u:hunter2@h")]).unwrap_err();
     assert!(faults.contains("DATABASE_URL") && !faults.contains("hunter2"), "{faults}");
 }

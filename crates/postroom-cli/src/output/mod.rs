@@ -11,10 +11,16 @@ use std::io::{self, IsTerminal, Write};
 
 /// Writes a whole text to standard output. A reader that has gone, such as `head`, is no error.
 pub(crate) fn print(text: &str) -> io::Result<()> {
+    print_live(text).map(|_| ())
+}
+
+/// The same for commands that go on: `false` when the reader has gone, and nobody is left to go on
+/// for.
+pub(crate) fn print_live(text: &str) -> io::Result<bool> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        result => result,
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        result => result.map(|()| true),
     }
 }
 
@@ -40,6 +46,12 @@ pub(crate) fn terminal_width() -> Option<usize> {
     let is_terminal = io::stdout().is_terminal();
     let size = is_terminal.then(terminal_size::terminal_size).flatten();
     size.map(|(width, _)| usize::from(width.0))
+}
+
+/// A table for standard error, as wide as the terminal there.
+pub(crate) fn rendered_for_errors(table: &Table) -> String {
+    let size = terminal_size::terminal_size_of(io::stderr());
+    table.render(size.map(|(width, _)| usize::from(width.0)), false)
 }
 
 /// A text from a database or a receiver on one line, without anything that a terminal would obey.

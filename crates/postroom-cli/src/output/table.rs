@@ -29,8 +29,9 @@ struct Column {
 enum Cut {
     /// Not at all.
     Never,
-    /// Its texts end in `…`, and keep this many characters where that is possible.
-    Text { least: usize },
+    /// Its texts end in `…`, and keep this many characters where that is possible. Where all have
+    /// to give way, it keeps this many times the room of others.
+    Text { least: usize, weight: usize },
     /// Ids lose their ends as far as those shown differ: what is left can still be typed.
     Id,
 }
@@ -57,7 +58,12 @@ impl Table {
     /// Adds a column of texts that are cut in a narrow terminal: to `least` characters, and
     /// further only when all columns are down to that.
     pub(crate) fn text(self, title: &'static str, least: usize) -> Self {
-        self.with(title, Align::Left, Cut::Text { least })
+        self.with(title, Align::Left, Cut::Text { least, weight: 1 })
+    }
+
+    /// Adds a column of texts that say more than those of others, and keep more room.
+    pub(crate) fn long_text(self, title: &'static str, least: usize) -> Self {
+        self.with(title, Align::Left, Cut::Text { least, weight: 2 })
     }
 
     /// Adds a column of ids, which are cut to what tells them apart.
@@ -103,19 +109,22 @@ impl Table {
                 }
             }
         }
+        let weight = |at: usize| match self.columns[at].cut {
+            Cut::Text { weight, .. } => weight,
+            Cut::Never | Cut::Id => 1,
+        };
         // The widest first, so that short texts stay whole for as long as possible.
         let mut shrink = |least: &dyn Fn(&Column) -> Option<usize>| {
             while missing(&widths) > 0 {
                 let wide = |at: &usize| least(&self.columns[*at]).is_some_and(|n| widths[*at] > n);
-                let Some(widest) = (0..widths.len()).filter(wide).max_by_key(|at| widths[*at])
-                else {
-                    return;
-                };
+                let widest =
+                    (0..widths.len()).filter(wide).max_by_key(|at| widths[*at] / weight(*at));
+                let Some(widest) = widest else { return };
                 widths[widest] -= 1;
             }
         };
         shrink(&|column| match column.cut {
-            Cut::Text { least } => Some(least),
+            Cut::Text { least, .. } => Some(least),
             Cut::Never | Cut::Id => None,
         });
         shrink(&|column| matches!(column.cut, Cut::Text { .. }).then_some(TEXT_LEAST));
@@ -175,11 +184,8 @@ mod tests {
     use super::*;
 
     fn table() -> Table {
-        let mut table = Table::new()
-            .id("ID")
-            .column("N", Align::Right)
-            .text("TYPE", 6)
-            .text("ERROR", 8);
+        let mut table =
+            Table::new().id("ID").column("N", Align::Right).text("TYPE", 6).text("ERROR", 8);
         let texts = |texts: [&str; 4]| texts.map(str::to_owned).to_vec();
         table.row(texts(["01a1e1ac-b8ca-1", "7", "order.placed", "no answer within 5 s"]));
         table.row(texts(["01a1e1ac-b8cb-2", "12", "x\ny", ""]));

@@ -103,7 +103,10 @@ impl Sink for WebhookSink {
                     // take that back, so it is reported first.
                     let outcome = answered(&self.place, response.status(), response.headers());
                     if self.config.keep_response && outcome != Outcome::Delivered {
-                        report.response(index, beginning(&mut response).await);
+                        let beginning = beginning(&mut response).await;
+                        if !beginning.is_empty() {
+                            report.response(index, beginning);
+                        }
                     }
                     report.outcome(index, outcome);
                     drain(response).await;

@@ -1,7 +1,6 @@
 //! Looking closer, for tools that people work with.
 
 use super::MemoryStore;
-use super::admin::matches;
 use async_trait::async_trait;
 use postroom_core::{Arrived, ErrorGroup, Filter, Inspect, RawJson, Record, StoreResult};
 use std::cmp::Reverse;
@@ -28,7 +27,7 @@ impl Inspect for MemoryStore {
         let tables = self.lock();
         let mut groups: BTreeMap<(String, String), ErrorGroup> = BTreeMap::new();
         let records = tables.messages.values().map(|row| tables.record(row));
-        for record in records.filter(|record| matches(filter, record)) {
+        for record in records.filter(|record| filter.matches(record)) {
             let (Some(error), message) = (record.last_error, record.message) else { continue };
             let group = groups.entry((message.integration.clone(), error.clone()));
             let group = group.or_insert_with(|| ErrorGroup {

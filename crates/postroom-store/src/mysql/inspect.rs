@@ -116,9 +116,5 @@ fn group(row: &MySqlRow) -> Result<ErrorGroup, Error> {
 }
 
 fn arrived(row: &MySqlRow) -> Result<Arrived, Error> {
-    Ok(Arrived {
-        integration: row.try_get(0)?,
-        messages: count(row, 1)?,
-        last: row.try_get(2)?,
-    })
+    Ok(Arrived { integration: row.try_get(0)?, messages: count(row, 1)?, last: row.try_get(2)? })
 }

@@ -98,9 +98,5 @@ impl Inspect for SqliteStore {
 }
 
 fn arrived(row: &SqliteRow) -> Result<Arrived, Error> {
-    Ok(Arrived {
-        integration: text(row, 0)?,
-        messages: count(row, 1)?,
-        last: row.try_get(2)?,
-    })
+    Ok(Arrived { integration: text(row, 0)?, messages: count(row, 1)?, last: row.try_get(2)? })
 }

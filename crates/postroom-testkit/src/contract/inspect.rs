@@ -53,12 +53,9 @@ pub async fn a_list_is_filtered_by_a_part_of_the_error(outbox: &impl Harness) {
 /// What many messages failed of, the most frequent first.
 pub async fn errors_are_grouped_by_integration_and_text(outbox: &impl Harness) {
     let store = outbox.store().await;
-    for (lane, fate) in [
-        ("a", dead()),
-        ("a", failed(HOUR)),
-        ("a", failed(HOUR)),
-        ("b", failed(HOUR)),
-    ] {
+    for (lane, fate) in
+        [("a", dead()), ("a", failed(HOUR)), ("a", failed(HOUR)), ("b", failed(HOUR))]
+    {
         enqueue(&*store, &message(lane)).await;
         take_and_settle(&*store, lane, fate).await;
     }

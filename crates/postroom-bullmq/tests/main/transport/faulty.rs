@@ -3,10 +3,10 @@
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use postroom_core::{
-    Action, ActionId, Admin, Arrived, Attempt, Backlog, Batch, Claims, Dispatched, Dispatches, Enqueued,
-    ErrorGroup, Filter, Finding, Inspect, Key, NewAction, NewMessage, Operate, Reconciled, Record, Settled, Settlement,
-    Status, StatusCounts, Store, StoreError, StoreErrorKind, StoreResult, Take, Token, Upkeep,
-    Wake,
+    Action, ActionId, Admin, Arrived, Attempt, Backlog, Batch, Claims, Dispatched, Dispatches,
+    Enqueued, ErrorGroup, Filter, Finding, Inspect, Key, NewAction, NewMessage, Operate,
+    Reconciled, Record, Settled, Settlement, Status, StatusCounts, Store, StoreError,
+    StoreErrorKind, StoreResult, Take, Token, Upkeep, Wake,
 };
 use std::ops::RangeInclusive;
 use std::sync::Arc;

@@ -3,6 +3,7 @@
 use super::list::table;
 use crate::args::Named;
 use crate::failure::Failure;
+use crate::output;
 use anyhow::anyhow;
 use postroom_core::{Filter, Record, Store};
 
@@ -42,7 +43,7 @@ async fn ambiguous(store: &dyn Store, name: &Named, mut found: Vec<Record>) -> F
     };
     let more = if found.len() > CANDIDATES { "\n…" } else { "" };
     found.truncate(CANDIDATES);
-    let candidates = table(&found, now).render(None, false);
+    let candidates = output::rendered_for_errors(&table(&found, now));
     Failure::Failed(anyhow!(
         "{name} is not one message but several: name one by more of its id, or all of an event by \
          --event-id\n{}{more}",

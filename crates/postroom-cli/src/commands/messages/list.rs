@@ -48,7 +48,7 @@ pub(super) fn table(records: &[Record], now: DateTime<Utc>) -> Table {
         .text("INTEGRATION", 9)
         .text("TYPE", 6)
         .text("EVENT ID", 6)
-        .text("ERROR", 10);
+        .long_text("ERROR", 12);
     for record in records {
         let message = &record.message;
         table.row(vec![
@@ -80,7 +80,7 @@ async fn by_error(args: &List, filter: Filter, store: &dyn Store) -> Result<(), 
         .column("NEWEST", Align::Right)
         .id("EXAMPLE")
         .text("INTEGRATION", 12)
-        .text("ERROR", 20);
+        .long_text("ERROR", 20);
     for group in &groups {
         table.row(vec![
             output::count(group.messages),

@@ -10,7 +10,7 @@ use crate::config::Origin;
 use crate::failure::{Failure, with_causes};
 use crate::output::{self, Colour};
 use chrono::{DateTime, TimeDelta, Utc};
-use postroom_core::{Filter, Record, Status, Store, StoreResult};
+use postroom_core::{Filter, Message, Record, Status, Store, StoreResult};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -33,7 +33,7 @@ const SHARE: u32 = 4;
 pub(super) async fn run(args: &Tail, origin: &Origin<'_>) -> Result<(), Failure> {
     let mut signals = StopSignals::listen()?;
     let store = outbox::open(&outbox::named(origin, args.json)?).await?;
-    let filter = super::filter(&args.which, &*store).await?;
+    let filter = Filter { status: args.status, ..super::filter(&args.which, &*store).await? };
     let mut followed = Followed::begin(&*store).await?;
     let mut shown = 0;
     loop {
@@ -44,11 +44,10 @@ pub(super) async fn run(args: &Tail, origin: &Origin<'_>) -> Result<(), Failure>
         };
         match events {
             Ok(events) => {
-                for record in &events.records {
-                    if !is_wanted(args.status, &filter, record) {
-                        continue;
+                for record in events.records.iter().filter(|record| filter.matches(record)) {
+                    if !output::print_live(&line(record, args.json))? {
+                        return Ok(());
                     }
-                    output::print(&line(record, args.json))?;
                     shown += 1;
                     if args.count.is_some_and(|count| shown >= count) {
                         return Ok(());
@@ -102,13 +101,17 @@ impl Followed {
         let after = self.last_seq.saturating_sub(OUT_OF_ORDER);
         let upcoming = store.upcoming(after, FOLLOWED).await?;
         let new = upcoming.iter().filter(|seq| **seq > self.last_seq).count();
+        let open = self.known.values().filter(|(status, _)| !is_settled(status)).count();
         let seqs: BTreeSet<i64> = self.known.keys().copied().chain(upcoming).collect();
         let seqs: Vec<i64> = seqs.into_iter().collect();
         let mut records = Vec::new();
+        let mut settled = 0;
         let mut next = BTreeMap::new();
         for record in store.states(&seqs).await? {
             let seq = record.message.seq;
             let state = (record.status.clone(), record.message.attempts);
+            let was_open = self.known.get(&seq).is_some_and(|(status, _)| !is_settled(status));
+            settled += usize::from(was_open && is_settled(&record.status));
             if is_outcome(&record.status) && self.is_news(&record, &state) {
                 records.push(record);
             }
@@ -118,7 +121,9 @@ impl Followed {
         self.keep(next);
         self.looked_at = Some(now);
         records.sort_by_key(|record| (record.updated_at, record.message.seq));
-        Ok(Events { records, is_partial: new >= FOLLOWED })
+        // All that were followed have gone: others may have gone with them.
+        let is_partial = new >= FOLLOWED || open >= FOLLOWED && settled == open;
+        Ok(Events { records, is_partial })
     }
 
     /// Whether a message has come to this state since the look before.
@@ -156,25 +161,6 @@ fn is_settled(status: &str) -> bool {
     matches!(Status::parse(status), Some(Status::Sent | Status::Dead))
 }
 
-fn is_wanted(status: Option<Status>, filter: &Filter, record: &Record) -> bool {
-    let message = &record.message;
-    let is = |wanted: &Option<String>, text: &str| wanted.as_ref().is_none_or(|one| one == text);
-    let has = |wanted: &Option<String>, text: &Option<String>| wanted.is_none() || wanted == text;
-    status.is_none_or(|status| record.status == status.as_str())
-        && is(&filter.integration, &message.integration)
-        && has(&filter.tenant, &message.tenant_id)
-        && is(&filter.event_type, &message.event_type)
-        && has(&filter.correlation, &message.correlation_id)
-        && is(&filter.event_id, &message.event_id)
-        && is(&filter.stream, &message.stream_id)
-        && filter.since.is_none_or(|since| message.created_at >= since)
-        && filter.until.is_none_or(|until| message.created_at < until)
-        && filter.error.as_ref().is_none_or(|part| {
-            let error = record.last_error.as_deref().unwrap_or_default().to_lowercase();
-            error.contains(&part.to_lowercase())
-        })
-}
-
 fn line(record: &Record, is_json: bool) -> String {
     let message = &record.message;
     // What a message that was sent in the end failed of before is history.
@@ -193,23 +179,24 @@ fn line(record: &Record, is_json: bool) -> String {
         return format!("{line}\n");
     }
     let status = format!("{:<6}", record.status);
+    let Message { id, integration, event_type, event_id, .. } = message;
+    let Some(width) = output::terminal_width() else {
+        let at = output::time(record.updated_at);
+        let rest =
+            format!("{integration}  {event_type}  {event_id}  {}", error.unwrap_or_default());
+        return format!("{at}  {status}  {id}  {}\n", output::printable(rest.trim_end()));
+    };
+    // Why it failed says more than which event it was.
+    let last = error.unwrap_or(event_id);
+    let rest = output::printable(&format!("{integration}  {event_type}  {last}"));
+    let at = record.updated_at.format("%H:%M:%S");
+    let room = width.saturating_sub(format!("{at}  {status}  {id}  ").len());
+    let rest = if rest.chars().count() > room {
+        rest.chars().take(room.saturating_sub(1)).chain(['…']).collect()
+    } else {
+        rest
+    };
     let colour = Colour::of(&record.status).filter(|_| output::wants_colour());
-    let plain = format!(
-        "{}  {}  {}  {}",
-        message.id, message.integration, message.event_type, message.event_id
-    );
-    let mut rest = output::printable(&plain);
-    if let Some(error) = error {
-        rest.push_str("  ");
-        rest.push_str(&output::printable(error));
-    }
-    let at = output::time(record.updated_at);
-    if let Some(width) = output::terminal_width() {
-        let room = width.saturating_sub(at.len() + status.len() + 4);
-        if rest.chars().count() > room {
-            rest = rest.chars().take(room.saturating_sub(1)).chain(['…']).collect();
-        }
-    }
     let status = colour.map_or(status.clone(), |colour| colour.paint(&status));
-    format!("{at}  {status}  {rest}\n")
+    format!("{at}  {status}  {id}  {rest}\n")
 }

@@ -27,7 +27,8 @@ struct Lane {
 
 pub(super) async fn run(args: &Watch, origin: &Origin<'_>) -> Result<(), Failure> {
     let mut signals = StopSignals::listen()?;
-    let store = outbox::open(&outbox::named(origin, args.json)?).await?;
+    let database = outbox::named(origin, args.json)?;
+    let store = outbox::open(&database).await?;
     let mut ticks = tokio::time::interval(args.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let is_live = !args.json && io::stdout().is_terminal();
@@ -43,12 +44,17 @@ pub(super) async fn run(args: &Watch, origin: &Origin<'_>) -> Result<(), Failure
             () = signals.next() => return Ok(()),
             looked = before.look(&*store) => looked,
         };
-        if args.json {
-            output::print(&as_json(&looked)?)?;
+        let shown = if args.json {
+            as_json(&looked)?
+        } else if is_live {
+            // Back to the top, and over what was there: also over the name of the outbox.
+            let outbox = outbox::shown(&database.url);
+            format!("\x1b[H\x1b[2Joutbox: {outbox}\n{}", as_text(&looked))
         } else {
-            let text = as_text(&looked);
-            // Back to the top, and over what was there.
-            output::print(&if is_live { format!("\x1b[H\x1b[2J{text}") } else { text + "\n" })?;
+            as_text(&looked) + "\n"
+        };
+        if !output::print_live(&shown)? {
+            return Ok(());
         }
         looks += 1;
         if args.count.is_some_and(|count| looks >= count) {
