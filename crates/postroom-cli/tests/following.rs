@@ -12,7 +12,7 @@ fn lines(tail: &Process) -> Vec<Value> {
     tail.stdout().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// A folder with a webhook whose retries come at once, on this database.
+/// A folder with a webhook on this database. A failure can be seen for a while before its retry.
 fn scene(url: &str, receiver: &Receiver) -> Folder {
     let folder = Folder::new();
     folder.write(
@@ -20,7 +20,7 @@ fn scene(url: &str, receiver: &Receiver) -> Folder {
         &format!(
             "[database]\nurl = \"{url}\"\n[integrations.noop]\n[integrations.\"webhook:a\"]\n\
              url = \"{}\"\nallow_addresses = [\"127.0.0.0/8\"]\n\
-             retry = {{ base = \"1ms\", jitter = \"0s\" }}\n",
+             retry = {{ base = \"3s\", jitter = \"0s\" }}\n",
             receiver.url()
         ),
     );

@@ -4,22 +4,25 @@ use crate::command::Folder;
 use postroom_testkit::{MariaDb, Postgres};
 use std::net::TcpListener;
 
-#[test]
-fn rust_log_shows_our_lines_and_not_the_drivers() {
+#[tokio::test(flavor = "multi_thread")]
+async fn rust_log_shows_our_lines_and_not_the_drivers() {
+    let database = Postgres::shared().await.database().await;
     let folder = Folder::new();
-    folder.enqueue("noop", &[]);
+    let at = ["--database", database.url()];
     let run = |level: &str| {
-        folder.enqueue("noop", &[]);
-        let output = folder.command(&["run", "--once"]).env("RUST_LOG", level).output().unwrap();
+        folder.enqueue("noop", &at);
+        let mut command = folder.command(&[&["run", "--once"], &at[..]].concat());
+        let output = command.env("RUST_LOG", level).output().unwrap();
         assert!(output.status.success());
         String::from_utf8(output.stderr).unwrap()
     };
-    let ours = "OUTBOX_DELIVER";
-    let text = run("debug");
-    assert!(text.contains(ours), "{text}");
-    assert!(!text.contains("sqlx"), "{text}");
-    let text = run("trace");
-    assert!(text.contains(ours) && !text.contains("SELECT"), "{text}");
+    let (ours, drivers) = ("OUTBOX_DELIVER", "preparing query");
+    for level in ["debug", "trace"] {
+        let text = run(level);
+        assert!(text.contains(ours) && !text.contains(drivers), "{level}: {text}");
+    }
+    let text = run("debug,tokio_postgres=debug");
+    assert!(text.contains(ours) && text.contains(drivers), "{text}");
     assert!(!run("info").contains(ours));
 }
 

@@ -66,7 +66,8 @@ impl Filter {
     #[must_use]
     pub fn matches(&self, record: &Record) -> bool {
         let message = &record.message;
-        let is = |wanted: &Option<String>, text: &str| wanted.as_ref().is_none_or(|one| one == text);
+        let is =
+            |wanted: &Option<String>, text: &str| wanted.as_ref().is_none_or(|one| one == text);
         let has =
             |wanted: &Option<String>, text: &Option<String>| wanted.is_none() || wanted == text;
         self.status.is_none_or(|status| record.status == status.as_str())
