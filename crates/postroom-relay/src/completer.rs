@@ -5,6 +5,7 @@ use crate::lane::Work;
 use crate::metrics::Phase;
 use crate::pace::Backoff;
 use crate::relay::Shared;
+use crate::responses::keep_responses;
 use crate::room::Place;
 use crate::set_aside::SetAside;
 use crate::stop::Stop;
@@ -50,7 +51,11 @@ pub(crate) async fn run(shared: Arc<Shared>, inbox: Inbox, set_aside: SetAside, 
         let group = Group::gather(completions);
         match insist(&shared, &group.settlements, &stop, Some(CONFLICTS_AT_ONCE)).await {
             None => group.end(&shared, None),
-            Some(Ok(settled)) => set_aside.put(group.record(&shared, settled)),
+            Some(Ok(settled)) => {
+                let responses = shared.responses.take(&group.settlements, &settled);
+                set_aside.put(group.record(&shared, settled));
+                keep_responses(&*shared.store, &responses).await;
+            }
             // One bad row does not take others along, and one that somebody else has locked does
             // not hold up what comes after.
             Some(Err(_)) => set_aside.put(group.completions),

@@ -7,6 +7,7 @@
 use crate::completer::{Completion, Group, Recorded, SETTLE_MAX, insist};
 use crate::health::describe;
 use crate::relay::Shared;
+use crate::responses::keep_responses;
 use crate::stop::Stop;
 use postroom_core::{StoreError, StoreErrorKind};
 use std::sync::Arc;
@@ -83,7 +84,11 @@ async fn retry(shared: &Shared, waiting: Vec<Completion>, stop: &Stop) -> Vec<Co
                 group.end(shared, None);
                 continue;
             }
-            Some(Ok(settled)) => locked.extend(group.record(shared, settled)),
+            Some(Ok(settled)) => {
+                let responses = shared.responses.take(&group.settlements, &settled);
+                locked.extend(group.record(shared, settled));
+                keep_responses(&*shared.store, &responses).await;
+            }
             Some(Err(error)) => {
                 let mut part = group.completions;
                 // Which of them it is shows when they are tried apart.

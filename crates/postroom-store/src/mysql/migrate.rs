@@ -35,6 +35,11 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "identity",
         sql: include_str!("../../migrations/mysql/0005_identity.sql"),
     },
+    Migration {
+        number: 6,
+        name: "responses",
+        sql: include_str!("../../migrations/mysql/0006_responses.sql"),
+    },
 ];
 
 /// Two processes that migrate one database at once take turns by this lock. A session's locks go

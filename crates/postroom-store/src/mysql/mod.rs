@@ -13,6 +13,7 @@ mod dispatch;
 mod error;
 mod follow;
 mod hosts;
+mod inspect;
 mod locked;
 mod migrate;
 mod operate;

@@ -14,6 +14,7 @@ mod dispatch;
 mod error;
 mod growth;
 mod hosts;
+mod inspect;
 mod list;
 mod locked;
 mod marks;

@@ -42,6 +42,11 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "identity",
         sql: include_str!("../../migrations/sqlite/0006_identity.sql"),
     },
+    Migration {
+        number: 7,
+        name: "responses",
+        sql: include_str!("../../migrations/sqlite/0007_responses.sql"),
+    },
 ];
 
 const BOOKS: &str = "

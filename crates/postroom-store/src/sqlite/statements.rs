@@ -37,8 +37,11 @@ macro_rules! message_columns {
 /// What `row::record` reads, in its order.
 macro_rules! record_columns {
     () => {
+        record_columns!("m.payload", "m.headers")
+    };
+    ($payload:literal, $headers:literal) => {
         concat!(
-            message_columns!(),
+            message_columns!($payload, $headers),
             ", m.status, ",
             ms!("m.locked_at"),
             ", m.locked_by, ",
@@ -47,6 +50,13 @@ macro_rules! record_columns {
             ms!("m.sent_at"),
             ", m.last_error"
         )
+    };
+}
+
+/// The same without content.
+macro_rules! state_columns {
+    () => {
+        record_columns!("NULL", "NULL")
     };
 }
 

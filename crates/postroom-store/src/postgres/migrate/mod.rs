@@ -66,6 +66,11 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "identity",
         sql: include_str!("../../../migrations/postgres/0009_identity.sql"),
     },
+    Migration {
+        number: 10,
+        name: "responses",
+        sql: include_str!("../../../migrations/postgres/0010_responses.sql"),
+    },
 ];
 
 /// Applies what is missing. Safe to run twice, from several processes at once, and again after
