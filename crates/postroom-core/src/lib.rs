@@ -31,5 +31,10 @@ pub use retry::{AttemptLimit, RetryPolicy};
 pub use sink::{OutcomeReceiver, ProbeError, Report, Sink};
 pub use status::Status;
 pub use store::{
-    ATTEMPTS_KEPT, CANCELLED, REPLAY_HEADER, RESPONSE_BYTES, Action, ActionId, Admin, Arrived, Attempt, AttemptOutcome, Backlog, Batch, Claims, ContentFault, Dispatched, Dispatches, Enqueued, ErrorGroup, Fate, Fence, Filter, Finding, Inspect, Key, LaneBacklog, NewAction, Operate, Operation, Quota, Reconciled, Rescued, Settled, Settlement, Severity, StatusCounts, Store, StoreError, StoreErrorKind, StoreResult, Take, Taken, Token, Tried, Upkeep, Verdict, Wake, rows_after,
+    ATTEMPTS_KEPT, Action, ActionId, Admin, Arrived, Attempt, AttemptOutcome, Backlog, Batch,
+    CANCELLED, Claims, ContentFault, Dispatched, Dispatches, Enqueued, ErrorGroup, Fate, Fence,
+    Filter, Finding, Inspect, Key, LaneBacklog, NewAction, Operate, Operation, Quota,
+    REPLAY_HEADER, RESPONSE_BYTES, Reconciled, Rescued, Settled, Settlement, Severity,
+    StatusCounts, Store, StoreError, StoreErrorKind, StoreResult, Take, Taken, Token, Tried,
+    Upkeep, Verdict, Wake, rows_after,
 };

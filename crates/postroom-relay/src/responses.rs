@@ -21,7 +21,11 @@ impl Responses {
 
     /// Takes those of attempts that were recorded. What did not fail, or came too late, has nothing
     /// to keep; outcomes that wait for a lock keep theirs here until they are recorded.
-    pub(crate) fn take(&self, settlements: &[Settlement], settled: &Settled) -> Vec<(Uuid, String)> {
+    pub(crate) fn take(
+        &self,
+        settlements: &[Settlement],
+        settled: &Settled,
+    ) -> Vec<(Uuid, String)> {
         let mut held = self.held();
         if held.is_empty() {
             return Vec::new();

@@ -6,8 +6,8 @@
 use chrono::{DateTime, Utc};
 use postroom_core::{
     AttemptOutcome, Batch, ContentFault, Enqueued, Fate, Fence, Limits, Message, NewMessage, Quota,
-    Rescued, Settled, Settlement, Store, StoreError, StoreErrorKind, StoreResult, Take, Token, Tried,
-    Verdict,
+    Rescued, Settled, Settlement, Store, StoreError, StoreErrorKind, StoreResult, Take, Token,
+    Tried, Verdict,
 };
 use std::time::Duration;
 use uuid::Uuid;
