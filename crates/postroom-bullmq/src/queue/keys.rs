@@ -3,6 +3,10 @@
 /// Where the watcher's position in the event stream is kept. No job can have this id.
 pub(super) const POSITION: &str = "postroom:position";
 
+/// The field of a job that says how many attempts at its message had failed before; left out for none.
+/// `add.lua` writes it.
+pub(super) const FAILED_BEFORE: &str = "postroom:failed";
+
 /// The keys of one queue.
 #[derive(Clone, Debug)]
 pub(super) struct Keys {

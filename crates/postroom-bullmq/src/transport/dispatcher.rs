@@ -6,8 +6,10 @@ use super::faults::Who;
 use super::names::JobName;
 use super::postponing::Postponing;
 use super::queues::Queues;
+use super::reopening::{Reopened, reopen};
 use super::settler::{Settler, Word};
 use super::shared::Shared;
+use crate::error::QueueError;
 use crate::queue::{Added, JobState, NewJob, Queue};
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
@@ -24,6 +26,8 @@ use tokio::time::Instant;
 const TAKE_BYTES: usize = 4 << 20;
 /// How often to look for messages that another relay has lost.
 const RESCUED_EVERY: Duration = Duration::from_secs(1);
+/// When a message is due again that somebody else has locked.
+const LOCKED_WAIT: Duration = Duration::from_secs(1);
 /// How long to wait for room before looking again.
 const ROOM_WAIT: Duration = Duration::from_millis(100);
 
@@ -318,42 +322,21 @@ impl Dispatcher {
         token: Token,
         lane: usize,
         name: String,
-        messages: Vec<Taken>,
+        mut messages: Vec<Taken>,
     ) -> Result<(), Hindrance> {
-        let settings = &self.shared.lanes[lane].lane;
-        let integration = &settings.integration;
+        let integration = &self.shared.lanes[lane].lane.integration;
         let count = messages.len() as u64;
         self.shared.metrics.taken(integration, count);
         tracing::debug!(operation = "OUTBOX_CLAIM", phase = "SUCCESS", integration, count);
-        let keep_finished = matches!(settings.workers, super::lanes::Workers::External);
-        let jobs: Vec<(JobName, NewJob)> = messages
-            .iter()
-            .map(|taken| {
-                let name = JobName { message: taken.message.id, dispatch: taken.dispatch };
-                let job = NewJob {
-                    id: name.id(),
-                    name: taken.message.event_type.clone(),
-                    data: settings.data.of(&taken.message),
-                    keep_finished,
-                };
-                (name, job)
-            })
-            .collect();
         // Before they are added: their end may be heard of at once.
-        for (job, _) in &jobs {
-            self.shared.books.add(*job, lane, &name, token);
+        for taken in &messages {
+            let failed_before = taken.message.attempts;
+            self.shared.books.add(JobName::of(taken), lane, &name, token, failed_before);
         }
         tracing::debug!(operation = "OUTBOX_ENQUEUE_JOB", phase = "START", queue = name, count);
-        let new: Vec<NewJob> = jobs.iter().map(|(_, job)| job.clone()).collect();
-        let added = async {
-            let queue = self.queues.open(lane, &name)?;
-            let added = queue.add(&new).await?;
-            Ok((queue, added))
-        };
-        let (queue, added) = match added.await {
+        let (queue, added) = match self.add_to(token, lane, &name, &mut messages).await {
             Ok(added) => added,
             Err(error) => {
-                let error: crate::error::QueueError = error;
                 tracing::debug!(
                     operation = "OUTBOX_ENQUEUE_JOB",
                     phase = "FAILED",
@@ -376,23 +359,78 @@ impl Dispatcher {
         Ok(())
     }
 
+    /// Adds messages to a queue as jobs, and says of each what became of it. Those that cannot be
+    /// now are taken out, and are due again soon.
+    async fn add_to(
+        &self,
+        token: Token,
+        lane: usize,
+        name: &str,
+        messages: &mut Vec<Taken>,
+    ) -> Result<(Queue, Vec<Job>), QueueError> {
+        let queue = self.queues.open(lane, name)?;
+        let Reopened { existing, reopened, locked } =
+            reopen(&self.shared, token, &queue, messages).await?;
+        if !locked.is_empty() {
+            let is_locked = |taken: &mut Taken| locked.contains(&taken.message.seq);
+            let left: Vec<Taken> = messages.extract_if(.., is_locked).collect();
+            self.let_go(token, &left, &Fate::Postponed { delay: LOCKED_WAIT });
+        }
+        let settings = &self.shared.lanes[lane].lane;
+        let keep_finished = matches!(settings.workers, super::lanes::Workers::External);
+        let is_new = |taken: &&Taken| !existing.contains(&JobName::of(taken));
+        let new: Vec<NewJob> = messages
+            .iter()
+            .filter(is_new)
+            .map(|taken| NewJob {
+                id: JobName::of(taken).id(),
+                name: taken.message.event_type.clone(),
+                data: settings.data.of(&taken.message),
+                keep_finished,
+                failed_before: taken.message.attempts,
+            })
+            .collect();
+        let mut answers = queue.add(&new).await?.into_iter();
+        let added = messages
+            .iter()
+            .map(|taken| {
+                let answer = if is_new(&taken) { answers.next() } else { Some(Added::Exists) };
+                match answer {
+                    Some(Added::New) => Job::New,
+                    Some(Added::Refused(reason)) => Job::Refused(reason),
+                    // A relay that has lost its claim added it just now: its worker may have marked
+                    // the message before that was set back.
+                    Some(Added::Exists) if reopened.contains(&JobName::of(taken)) => Job::Doubtful,
+                    Some(Added::Exists) | None => Job::Exists,
+                }
+            })
+            .collect();
+        Ok((queue, added))
+    }
+
     /// Sees to what is no new job: one that exists is looked at, one that is refused has failed.
-    fn note(&self, token: Token, lane: usize, queue: &Queue, messages: &[Taken], added: &[Added]) {
+    fn note(&self, token: Token, lane: usize, queue: &Queue, messages: &[Taken], added: &[Job]) {
         let integration = &self.shared.lanes[lane].lane.integration;
         let mut existing = Vec::new();
         let (mut new, mut refused) = (0, Vec::new());
         for (taken, added) in messages.iter().zip(added) {
-            let name = JobName { message: taken.message.id, dispatch: taken.dispatch };
+            let name = JobName::of(taken);
             match added {
-                Added::New => {
+                Job::New => {
                     self.shared.books.added(name);
                     new += 1;
                 }
-                Added::Exists => {
+                Job::Exists => {
                     self.shared.books.added(name);
                     existing.push(name);
                 }
-                Added::Refused(reason) => refused.push((taken, reason)),
+                Job::Doubtful => {
+                    let (message, dispatch) = (taken.message.clone(), taken.dispatch);
+                    let fate = Fate::Released;
+                    let word = Word { message, dispatch, fate, failed_before: None };
+                    self.aside.say(&self.settler, lane, token, word);
+                }
+                Job::Refused(reason) => refused.push((taken, reason)),
             }
         }
         let metrics = &self.shared.metrics;
@@ -429,7 +467,7 @@ impl Dispatcher {
                 &self.shared.chance,
             );
             let message = taken.message.clone();
-            let word = Word { message, dispatch: taken.dispatch, fate };
+            let word = Word { message, dispatch: taken.dispatch, fate, failed_before: None };
             self.aside.say(&self.settler, lane, token, word);
         }
     }
@@ -437,13 +475,17 @@ impl Dispatcher {
     /// Lets go of messages whose jobs may or may not have been added: the number stays, so that
     /// such a job is found.
     fn give_back(&self, token: Token, messages: &[Taken]) {
+        self.let_go(token, messages, &Fate::Released);
+    }
+
+    fn let_go(&self, token: Token, messages: &[Taken], fate: &Fate) {
         let mut verdicts = Vec::with_capacity(messages.len());
         for taken in messages {
             // Before it is free: it may be taken again at once.
-            let name = JobName { message: taken.message.id, dispatch: taken.dispatch };
+            let name = JobName::of(taken);
             self.shared.books.settled(name);
             let lane = self.shared.lane(&taken.message.integration);
-            verdicts.push((lane, verdict(taken, Fate::Released)));
+            verdicts.push((lane, verdict(taken, fate.clone())));
         }
         self.aside.settle(token, verdicts, true);
     }
@@ -460,10 +502,24 @@ async fn look_at(shared: Arc<Shared>, settler: Settler, queue: Queue, names: Vec
     // One that is missing may have completed a moment ago: it is gone when the sweep misses it too.
     let found: Vec<(JobName, JobState)> =
         names.iter().copied().zip(states).filter(|(_, state)| *state != JobState::Gone).collect();
-    let over = conclude(&shared, &settler, queue.name(), &found).await;
-    if let Err(error) = queue.remove(&over).await {
+    let removed = async {
+        let over = conclude(&shared, &settler, &queue, &found).await?;
+        queue.remove(&over).await
+    };
+    if let Err(error) = removed.await {
         shared.redis_fails(queue.name(), Who::Dispatcher, &error);
     }
+}
+
+/// What became of a message that was to be a job.
+enum Job {
+    New,
+    /// It was there already.
+    Exists,
+    /// It was there already, and nobody can tell by the message whether it has failed: it does not
+    /// count, and there is another.
+    Doubtful,
+    Refused(String),
 }
 
 /// Why nothing can be dispatched now.
