@@ -146,7 +146,11 @@ async fn metrics_come_in_the_form_that_is_asked_for() {
     const OPEN: &str = "application/openmetrics-text;version=1.0.0";
     for (accept, content_type, counter) in [
         ("*/*", "text/plain; version=0.0.4; charset=utf-8", "outbox_sent_total"),
-        ("text/plain;version=0.0.4", "text/plain; version=0.0.4; charset=utf-8", "outbox_sent_total"),
+        (
+            "text/plain;version=0.0.4",
+            "text/plain; version=0.0.4; charset=utf-8",
+            "outbox_sent_total",
+        ),
         (OPEN, "application/openmetrics-text; version=1.0.0; charset=utf-8", "outbox_sent"),
     ] {
         let text = eventually("a delivery in the metrics", SOON, async || {

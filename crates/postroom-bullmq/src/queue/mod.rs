@@ -9,6 +9,7 @@ mod presence;
 mod remove;
 mod script;
 mod states;
+mod streams;
 
 pub(crate) use add::now_ms;
 pub use add::{Added, NewJob};
@@ -17,6 +18,7 @@ pub use finished::{Finished, FinishedPage};
 pub(crate) use presence::{Presence, presence};
 pub(crate) use states::DROPPED;
 pub use states::JobState;
+pub(crate) use streams::Streams;
 
 use crate::error::QueueError;
 use crate::server::Redis;

@@ -80,7 +80,8 @@ mod tests {
     #[test]
     fn a_row_that_nobody_marked_leaves_it_to_the_job() {
         let pending = |attempts| row(Status::Pending, attempts, Some("503"));
-        let completed = |attempts, before| outcome(&pending(attempts), &JobState::Completed, before);
+        let completed =
+            |attempts, before| outcome(&pending(attempts), &JobState::Completed, before);
         assert_eq!(completed(2, Some(2)), Some(Outcome::Delivered));
         assert_eq!(completed(2, None), Some(Outcome::Delivered));
         assert_eq!(completed(3, Some(2)), Some(Outcome::retry("503")));

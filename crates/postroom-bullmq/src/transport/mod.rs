@@ -10,6 +10,7 @@
 //! its number. Redis may lose everything: what is outstanding is looked at, and dispatched again
 //! when it is gone.
 
+mod adding;
 mod aside;
 mod books;
 mod conclude;
@@ -27,6 +28,7 @@ mod postponing;
 mod queues;
 mod reader;
 mod reopening;
+mod rota;
 mod settler;
 mod shared;
 mod tenants;
@@ -50,8 +52,9 @@ use postroom_core::{Store, Token};
 use postroom_relay::{
     Beside, Chance, Health, LaneHealth, LaneState as Running, Metrics, Observed, Pauses, Settings,
 };
-use queues::{Closed, Queues, Told};
+use queues::{Queues, Told};
 use reader::Reader;
+use rota::{Place, Rota, Turn};
 use settler::Settler;
 use shared::{LaneState, Shared};
 use std::collections::HashSet;
@@ -61,7 +64,7 @@ use std::time::Duration;
 use tenants::Turns;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
-use tokio::time::interval;
+use tokio::time::{MissedTickBehavior, interval};
 use watcher::Watcher;
 
 /// How often the queues of tenants are looked for.
@@ -173,7 +176,16 @@ impl Transport {
         }
         let mut stop = std::pin::pin!(stop);
         let mut discover = interval(DISCOVER_EVERY);
+        let mut look = interval(rota::LOOK_EVERY);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut watched, mut worked) = (HashSet::new(), HashSet::new());
+        let mut rota = Rota::new();
+        let begin = |working: &mut JoinSet<_>, turn: Turn| {
+            if let Some(worker) = self.worker(turn.place.lane, &turn.place.queue, &settler, &reader)
+            {
+                working.spawn(work_until(worker, turn, stopping.subscribe()));
+            }
+        };
         let outcome = loop {
             tokio::select! {
                 biased;
@@ -186,8 +198,12 @@ impl Transport {
                 Some(ended) = watching.join_next() => if !matches!(ended, Ok(true)) {
                     break Err(Defect::of("watcher", ended.map(|_| ())));
                 },
-                Some(ended) = working.join_next() => if !matches!(ended, Ok(true)) {
-                    break Err(Defect::of("worker", ended.map(|_| ())));
+                Some(ended) = working.join_next() => match ended {
+                    Ok(Ended { queue, is_due: true }) => {
+                        self.workers().retain(|worker| worker.queue != queue);
+                        rota.ended(&queue);
+                    }
+                    ended => break Err(Defect::of("worker", ended.map(|_| ()))),
                 },
                 Some(told) = told.recv() => match told {
                     Told::Opened { lane, queue, closed } => {
@@ -196,20 +212,39 @@ impl Transport {
                             let watcher = Watcher { shared, settler, queue: queue.clone() };
                             watching.spawn(watch_until(watcher, closed.clone()));
                         }
-                        if let Workers::Own(delivery) = &self.shared.lanes[lane].lane.workers
+                        let settings = &self.shared.lanes[lane].lane;
+                        if matches!(settings.workers, Workers::Own(_))
                             && worked.insert(queue.name().to_owned())
                         {
-                            let delivery = delivery.clone();
-                            let worker = self.worker(lane, &queue, delivery, &settler, &reader);
-                            working.spawn(work_until(worker, stopping.subscribe(), closed));
+                            let place = Place { lane, queue, closed };
+                            let turn = if settings.queue.is_by_tenant() {
+                                rota.join(place)
+                            } else {
+                                Some(Turn::without_end(place))
+                            };
+                            if let Some(turn) = turn {
+                                begin(&mut working, turn);
+                            }
                         }
                     }
                     Told::Closed(queue) => {
                         watched.remove(&queue);
                         worked.remove(&queue);
+                        rota.leave(&queue);
                         self.workers().retain(|worker| worker.queue != queue);
                     }
                 },
+                _ = look.tick(), if rota.is_anybody_waiting() => {
+                    let next = tokio::select! {
+                        biased;
+                        () = &mut stop => break Ok(()),
+                        next = rota.next(&self.shared.redis) => next,
+                    };
+                    match next {
+                        Ok(turns) => turns.into_iter().for_each(|turn| begin(&mut working, turn)),
+                        Err(error) => self.shared.redis_away(&error),
+                    }
+                }
                 _ = discover.tick() => {
                     let found = tokio::select! {
                         biased;
@@ -240,15 +275,19 @@ impl Transport {
         outcome
     }
 
+    /// A worker for a lane's queue; `None` where the lane has none of ours.
     fn worker(
         &self,
         lane: usize,
         queue: &Queue,
-        delivery: Delivery,
         settler: &Settler,
         reader: &Reader,
-    ) -> Worker {
+    ) -> Option<Worker> {
         let settings = &self.shared.settings;
+        let delivery = match &self.shared.lanes[lane].lane.workers {
+            Workers::Own(delivery) => delivery.clone(),
+            Workers::External => return None,
+        };
         let options = WorkerOptions {
             concurrency: delivery.concurrency,
             rate: delivery.rate,
@@ -268,7 +307,7 @@ impl Transport {
         let worker = Worker::new(queue, options, Arc::new(deliverer));
         let (queue, health) = (queue.name().to_owned(), worker.health());
         self.workers().push(AtWork { lane, queue, health });
-        worker
+        Some(worker)
     }
 
     fn lane_health(&self, lane: usize) -> LaneHealth {
@@ -308,7 +347,7 @@ impl Transport {
 }
 
 /// Watches a queue until it is closed; whether it was.
-async fn watch_until(watcher: Watcher, mut closed: Closed) -> bool {
+async fn watch_until(watcher: Watcher, mut closed: queues::Closed) -> bool {
     tokio::select! {
         biased;
         () = closed.wait() => true,
@@ -316,22 +355,31 @@ async fn watch_until(watcher: Watcher, mut closed: Closed) -> bool {
     }
 }
 
-/// Runs a queue's jobs until it is closed or everything stops; whether one of both is so.
-async fn work_until(
-    worker: Worker,
-    mut stopping: watch::Receiver<bool>,
-    mut closed: Closed,
-) -> bool {
-    let (is_stopping, is_closed) = (stopping.clone(), closed.clone());
+/// A worker that has ended.
+struct Ended {
+    queue: String,
+    /// Whether that was due.
+    is_due: bool,
+}
+
+/// Runs a queue's jobs until its turn is over, it is closed or everything stops.
+async fn work_until(worker: Worker, turn: Turn, mut stopping: watch::Receiver<bool>) -> Ended {
+    let Turn { place: Place { queue, mut closed, .. }, mut recalled, slot } = turn;
+    let (is_stopping, is_closed, is_recalled) =
+        (stopping.clone(), closed.clone(), recalled.clone());
     let stop = async move {
+        // The sender outlives every worker.
+        let _ = stopping.wait_for(|stopping| *stopping).await;
+    };
+    let leave = async move {
         tokio::select! {
-            // The sender outlives every worker.
-            _ = stopping.wait_for(|stopping| *stopping) => {}
             () = closed.wait() => {}
+            Ok(_) = recalled.wait_for(|recalled| *recalled) => {}
         }
     };
-    worker.run(stop).await;
-    *is_stopping.borrow() || is_closed.is_closed()
+    worker.run_in_turn(stop, leave, slot).await;
+    let is_due = *is_stopping.borrow() || is_closed.is_closed() || *is_recalled.borrow();
+    Ended { queue: queue.name().to_owned(), is_due }
 }
 
 impl Beside for Transport {

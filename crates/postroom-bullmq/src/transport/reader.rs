@@ -30,7 +30,8 @@ pub(crate) async fn run(shared: Arc<Shared>, asked: Asked<Uuid, Read>) {
 
 async fn read(shared: &Shared, ids: Vec<Uuid>) -> Vec<Read> {
     let found = dispatched(shared, &ids).await;
-    let is_open = |read: &&Result<Dispatched, Unread>| read.as_ref().map_or(true, Dispatched::is_open);
+    let is_open =
+        |read: &&Result<Dispatched, Unread>| read.as_ref().map_or(true, Dispatched::is_open);
     ids.iter().map(|id| found.get(id).filter(is_open).cloned().transpose()).collect()
 }
 

@@ -31,8 +31,11 @@ pub(crate) async fn reopen(
     messages: &[Taken],
 ) -> Result<Reopened, QueueError> {
     let again = |taken: &&Taken| taken.dispatch > 1 || taken.message.attempts > 0;
-    let again: Vec<(JobName, i64)> =
-        messages.iter().filter(again).map(|taken| (JobName::of(taken), taken.message.seq)).collect();
+    let again: Vec<(JobName, i64)> = messages
+        .iter()
+        .filter(again)
+        .map(|taken| (JobName::of(taken), taken.message.seq))
+        .collect();
     if again.is_empty() {
         return Ok(Reopened::default());
     }
@@ -41,7 +44,8 @@ pub(crate) async fn reopen(
     let is_there = |(_, state): &(&(JobName, i64), JobState)| *state != JobState::Gone;
     let (existing, missing): (Vec<_>, Vec<_>) = again.iter().zip(states).partition(is_there);
     let seqs: Vec<i64> = missing.iter().map(|((_, seq), _)| *seq).collect();
-    let locked = if seqs.is_empty() { HashSet::new() } else { set_back(shared, token, &seqs).await };
+    let locked =
+        if seqs.is_empty() { HashSet::new() } else { set_back(shared, token, &seqs).await };
     let is_free = |(name, seq): &(JobName, i64)| (!locked.contains(seq)).then_some(*name);
     Ok(Reopened {
         existing: existing.into_iter().map(|((name, _), _)| *name).collect(),

@@ -23,7 +23,7 @@ async function update(id, columns) {
 
 // What an ORM sends that saves whole rows: every column, as it was read or as it is set.
 async function save(id, columns) {
-  const { rows: [row] } = await database.query(
+  const { rows: [{ updated_at: _, ...row }] } = await database.query(
     `SELECT *, payload::text, headers::text FROM ${table} WHERE id = $1`, [id],
   );
   await update(id, { ...row, ...columns });

@@ -103,8 +103,7 @@ impl Tables {
                 delivery.dead = true;
                 if let Some(row) = row {
                     row.status = "DEAD".to_owned();
-                    row.message.attempts =
-                        counted(row.message.attempts, fence, tried.is_some());
+                    row.message.attempts = counted(row.message.attempts, fence, tried.is_some());
                     row.last_error = Some(clip_error(error));
                     row.updated_at = now;
                     row.settled = Some(token);

@@ -1,8 +1,8 @@
 //! Looking up what jobs refer to.
 
+use super::claims::literal;
 use super::error::store_error;
 use super::follow::lock_messages;
-use super::claims::literal;
 use super::{LIST, MySqlStore, execute, list, now, numbers, row, statements};
 use async_trait::async_trait;
 use postroom_core::{Dispatched, Dispatches, StoreResult, Token};

@@ -7,7 +7,8 @@ use super::steps::{
     take_within, verdict,
 };
 use postroom_core::{
-    Dispatched, Fate, Fence, Key, Operation, Quota, Settled, Settlement, Take, Token, Verdict, announce_dead,
+    Dispatched, Fate, Fence, Key, Operation, Quota, Settled, Settlement, Take, Token, Verdict,
+    announce_dead,
 };
 use std::time::Duration;
 

@@ -59,7 +59,9 @@ impl Scene {
     async fn enqueue(&self, messages: usize, max_attempts: i32) -> Vec<Uuid> {
         let mut ids = Vec::with_capacity(messages);
         for _ in 0..messages {
-            ids.push(self.outbox.enqueue(&self.outbox.message("order.created", max_attempts)).await);
+            ids.push(
+                self.outbox.enqueue(&self.outbox.message("order.created", max_attempts)).await,
+            );
         }
         ids
     }
@@ -73,10 +75,11 @@ impl Scene {
     ) -> Vec<Record> {
         let mut records = Vec::with_capacity(ids.len());
         for id in ids {
-            let found = eventually(&format!("{id} to be {what}"), LONG, async || {
+            let record = eventually(&format!("{id} to be {what}"), LONG, async || {
                 Some(self.outbox.find(*id).await).filter(|record| is_so(record))
-            });
-            records.push(found.await);
+            })
+            .await;
+            records.push(record);
         }
         records
     }

@@ -3,6 +3,7 @@
 mod amiss;
 mod aside;
 mod closing;
+mod connections;
 mod defects;
 mod dispatching;
 mod entering;
