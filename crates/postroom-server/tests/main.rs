@@ -116,14 +116,20 @@ async fn a_paused_lane_shows_its_reason() {
     assert!(lane["error"].as_str().unwrap().contains("the key has expired"));
 }
 
-#[tokio::test]
-async fn metrics_count_what_was_delivered() {
+/// A relay that has delivered a message.
+async fn delivered() -> Served {
     let store = memory_store();
     let sink = MemorySink::new();
     store.enqueue(&NewMessage::new("memory:a", "x")).await.unwrap();
     let served = Served::start(store, sink.clone()).await;
     served.run();
     sink.wait_for(1).await;
+    served
+}
+
+#[tokio::test]
+async fn metrics_count_what_was_delivered() {
+    let served = delivered().await;
     let text = eventually("a delivery in the metrics", SOON, async || {
         let (status, text) = served.get("/metrics").await;
         assert_eq!(status, 200);
@@ -137,12 +143,7 @@ async fn metrics_count_what_was_delivered() {
 /// Every value is described in both forms, under the name that the form gives it.
 #[tokio::test]
 async fn metrics_come_in_the_form_that_is_asked_for() {
-    let store = memory_store();
-    let sink = MemorySink::new();
-    store.enqueue(&NewMessage::new("memory:a", "x")).await.unwrap();
-    let served = Served::start(store, sink.clone()).await;
-    served.run();
-    sink.wait_for(1).await;
+    let served = delivered().await;
     const OPEN: &str = "application/openmetrics-text;version=1.0.0";
     for (accept, content_type, counter) in [
         ("*/*", "text/plain; version=0.0.4; charset=utf-8", "outbox_sent_total"),

@@ -39,7 +39,6 @@ pub use lanes::{Delivery, QueueLane, Workers};
 pub use names::{JobName, QueuePattern};
 pub use tenants::{TenantRate, TenantRates};
 
-use crate::queue::Queue;
 use crate::server::Redis;
 use crate::worker::{Health as WorkerHealth, Worker, WorkerOptions};
 use books::Books;
@@ -106,6 +105,7 @@ pub struct Transport {
 struct AtWork {
     lane: usize,
     queue: String,
+    turn: u64,
     health: watch::Receiver<WorkerHealth>,
 }
 
@@ -181,8 +181,7 @@ impl Transport {
         let (mut watched, mut worked) = (HashSet::new(), HashSet::new());
         let mut rota = Rota::new();
         let begin = |working: &mut JoinSet<_>, turn: Turn| {
-            if let Some(worker) = self.worker(turn.place.lane, &turn.place.queue, &settler, &reader)
-            {
+            if let Some(worker) = self.worker(&turn, &settler, &reader) {
                 working.spawn(work_until(worker, turn, stopping.subscribe()));
             }
         };
@@ -199,9 +198,9 @@ impl Transport {
                     break Err(Defect::of("watcher", ended.map(|_| ())));
                 },
                 Some(ended) = working.join_next() => match ended {
-                    Ok(Ended { queue, is_due: true }) => {
-                        self.workers().retain(|worker| worker.queue != queue);
-                        rota.ended(&queue);
+                    Ok(Ended { queue, turn, is_due: true }) => {
+                        self.workers().retain(|worker| worker.turn != turn);
+                        rota.ended(&queue, turn);
                     }
                     ended => break Err(Defect::of("worker", ended.map(|_| ()))),
                 },
@@ -220,11 +219,16 @@ impl Transport {
                             let turn = if settings.queue.is_by_tenant() {
                                 rota.join(place)
                             } else {
-                                Some(Turn::without_end(place))
+                                Some(rota.always(place))
                             };
                             if let Some(turn) = turn {
                                 begin(&mut working, turn);
                             }
+                        }
+                    }
+                    Told::Given(queue) => {
+                        if let Some(turn) = rota.given(&queue) {
+                            begin(&mut working, turn);
                         }
                     }
                     Told::Closed(queue) => {
@@ -234,7 +238,7 @@ impl Transport {
                         self.workers().retain(|worker| worker.queue != queue);
                     }
                 },
-                _ = look.tick(), if rota.is_anybody_waiting() => {
+                _ = look.tick(), if rota.is_due() => {
                     let next = tokio::select! {
                         biased;
                         () = &mut stop => break Ok(()),
@@ -276,13 +280,8 @@ impl Transport {
     }
 
     /// A worker for a lane's queue; `None` where the lane has none of ours.
-    fn worker(
-        &self,
-        lane: usize,
-        queue: &Queue,
-        settler: &Settler,
-        reader: &Reader,
-    ) -> Option<Worker> {
+    fn worker(&self, turn: &Turn, settler: &Settler, reader: &Reader) -> Option<Worker> {
+        let (lane, queue) = (turn.place.lane, &turn.place.queue);
         let settings = &self.shared.settings;
         let delivery = match &self.shared.lanes[lane].lane.workers {
             Workers::Own(delivery) => delivery.clone(),
@@ -306,7 +305,7 @@ impl Transport {
         };
         let worker = Worker::new(queue, options, Arc::new(deliverer));
         let (queue, health) = (queue.name().to_owned(), worker.health());
-        self.workers().push(AtWork { lane, queue, health });
+        self.workers().push(AtWork { lane, queue, turn: turn.number, health });
         Some(worker)
     }
 
@@ -358,13 +357,14 @@ async fn watch_until(watcher: Watcher, mut closed: queues::Closed) -> bool {
 /// A worker that has ended.
 struct Ended {
     queue: String,
+    turn: u64,
     /// Whether that was due.
     is_due: bool,
 }
 
 /// Runs a queue's jobs until its turn is over, it is closed or everything stops.
 async fn work_until(worker: Worker, turn: Turn, mut stopping: watch::Receiver<bool>) -> Ended {
-    let Turn { place: Place { queue, mut closed, .. }, mut recalled, slot } = turn;
+    let Turn { place: Place { queue, mut closed, .. }, number, mut recalled, slot } = turn;
     let (is_stopping, is_closed, is_recalled) =
         (stopping.clone(), closed.clone(), recalled.clone());
     let stop = async move {
@@ -379,7 +379,7 @@ async fn work_until(worker: Worker, turn: Turn, mut stopping: watch::Receiver<bo
     };
     worker.run_in_turn(stop, leave, slot).await;
     let is_due = *is_stopping.borrow() || is_closed.is_closed() || *is_recalled.borrow();
-    Ended { queue: queue.name().to_owned(), is_due }
+    Ended { queue: queue.name().to_owned(), turn: number, is_due }
 }
 
 impl Beside for Transport {

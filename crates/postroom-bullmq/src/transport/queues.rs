@@ -43,6 +43,8 @@ pub(crate) struct Queues {
 pub(crate) enum Told {
     /// A lane uses a queue from now on.
     Opened { lane: usize, queue: Queue, closed: Closed },
+    /// An open queue is about to be given jobs.
+    Given(String),
     /// Nobody uses it any more.
     Closed(String),
 }
@@ -52,6 +54,11 @@ pub(crate) enum Told {
 pub(crate) struct Closed(watch::Receiver<()>);
 
 impl Closed {
+    /// Of a queue that is closed when this sender goes.
+    pub(super) fn with(sender: &watch::Sender<()>) -> Self {
+        Self(sender.subscribe())
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         self.0.has_changed().is_err()
     }
@@ -130,9 +137,11 @@ impl Queues {
         let queue = open.queue.clone();
         if !open.lanes.contains(&lane) {
             open.lanes.push(lane);
-            let closed = Closed(open.closed.subscribe());
+            let closed = Closed::with(&open.closed);
             // Nobody listens once everything stops.
             let _ = self.told.send(Told::Opened { lane, queue: queue.clone(), closed });
+        } else if self.shared.lanes[lane].lane.has_own_workers_by_tenant() {
+            let _ = self.told.send(Told::Given(name.to_owned()));
         }
         Ok(queue)
     }
