@@ -25,6 +25,7 @@ mod following;
 mod laws;
 mod log;
 mod naming;
+mod promtool;
 mod relay;
 mod responses;
 mod through_bullmq;

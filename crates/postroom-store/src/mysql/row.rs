@@ -2,7 +2,7 @@
 
 use crate::content_fault::{Found, fault, impossible_value};
 use chrono::{DateTime, NaiveDateTime, Utc};
-use postroom_core::{Dispatched, Message, RawJson, Record, Take, Taken};
+use postroom_core::{Dispatched, Message, RawJson, Record, Status, Take, Taken};
 use sqlx::mysql::MySqlRow;
 use sqlx::{Error, Row as _};
 use uuid::fmt::Hyphenated;
@@ -62,7 +62,13 @@ fn identity(row: &MySqlRow) -> Result<Message, Error> {
 
 /// Reads the columns of `DISPATCHED`.
 pub(super) fn dispatched(row: &MySqlRow) -> Result<Dispatched, Error> {
-    Ok(Dispatched { message: message(row)?, number: number(row, 21)? })
+    Ok(Dispatched {
+        message: message(row)?,
+        number: number(row, 21)?,
+        // The statement selects no other.
+        status: Status::parse(row.try_get(22)?).unwrap_or(Status::Pending),
+        last_error: row.try_get(23)?,
+    })
 }
 
 /// Reads the number of a delivery's dispatch, from how many are over.

@@ -58,6 +58,8 @@ pub(super) struct Columns {
     dispatches_over: Option<i32>,
     /// The messages' ids, where nothing else tells them from others that have their numbers by now.
     ids: Vec<Uuid>,
+    /// How many attempts had failed before that dispatch, where that is known.
+    failed_before: Option<i32>,
     finished: bool,
     sent: Vec<i64>,
     released: Vec<i64>,
@@ -78,10 +80,15 @@ impl Columns {
             Fence::Claim(token) => {
                 Self { token: token.0, finished: settlement.finished, ..Self::default() }
             }
-            Fence::Dispatch { number, token } => {
-                let over = i32::try_from(number).unwrap_or(i32::MAX).saturating_sub(1);
-                let ids = settlement.verdicts.iter().map(|verdict| verdict.id).collect();
-                Self { token: token.0, dispatches_over: Some(over), ids, ..Self::default() }
+            Fence::Dispatch { number, token, failed_before } => {
+                let count = |count| i32::try_from(count).unwrap_or(i32::MAX);
+                Self {
+                    token: token.0,
+                    dispatches_over: Some(count(number).saturating_sub(1)),
+                    ids: settlement.verdicts.iter().map(|verdict| verdict.id).collect(),
+                    failed_before: failed_before.map(count),
+                    ..Self::default()
+                }
             }
         };
         for verdict in &settlement.verdicts {
@@ -126,7 +133,7 @@ impl Columns {
 
     /// What `settle_failed.sql` takes, and its like.
     fn failure<'a>(&'a self, kept: &'a i32) -> Params<'a> {
-        self.fenced(vec![
+        let mut params = self.fenced(vec![
             kept,
             &self.token,
             &self.failed,
@@ -135,7 +142,11 @@ impl Columns {
             &self.dead,
             &self.outcomes,
             &self.took_ms,
-        ])
+        ]);
+        if self.dispatches_over.is_some() {
+            params.push(&self.failed_before);
+        }
+        params
     }
 
     /// Statements that are fenced by a dispatch take its number, and the ids, after everything

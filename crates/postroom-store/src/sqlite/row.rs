@@ -3,7 +3,9 @@
 use super::time::moment;
 use crate::content_fault::{Found, fault, impossible_value};
 use chrono::{DateTime, Utc};
-use postroom_core::{ContentFault, Dispatched, Message, RawJson, Record, Take, Taken, Token};
+use postroom_core::{
+    ContentFault, Dispatched, Message, RawJson, Record, Status, Take, Taken, Token,
+};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Error, Row as _};
 use uuid::Uuid;
@@ -74,7 +76,13 @@ fn identity(row: &SqliteRow) -> Result<Message, Error> {
 
 /// Reads the columns of `DISPATCHED`.
 pub(super) fn dispatched(row: &SqliteRow) -> Result<Dispatched, Error> {
-    Ok(Dispatched { message: message(row)?, number: number(row, 21)? })
+    Ok(Dispatched {
+        message: message(row)?,
+        number: number(row, 21)?,
+        // The statement selects no other.
+        status: Status::parse(&text(row, 22)?).unwrap_or(Status::Pending),
+        last_error: optional_text(row, 23)?,
+    })
 }
 
 /// Reads the number of a delivery's dispatch, from how many are over.
