@@ -142,8 +142,8 @@ impl PgStore {
         let token = Token::random();
         let began_at = Instant::now();
         let began = self.marks.begin(take.quotas);
-        let rows =
-            take_rows(&client, take, token, &began).await.map_err(|e| store_error(doing, e))?;
+        let params = TakeParams::of(take, token, &began);
+        let rows = take_rows(&client, &params).await.map_err(|e| store_error(doing, e))?;
         let mut messages: Vec<(DateTime<Utc>, Taken)> = Vec::with_capacity(rows.len());
         let mut orphans = Vec::new();
         for row in &rows {
@@ -174,30 +174,65 @@ impl PgStore {
     }
 }
 
-/// Takes due deliveries after `places`, one for each quota, and reads their messages as rows.
+/// What `take.sql` takes.
+pub(super) struct TakeParams<'a> {
+    payload_limit: i32,
+    token: Uuid,
+    worker: &'a str,
+    claim_seconds: f64,
+    integrations: Vec<&'a str>,
+    quotas: Vec<i32>,
+    due_marks: Vec<DateTime<Utc>>,
+    seq_marks: Vec<i64>,
+    rows: i64,
+    bytes: i64,
+    lease: Option<Uuid>,
+}
+
+impl<'a> TakeParams<'a> {
+    /// For a take after `places`, one for each quota.
+    pub(super) fn of(take: &'a Take<'_>, token: Token, places: &[Place]) -> Self {
+        let (due_marks, seq_marks) = places.iter().copied().unzip();
+        Self {
+            payload_limit: clamp_i32(take.payload_limit),
+            token: token.0,
+            worker: take.worker,
+            claim_seconds: take.claim_time.as_secs_f64(),
+            integrations: integrations(take.quotas),
+            quotas: take.quotas.iter().map(|quota| clamp_i32(quota.rows)).collect(),
+            due_marks,
+            seq_marks,
+            rows: clamp_i64(take.rows),
+            bytes: clamp_i64(take.bytes),
+            lease: lease(take),
+        }
+    }
+
+    /// In the statement's order.
+    pub(super) fn list(&self) -> [&(dyn ToSql + Sync); 11] {
+        [
+            &self.payload_limit,
+            &self.token,
+            &self.worker,
+            &self.claim_seconds,
+            &self.integrations,
+            &self.quotas,
+            &self.due_marks,
+            &self.seq_marks,
+            &self.rows,
+            &self.bytes,
+            &self.lease,
+        ]
+    }
+}
+
+/// Takes due deliveries, and reads their messages as rows.
 pub(super) async fn take_rows(
     client: &Connection,
-    take: &Take<'_>,
-    token: Token,
-    places: &[Place],
+    params: &TakeParams<'_>,
 ) -> Result<Vec<Row>, Error> {
     let statement = client.prepare_cached(statements::TAKE).await?;
-    let (due_marks, seq_marks): (Vec<_>, Vec<_>) = places.iter().copied().unzip();
-    let quotas: Vec<i32> = take.quotas.iter().map(|quota| clamp_i32(quota.rows)).collect();
-    let params: [&(dyn ToSql + Sync); 11] = [
-        &clamp_i32(take.payload_limit),
-        &token.0,
-        &take.worker,
-        &take.claim_time.as_secs_f64(),
-        &integrations(take.quotas),
-        &quotas,
-        &due_marks,
-        &seq_marks,
-        &clamp_i64(take.rows),
-        &clamp_i64(take.bytes),
-        &lease(take),
-    ];
-    transact(client, BEGIN, &statement, &params).await
+    transact(client, BEGIN, &statement, &params.list()).await
 }
 
 pub(super) async fn forget(client: &Connection, orphans: &[i64]) -> StoreResult<()> {
