@@ -11,6 +11,8 @@ mod email;
 mod file;
 #[cfg(any(feature = "aws", feature = "slack", feature = "sms", feature = "webhook"))]
 mod http_receiver;
+#[cfg(any(feature = "kafka", feature = "nats"))]
+mod insist;
 #[cfg(feature = "kafka")]
 mod kafka;
 mod memory;

@@ -44,10 +44,9 @@ pub(crate) async fn within<T>(
         if let Some(value) = condition().await {
             return Some(value);
         }
-        if Instant::now() >= end {
+        if !pause(end).await {
             return None;
         }
-        tokio::time::sleep(PAUSE).await;
     }
 }
 
@@ -61,9 +60,17 @@ pub(crate) async fn polled<T, F: Future<Output = Option<T>>>(
         if let Some(value) = condition().await {
             return Some(value);
         }
-        if Instant::now() >= end {
+        if !pause(end).await {
             return None;
         }
+    }
+}
+
+/// Waits for the next look; says whether there is time for one.
+async fn pause(end: Instant) -> bool {
+    let in_time = Instant::now() < end;
+    if in_time {
         tokio::time::sleep(PAUSE).await;
     }
+    in_time
 }

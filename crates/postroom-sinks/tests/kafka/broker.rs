@@ -2,30 +2,20 @@
 
 use super::{Topic, large, topic};
 use crate::destination::{refused, rejected, sink};
-use postroom_core::{Message, Outcome, Sink};
-use postroom_testkit::sink_contract::{SinkHarness as _, deliver, deliver_all, message};
+use crate::insist::insist;
+use postroom_core::Outcome;
+use postroom_testkit::sink_contract::{SinkHarness as _, deliver_all, message};
 use postroom_testkit::{Kafka, eventually, skip};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
-pub(super) const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(60);
 
-/// Delivers what is not delivered yet, again and again, as a relay does.
-pub(super) async fn insist(sink: &dyn Sink, batch: &[Message]) {
-    let mut left = batch.to_vec();
-    eventually("all to be acknowledged", SOON, async || {
-        let outcomes = deliver(sink, &left, Duration::from_secs(10)).await.outcomes();
-        let open = left.iter().zip(&outcomes).filter(|(_, outcome)| match outcome {
-            Outcome::Delivered => false,
-            Outcome::Retry { .. } => true,
-            other => panic!("a broker's trouble is a retry: {other:?}"),
-        });
-        left = open.map(|(message, _)| message.clone()).collect();
-        left.is_empty().then_some(())
-    })
-    .await;
+/// A broker's trouble is a retry.
+pub(super) fn is_retry(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Retry { .. })
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -47,7 +37,7 @@ async fn a_broker_that_is_killed_in_the_middle_loses_nothing_that_was_acknowledg
     assert_eq!(deliver_all(&*sink, &batches[0]).await, vec![Outcome::Delivered; 50]);
     let delivering = async {
         for batch in &batches[1..] {
-            insist(&*sink, batch).await;
+            insist(&*sink, batch, is_retry).await;
         }
     };
     let killing = async {

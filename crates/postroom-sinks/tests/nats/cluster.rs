@@ -2,13 +2,13 @@
 
 use super::client::Client;
 use crate::destination::sink;
-use postroom_core::{Message, Outcome, Sink};
-use postroom_testkit::sink_contract::{deliver, message};
+use crate::insist::{EVENTS, outlast};
+use postroom_core::Outcome;
 use postroom_testkit::{NatsCluster, OrSkip as _, Proxy, eventually};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -20,32 +20,24 @@ async fn fault_54_a_nats_leader_is_killed_and_delivery_goes_on() {
     // Through the very server that goes, by a name that leads to another one then.
     let way = Proxy::start(cluster.address(leader));
     let sink = sink("nats:orders", json!({"url": format!("nats://{}", way.address())}));
-    let batches: Vec<Vec<_>> = (0..40)
-        .map(|batch| (0..25).map(|n| message(&format!("e-{batch}-{n}"))).collect())
-        .collect();
-    let mut longest = Duration::ZERO;
-    for (number, batch) in batches.iter().enumerate() {
-        let begun = Instant::now();
-        if number == 10 {
-            // While the batch is on its way.
-            let killing = async {
-                cluster.kill(leader).await.unwrap();
-                way.lead_to(survivor);
-            };
-            tokio::join!(killing, insist(&*sink, batch));
-        } else {
-            insist(&*sink, batch).await;
-        }
-        longest = longest.max(begun.elapsed());
-    }
-    assert!(longest < Duration::from_secs(40), "it goes on within seconds: {longest:?}");
+    let kill = async {
+        cluster.kill(leader).await.unwrap();
+        way.lead_to(survivor);
+    };
+    outlast(&*sink, kill, may_follow).await;
     eventually("every event to be there", SOON, async || {
         let read = move || Client::connect(survivor).read_stream("orders");
         let read = tokio::task::spawn_blocking(read).await.unwrap();
         let arrived: BTreeSet<_> = read.into_iter().map(|one| one.key).collect();
-        (arrived.len() == 1_000).then_some(())
+        (arrived.len() == EVENTS).then_some(())
     })
     .await;
+}
+
+/// While the servers choose a leader, nobody listens on the subject, which the sink takes for a
+/// stream that is missing: the lane pauses, and tries again.
+fn may_follow(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Retry { .. } | Outcome::Refuse { .. })
 }
 
 /// Makes a stream that all servers keep, as soon as they have found each other, and returns its
@@ -67,22 +59,4 @@ async fn ask(address: SocketAddr, subject: &'static str, body: Value) -> Value {
     let ask = move || Client::connect(address).ask(subject, &body).body;
     let answer = tokio::task::spawn_blocking(ask).await.unwrap();
     serde_json::from_str(&answer).unwrap_or_default()
-}
-
-/// Delivers what is not delivered yet, again and again, as a relay does. While the servers choose
-/// a leader, nobody listens on the subject, which the sink takes for a stream that is missing: the
-/// lane pauses, and tries again.
-async fn insist(sink: &dyn Sink, batch: &[Message]) {
-    let mut left = batch.to_vec();
-    eventually("all to be acknowledged", SOON, async || {
-        let outcomes = deliver(sink, &left, Duration::from_secs(10)).await.outcomes();
-        let open = left.iter().zip(&outcomes).filter(|(_, outcome)| match outcome {
-            Outcome::Delivered => false,
-            Outcome::Retry { .. } | Outcome::Refuse { .. } => true,
-            other => panic!("a server's trouble is nobody's fault: {other:?}"),
-        });
-        left = open.map(|(message, _)| message.clone()).collect();
-        left.is_empty().then_some(())
-    })
-    .await;
 }

@@ -4,7 +4,7 @@
 //! so that a benchmark cannot fall behind the store.
 
 use super::PgStore;
-use super::claims::take_rows;
+use super::claims::{TakeParams, take_rows};
 use super::error::store_error;
 use super::marks::{BEGINNING, Place};
 use super::settle::apply_all;
@@ -41,8 +41,8 @@ impl Bare {
         let client = self.store.connection().await?;
         let token = Token::random();
         let places = vec![self.mark; take.quotas.len()];
-        let rows = take_rows(&client, take, token, &places).await;
-        let rows = rows.map_err(|e| store_error(DOING, e))?;
+        let params = TakeParams::of(take, token, &places);
+        let rows = take_rows(&client, &params).await.map_err(|e| store_error(DOING, e))?;
         let mut verdicts = Vec::with_capacity(rows.len());
         for row in &rows {
             let (place, verdict) = sent(row).map_err(|e| store_error(DOING, e))?;

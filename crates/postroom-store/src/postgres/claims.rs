@@ -155,10 +155,10 @@ impl PgStore {
         let token = Token::random();
         let began_at = Instant::now();
         let began = self.marks.begin(take.quotas);
-        let rows = take.rows.min(self.caution.rows_max());
-        let wanted = Wanted::new(take, rows, token, &began);
+        let limited = Take { rows: take.rows.min(self.caution.rows_max()), ..*take };
+        let params = TakeParams::of(&limited, token, &began);
         let read = self
-            .claim_and_read(&mut client, take, "taking due messages", &TAKE, &wanted.params())
+            .claim_and_read(&mut client, take, "taking due messages", &TAKE, &params.list())
             .await?;
         let is_empty = read.rows.is_empty();
         let mut messages: Vec<(DateTime<Utc>, Taken)> = Vec::with_capacity(read.rows.len());
@@ -189,19 +189,8 @@ impl PgStore {
     }
 }
 
-/// Takes due deliveries after `places`, one for each quota, and reads their messages as rows.
-pub(super) async fn take_rows(
-    client: &Connection,
-    take: &Take<'_>,
-    token: Token,
-    places: &[Place],
-) -> Result<Vec<Row>, Error> {
-    let statement = client.prepare_cached(statements::TAKE).await?;
-    transact(client, BEGIN, &statement, &Wanted::new(take, take.rows, token, places).params()).await
-}
-
 /// What `take.sql` takes.
-struct Wanted<'a> {
+pub(super) struct TakeParams<'a> {
     payload_limit: i32,
     token: Uuid,
     worker: &'a str,
@@ -215,8 +204,9 @@ struct Wanted<'a> {
     lease: Option<Uuid>,
 }
 
-impl<'a> Wanted<'a> {
-    fn new(take: &Take<'a>, rows: usize, token: Token, places: &[Place]) -> Self {
+impl<'a> TakeParams<'a> {
+    /// For a take after `places`, one for each quota.
+    pub(super) fn of(take: &'a Take<'_>, token: Token, places: &[Place]) -> Self {
         let (due_marks, seq_marks) = places.iter().copied().unzip();
         Self {
             payload_limit: clamp_i32(take.payload_limit),
@@ -227,13 +217,14 @@ impl<'a> Wanted<'a> {
             quotas: rows_per_lane(take.quotas),
             due_marks,
             seq_marks,
-            rows: clamp_i64(rows),
+            rows: clamp_i64(take.rows),
             bytes: clamp_i64(take.bytes),
             lease: lease(take),
         }
     }
 
-    fn params(&self) -> [&(dyn ToSql + Sync); 11] {
+    /// In the statement's order.
+    pub(super) fn list(&self) -> [&(dyn ToSql + Sync); 11] {
         [
             &self.payload_limit,
             &self.token,
@@ -248,6 +239,15 @@ impl<'a> Wanted<'a> {
             &self.lease,
         ]
     }
+}
+
+/// Takes due deliveries, and reads their messages as rows.
+pub(super) async fn take_rows(
+    client: &Connection,
+    params: &TakeParams<'_>,
+) -> Result<Vec<Row>, Error> {
+    let statement = client.prepare_cached(statements::TAKE).await?;
+    transact(client, BEGIN, &statement, &params.list()).await
 }
 
 pub(super) async fn forget(client: &Connection, orphans: &[i64]) -> StoreResult<()> {

@@ -41,7 +41,7 @@ fn read(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<Chaos> {
             "--faults" => chaos.faults = number()?,
             "--seed" if value == "random" => chaos.seed = draw(),
             "--seed" => {
-                chaos.seed = value.parse().context("--seed is neither a number nor random")?
+                chaos.seed = value.parse().context("--seed is neither a number nor random")?;
             }
             "--database" => {
                 chaos.database = Database::parse(&value).context("--database is unknown")?;

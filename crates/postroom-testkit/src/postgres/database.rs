@@ -76,7 +76,7 @@ impl Drop for TestDatabase {
     }
 }
 
-async fn connect(url: &str) -> anyhow::Result<Client> {
+pub(super) async fn connect(url: &str) -> anyhow::Result<Client> {
     let (client, connection) = tokio_postgres::connect(url, NoTls)
         .await
         .context("connecting to PostgreSQL; is the server running?")?;

@@ -1,5 +1,6 @@
 //! A standby that follows a private server and can take its place.
 
+use super::database::connect;
 use super::{Postgres, START_LIMIT};
 use crate::eventually::polled;
 use crate::guarded::apart;
@@ -7,7 +8,7 @@ use crate::{Passage, Proxy};
 use anyhow::Context as _;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio_postgres::{Client, NoTls};
+use tokio_postgres::Client;
 
 /// How long a standby may take to have what its primary has.
 const CATCH_UP_LIMIT: Duration = Duration::from_secs(60);
@@ -88,10 +89,4 @@ async fn holds(client: &Client, query: &str, what: &str) -> anyhow::Result<()> {
     let found = polled(CATCH_UP_LIMIT, look).await;
     let found = found.with_context(|| format!("waited {CATCH_UP_LIMIT:?} in vain for {what}"))?;
     found.with_context(|| format!("waiting for {what}"))
-}
-
-async fn connect(url: &str) -> anyhow::Result<Client> {
-    let (client, connection) = tokio_postgres::connect(url, NoTls).await.context("connecting")?;
-    tokio::spawn(connection);
-    Ok(client)
 }
