@@ -11,9 +11,8 @@ use postroom_core::{
     AttemptOutcome, Fate, Fence, Settled, Settlement, StoreResult, Token, Verdict, clip_error,
 };
 use sqlx::{Error, MySql, MySqlConnection, QueryBuilder};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::time::Duration;
-use uuid::Uuid;
 
 pub(super) const DOING: &str = "recording outcomes";
 

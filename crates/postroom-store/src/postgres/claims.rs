@@ -1,7 +1,7 @@
 //! Taking, extending, and handing settlements on.
 
 use super::connection::Connection;
-use super::content::{Claiming, clamp_i32, content};
+use super::content::{Claiming, clamp_i32};
 use super::error::store_error;
 use super::marks::{Place, is_from_start};
 use super::row::TakenRow;
