@@ -140,6 +140,14 @@ fn kind_of_number(number: u16) -> StoreErrorKind {
 mod tests {
     use super::*;
 
+    /// Galera answers a conflict with another node as a deadlock, at the commit too.
+    #[test]
+    fn a_deadlock_is_a_conflict_and_no_outage() {
+        for lost in [1213, 1205, 1020, 3572] {
+            assert_eq!(kind_of_number(lost), StoreErrorKind::Conflict);
+        }
+    }
+
     #[test]
     fn a_statement_that_is_too_long_is_no_outage() {
         assert_eq!(kind_of_number(1153), StoreErrorKind::Refused);

@@ -338,9 +338,9 @@ async fn a_dispatch_is_read_and_settled_by_key() {
     client
         .batch_execute(&format!(
             "PREPARE dispatched (uuid[]) AS {};
-             PREPARE sent (uuid, bigint[], int) AS {};
+             PREPARE sent (uuid, bigint[], int, uuid[]) AS {};
              PREPARE failed (int, uuid, bigint[], float8[], text[], boolean[], text[], bigint[],
-                             int, int) AS {}",
+                             int, uuid[], int) AS {}",
             dispatch::DISPATCHED,
             settle::DISPATCH_SENT,
             settle::DISPATCH_FAILED
@@ -371,8 +371,13 @@ async fn a_dispatch_is_read_and_settled_by_key() {
         let fresh = "gen_random_uuid()";
         for (begin, execute) in [
             (BEGIN, format!("dispatched (ARRAY[{ids}]::uuid[])")),
-            (&*by_hash, format!("failed (20, {fresh}, ARRAY[{seqs}], {failures}, 0, 0)")),
-            (BEGIN, format!("sent ({fresh}, ARRAY[{seqs}], 1)")),
+            (
+                &*by_hash,
+                format!(
+                    "failed (20, {fresh}, ARRAY[{seqs}], {failures}, 0, ARRAY[{ids}]::uuid[], 0)"
+                ),
+            ),
+            (BEGIN, format!("sent ({fresh}, ARRAY[{seqs}], 1, ARRAY[{ids}]::uuid[])")),
         ] {
             let explain = format!("EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE {execute}");
             let plan = explain_under(&client, begin, &explain).await;

@@ -1,11 +1,9 @@
 //! Transactions say their isolation themselves, whatever the role's or the database's default, and
 //! producers may use the strictest one.
 
+use crate::taking::{all, settlement, wish};
 use crate::{mariadb, postgres};
-use postroom_core::{
-    Fate, Fence, NewAction, NewMessage, Operation, Quota, Settlement, Status, Store, Take, Token,
-    Verdict,
-};
+use postroom_core::{Fate, NewAction, NewMessage, Operation, Status, Store, Token};
 use postroom_store::OpenOptions;
 use postroom_testkit::Postgres;
 use postroom_testkit::contract::Harness;
@@ -18,16 +16,8 @@ const HOUR: Duration = Duration::from_secs(3_600);
 /// Everything that a store does in transactions, once.
 async fn use_all(outbox: &impl Harness) {
     let store = outbox.store().await;
-    let quotas = [Quota { integration: "noop".to_owned(), rows: 10 }];
-    let mut take = Take {
-        worker: "worker",
-        quotas: &quotas,
-        rows: 100,
-        bytes: 1 << 20,
-        payload_limit: 1 << 20,
-        claim_time: HOUR,
-        lease: None,
-    };
+    let quotas = all("noop");
+    let mut take = wish(&quotas);
     let dead = |announced: bool| Fate::Dead {
         error: "gone".to_owned(),
         tried: None,
@@ -45,14 +35,7 @@ async fn use_all(outbox: &impl Harness) {
         store.enqueue(&new("noop")).await.expect("enqueue");
         let batch = store.take(&take).await.expect("take").expect("due");
         store.extend(&[batch.token], HOUR).await.expect("extend");
-        let verdicts = batch.messages.iter().map(|taken| Verdict {
-            seq: taken.message.seq,
-            id: taken.message.id,
-            fate: fate.clone(),
-        });
-        let fence = Fence::Claim(batch.token);
-        let settlement = Settlement { fence, verdicts: verdicts.collect(), finished: true };
-        store.settle(&[settlement]).await.expect("settle");
+        store.settle(&[settlement(&batch, &fate)]).await.expect("settle");
     }
     store.enqueue(&new("noop")).await.expect("enqueue");
     let id = store.take(&take).await.expect("take").expect("due").messages[0].message.id;
@@ -203,32 +186,18 @@ async fn produce(client: tokio_postgres::Client, transactions: usize) -> usize {
 }
 
 /// Takes and settles until everything is SENT.
-async fn deliver(url: &str, all: usize) {
+async fn deliver(url: &str, messages: usize) {
     let store = postroom_store::open(url, &OpenOptions::default()).await.expect("store");
-    let quotas = [Quota { integration: "noop".to_owned(), rows: 500 }];
-    let take = Take {
-        worker: "worker",
-        quotas: &quotas,
-        rows: 500,
-        bytes: 64 << 20,
-        payload_limit: 1 << 20,
-        claim_time: HOUR,
-        lease: None,
-    };
+    let quotas = all("noop");
+    let take = wish(&quotas);
     let mut sent = 0;
     postroom_testkit::eventually("everything SENT", Duration::from_secs(120), async || {
         while let Some(batch) = store.take(&take).await.expect("take") {
             sent += batch.messages.len();
-            let verdicts = batch.messages.iter().map(|taken| Verdict {
-                seq: taken.message.seq,
-                id: taken.message.id,
-                fate: Fate::Sent,
-            });
-            let fence = Fence::Claim(batch.token);
-            let settlement = Settlement { fence, verdicts: verdicts.collect(), finished: true };
-            assert!(store.settle(&[settlement]).await.expect("settle").late.is_empty());
+            let settled = store.settle(&[settlement(&batch, &Fate::Sent)]).await.expect("settle");
+            assert!(settled.late.is_empty());
         }
-        (sent == all).then_some(())
+        (sent == messages).then_some(())
     })
     .await;
 }

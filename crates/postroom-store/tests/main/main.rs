@@ -26,5 +26,6 @@ mod restore;
 mod signals;
 mod sqlite;
 mod sqlite_file;
+mod taking;
 mod times;
 mod tls;

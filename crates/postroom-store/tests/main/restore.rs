@@ -1,10 +1,10 @@
 //! Restores on PostgreSQL: of the data alone, with triggers on or off, and what they do to numbers.
 
-use postroom_core::{Filter, Quota, Reconciled, Severity, Store, Take};
+use crate::taking::{all, wish};
+use postroom_core::{Filter, Reconciled, Severity, Store};
 use postroom_store::OpenOptions;
 use postroom_testkit::{Postgres, TestDatabase};
 use std::sync::Arc;
-use std::time::Duration;
 use tokio_postgres::Client;
 
 const FIFTY_NEW: &str = "
@@ -27,17 +27,7 @@ async fn count(client: &Client, sql: &str) -> i64 {
 
 /// How many of a lane are taken, all at once.
 async fn taken(store: &dyn Store, lane: &str) -> usize {
-    let quotas = [Quota { integration: lane.to_owned(), rows: 1_000 }];
-    let take = Take {
-        worker: "worker",
-        quotas: &quotas,
-        rows: 1_000,
-        bytes: 64 << 20,
-        payload_limit: 1 << 20,
-        claim_time: Duration::from_secs(600),
-        lease: None,
-    };
-    let batch = store.take(&take).await.expect("take");
+    let batch = store.take(&wish(&all(lane))).await.expect("take");
     batch.map_or(0, |batch| batch.messages.len())
 }
 
