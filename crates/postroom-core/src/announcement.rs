@@ -44,33 +44,16 @@ pub fn announce_dead(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Limits, RawJson};
+    use crate::Limits;
 
     /// A row written by hand, with every text empty that may be.
     fn odd() -> Message {
-        let now = chrono::DateTime::UNIX_EPOCH;
+        let empty = Some(String::new());
         Message {
-            id: uuid::Uuid::nil(),
-            seq: 1,
-            event_id: String::new(),
-            stream_id: String::new(),
-            integration: String::new(),
-            event_type: String::new(),
-            payload: RawJson::trusted("null"),
-            headers: None,
-            tenant_id: Some(String::new()),
-            user_id: Some(String::new()),
-            correlation_id: Some(String::new()),
-            causation_id: None,
-            source: None,
-            ordering_key: None,
-            schema_version: 1,
-            copy: 0,
-            occurred_at: None,
-            due_at: now,
-            attempts: 0,
-            max_attempts: 1,
-            created_at: now,
+            tenant_id: empty.clone(),
+            user_id: empty.clone(),
+            correlation_id: empty,
+            ..Message::unread(1, uuid::Uuid::nil(), String::new())
         }
     }
 

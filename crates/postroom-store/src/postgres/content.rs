@@ -29,9 +29,9 @@ macro_rules! content {
         concat!(
             include_str!("sql/content.sql"),
             "CASE t.caution WHEN 0 THEN o.payload::text WHEN 1 THEN ",
-            $crate::postgres::growth::text_within!("o.payload", "$1", "NULL"),
+            $crate::postgres::growth::text_within!("o.payload", "$1::int", "NULL"),
             " END AS payload_text, CASE t.caution WHEN 0 THEN o.headers::text WHEN 1 THEN ",
-            $crate::postgres::growth::text_within!("o.headers", "greatest($1, 65536)", "NULL"),
+            $crate::postgres::growth::text_within!("o.headers", "greatest($1::int, 65536)", "NULL"),
             " END AS headers_text",
             include_str!("sql/content_of.sql")
         )
