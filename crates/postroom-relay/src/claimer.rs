@@ -342,8 +342,8 @@ impl Claimer {
         let _ = tokio::time::timeout(ROOM_WAIT, self.shared.room_freed.notified()).await;
     }
 
-    /// Waits for a signal, the poll, a retry that falls due, or room: in a lane that was full, or
-    /// for the next rescued messages.
+    /// Waits for a signal, the poll, messages that were rescued, a retry that falls due, or room: in a
+    /// lane that was full, or for the next rescued messages.
     async fn wait(&self, wake: &mut Option<Box<dyn Wake>>, hot: bool) {
         let poll = self.shared.settings.poll_interval;
         if hot {
@@ -355,6 +355,7 @@ impl Claimer {
         tokio::select! {
             biased;
             () = woken(wake) => {}
+            () = self.shared.rescued.notified() => {}
             () = self.shared.room_freed.notified(), if for_room => {}
             () = tokio::time::sleep_until(until) => {}
         }

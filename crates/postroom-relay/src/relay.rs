@@ -78,6 +78,8 @@ pub(crate) struct Shared {
     pub(crate) room_freed: Notify,
     /// The claimer found more than it could take at once.
     pub(crate) more_waits: Notify,
+    /// Messages were rescued.
+    pub(crate) rescued: Notify,
     /// There may be a rescued message that is to be handled alone.
     pub(crate) alone_waits: AtomicBool,
     pub(crate) due: DueTimes,
@@ -213,6 +215,7 @@ impl Relay {
             board: Board::new(),
             room_freed: Notify::new(),
             more_waits: Notify::new(),
+            rescued: Notify::new(),
             alone_waits: AtomicBool::new(true),
             due: DueTimes::default(),
             tally: Tally::default(),

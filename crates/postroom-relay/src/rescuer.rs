@@ -37,7 +37,7 @@ pub(crate) async fn rescue(shared: &Shared) -> Result<(), StoreError> {
         tracing::warn!(messages = freed, "rescued messages whose claim had expired");
         shared.metrics.rescued(freed);
         shared.expect_rescued();
-        shared.room_freed.notify_one();
+        shared.rescued.notify_one();
     }
 }
 

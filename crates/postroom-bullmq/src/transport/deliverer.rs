@@ -169,7 +169,7 @@ impl Deliverer {
         tenant: Option<&str>,
     ) -> Result<Option<Probe<'a>>, JobFailure> {
         // BullMQ counts in milliseconds, and a job must not come back too early.
-        let put_off = |wait| later(wait + Duration::from_millis(1));
+        let put_off = |wait: Duration| later(wait + Duration::from_millis(1));
         let probe = state.pauses.enter().map_err(put_off)?;
         match self.shared.turns.wait(&self.queue, job.id(), tenant) {
             Some(wait) => Err(put_off(wait)),

@@ -109,10 +109,10 @@ pub async fn messages_that_go_alone_hold_up_no_others(outbox: &impl Harness) {
     let others = enqueue_many(&*store, "a", 2).await;
     enqueue_many(&*store, "b", 1).await;
     lose(outbox, &*store, "a").await;
+    lose(outbox, &*store, "b").await;
     // Rescued twice, and once: of seven rows one may go after two rescues, and three after one.
     let together = take_lost(&*store, "worker", &["a"], 7, Rescued::Together).await;
     assert_eq!(together.iter().flat_map(ids).collect::<Vec<_>>(), others);
-    lose(outbox, &*store, "b").await;
     let quotas = ["a", "b"].map(|lane| Quota { integration: lane.to_owned(), rows: 1 });
     let mut wish = wish("worker", &quotas);
     wish.rows = 1;

@@ -128,7 +128,7 @@ async fn a_refused_job_whose_failure_is_refused_too_is_tried_again() {
     relay.stop().await;
 }
 
-/// Messages that a relay has lost are taken one by one. When Redis goes away they are all given
+/// Messages that a relay has lost are taken in claims of their own. When Redis goes away they are given
 /// back, and none waits for the end of a claim.
 #[tokio::test]
 async fn rescued_messages_are_given_back_when_redis_goes_away() {
