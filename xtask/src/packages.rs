@@ -34,6 +34,7 @@ const PACKAGES: &[Package] = &[
     Package { name: "rabbitmq-server", is_there: || postroom_testkit::find_rabbitmq().is_ok() },
     Package { name: "redis-server", is_there: || postroom_testkit::find_redis().is_ok() },
     Package { name: "redis-tools", is_there: || answers("redis-cli", &["--version"]) },
+    Package { name: "prometheus", is_there: || postroom_testkit::find_promtool().is_ok() },
     Package { name: "openssl", is_there: || answers("openssl", &["version"]) },
     Package { name: "python3-pika", is_there: has_pika },
     Package { name: "faketime", is_there: || answers("faketime", &["--version"]) },

@@ -21,6 +21,7 @@ mod faults_producer;
 mod faults_secrets;
 mod faults_upgrade;
 mod laws;
+mod promtool;
 mod relay;
 mod through_bullmq;
 mod tools;

@@ -69,7 +69,7 @@ async fn it_serves_its_health_where_it_was_told() {
     })
     .await;
     assert!(get(&address, "/healthz").unwrap().contains("\"status\":\"ok\""));
-    assert!(get(&address, "/metrics").unwrap().contains("# EOF"));
+    assert!(get(&address, "/metrics").unwrap().contains("# TYPE outbox_"));
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Counters and gauges, in Prometheus' text format.
+//! Counters and gauges, in the text format of OpenMetrics.
 
 use postroom_core::{Backlog, Fate};
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, text};
@@ -101,6 +101,10 @@ pub struct Metrics {
 const BUCKETS_MS: [f64; 13] =
     [0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 250.0, 500.0, 1_000.0, 5_000.0, 30_000.0];
 
+/// What the help of a gauge says whose name ends like a counter's.
+const GIVEN_GAUGE: &str =
+    "A gauge: its name is kept as it was given, though it ends in _total; do not apply rate()";
+
 fn duration_histogram() -> Histogram {
     Histogram::new(BUCKETS_MS)
 }
@@ -136,21 +140,19 @@ impl Metrics {
 
     fn register(&self) {
         let mut r = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
-        r.register("outbox_pending_total", "Messages PENDING now", self.pending.clone());
-        r.register("outbox_claimed_total", "Messages CLAIMED now", self.claimed.clone());
-        r.register(
-            "outbox_failed_total",
-            "Messages FAILED now, to be retried",
-            self.failed.clone(),
-        );
-        r.register("outbox_dead_total", "Messages DEAD now", self.dead.clone());
+        // The outbox's own specification names these four, and the two histograms in milliseconds.
+        let now = |what: &str| format!("Messages {what}. {GIVEN_GAUGE}");
+        r.register("outbox_pending_total", now("PENDING now"), self.pending.clone());
+        r.register("outbox_claimed_total", now("CLAIMED now"), self.claimed.clone());
+        r.register("outbox_failed_total", now("FAILED now, to be retried"), self.failed.clone());
+        r.register("outbox_dead_total", now("DEAD now"), self.dead.clone());
         r.register(
             "outbox_lag_seconds",
             "How long the oldest due message has been due",
             self.lag.clone(),
         );
         r.register(
-            "outbox_unrouted_total",
+            "outbox_unrouted",
             "Open messages that no lane here serves",
             self.unrouted.clone(),
         );
@@ -172,10 +174,14 @@ impl Metrics {
             "Claims that expired under this relay",
             self.claims_lost.clone(),
         );
-        r.register("outbox_claim_duration_ms", "Time to take a batch", self.claim_duration.clone());
+        r.register(
+            "outbox_claim_duration_ms",
+            "Time to take a batch, in milliseconds",
+            self.claim_duration.clone(),
+        );
         r.register(
             "outbox_delivery_duration_ms",
-            "Time of one sink call",
+            "Time of one sink call, in milliseconds",
             self.delivery_duration.clone(),
         );
         r.register("outbox_taken", "Messages taken for a queue", self.taken.clone());
@@ -270,7 +276,7 @@ impl Metrics {
         known.extend(present);
     }
 
-    /// Everything, in Prometheus' text format.
+    /// Everything, in the text format of OpenMetrics.
     #[must_use]
     pub fn text(&self) -> String {
         let mut out = String::new();

@@ -3,10 +3,13 @@
 //! `/healthz` answers while the process lives, `/readyz` says whether it can do its work
 //! and why not, `/metrics` is for Prometheus.
 
-use axum::http::{StatusCode, header};
+mod exposition;
+
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Router, extract::State};
+use exposition::Form;
 use postroom_relay::Observed;
 use serde_json::json;
 use std::future::Future;
@@ -44,9 +47,11 @@ async fn readiness(State(shown): State<Arc<dyn Observed>>) -> Response {
     as_json(status, &health)
 }
 
-async fn metrics(State(shown): State<Arc<dyn Observed>>) -> Response {
-    let form = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(header::CONTENT_TYPE, form)], shown.metrics()).into_response()
+async fn metrics(State(shown): State<Arc<dyn Observed>>, headers: HeaderMap) -> Response {
+    let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|one| one.to_str().ok());
+    let form = Form::wanted(&accepted.collect::<Vec<_>>().join(","));
+    let content_type = [(header::CONTENT_TYPE, form.content_type()), (header::VARY, "Accept")];
+    (content_type, form.of(shown.metrics())).into_response()
 }
 
 fn as_json(status: StatusCode, value: &impl serde::Serialize) -> Response {

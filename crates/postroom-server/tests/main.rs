@@ -48,6 +48,14 @@ impl Served {
         (response.status().as_u16(), response.text().await.unwrap())
     }
 
+    /// The metrics for an Accept header, and their content type.
+    async fn metrics(&self, accept: &str) -> (String, String) {
+        let url = format!("http://{}/metrics", self.address);
+        let response = self.client.get(url).header("accept", accept).send().await.unwrap();
+        let content_type = response.headers()["content-type"].to_str().unwrap().to_owned();
+        (content_type, response.text().await.unwrap())
+    }
+
     async fn json(&self, path: &str) -> (u16, serde_json::Value) {
         let (status, text) = self.get(path).await;
         (status, serde_json::from_str(&text).unwrap())
@@ -108,21 +116,54 @@ async fn a_paused_lane_shows_its_reason() {
     assert!(lane["error"].as_str().unwrap().contains("the key has expired"));
 }
 
-#[tokio::test]
-async fn metrics_count_what_was_delivered() {
+/// A relay that has delivered a message.
+async fn delivered() -> Served {
     let store = memory_store();
     let sink = MemorySink::new();
     store.enqueue(&NewMessage::new("memory:a", "x")).await.unwrap();
     let served = Served::start(store, sink.clone()).await;
     served.run();
     sink.wait_for(1).await;
+    served
+}
+
+#[tokio::test]
+async fn metrics_count_what_was_delivered() {
+    let served = delivered().await;
     let text = eventually("a delivery in the metrics", SOON, async || {
         let (status, text) = served.get("/metrics").await;
         assert_eq!(status, 200);
         text.lines().any(|line| line.contains("memory:a") && line.ends_with(" 1")).then_some(text)
     })
     .await;
-    assert!(text.trim_end().ends_with("# EOF"));
+    assert!(text.contains("# TYPE outbox_sent_total counter\n"), "{text}");
+    assert!(!text.contains("# EOF"));
+}
+
+/// Every value is described in both forms, under the name that the form gives it.
+#[tokio::test]
+async fn metrics_come_in_the_form_that_is_asked_for() {
+    let served = delivered().await;
+    const OPEN: &str = "application/openmetrics-text;version=1.0.0";
+    for (accept, content_type, counter) in [
+        ("*/*", "text/plain; version=0.0.4; charset=utf-8", "outbox_sent_total"),
+        (
+            "text/plain;version=0.0.4",
+            "text/plain; version=0.0.4; charset=utf-8",
+            "outbox_sent_total",
+        ),
+        (OPEN, "application/openmetrics-text; version=1.0.0; charset=utf-8", "outbox_sent"),
+    ] {
+        let text = eventually("a delivery in the metrics", SOON, async || {
+            let (served, text) = served.metrics(accept).await;
+            assert_eq!(served, content_type);
+            text.contains("outbox_sent_total{integration=\"memory:a\"} 1").then_some(text)
+        })
+        .await;
+        assert!(text.contains(&format!("# HELP {counter} Messages SENT")), "{text}");
+        assert!(text.contains(&format!("# TYPE {counter} counter\n")), "{text}");
+        assert_eq!(text.ends_with("# EOF\n"), accept == OPEN);
+    }
 }
 
 #[tokio::test]

@@ -55,7 +55,7 @@ pub use packages::{node_with, python_with};
 pub use pgbouncer::{PgBouncer, find_pgbouncer};
 pub use postgres::{Postgres, TestDatabase, find_postgres};
 pub use process::{Process, Signal};
-pub use programs::system_python;
+pub use programs::{find_promtool, system_python};
 pub use proxy::{Passage, Proxy};
 pub use pubsub::PubSub;
 pub use rabbitmq::{RabbitMq, find_rabbitmq};

@@ -15,6 +15,14 @@ pub(crate) fn find_program(program: &str, package: &str) -> anyhow::Result<PathB
     })
 }
 
+/// Where Prometheus' own tool is, which checks what is served to it.
+///
+/// # Errors
+/// When it is not installed.
+pub fn find_promtool() -> anyhow::Result<PathBuf> {
+    find_program("promtool", "prometheus")
+}
+
 /// The interpreter that Debian's Python packages are installed for. Another one on `PATH` does not
 /// have them.
 #[must_use]

@@ -126,7 +126,7 @@ async fn what_no_lane_serves_is_left_alone_and_shown(outbox: Outbox) {
     .await;
     assert!(relay.health().ready);
     let metrics = relay.metrics();
-    let gauge = "outbox_unrouted_total{integration=\"kafka:payments\"} 3";
+    let gauge = "outbox_unrouted{integration=\"kafka:payments\"} 3";
     assert!(metrics.contains(gauge), "{metrics}");
     relay.stop().await.unwrap();
     assert_eq!(outbox.records(&unrouted).await, before);
