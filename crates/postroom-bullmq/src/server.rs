@@ -2,6 +2,7 @@
 
 use crate::error::QueueError;
 use crate::link::Link;
+use crate::queue::Streams;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bullmq::options::{RedisConnectionOptions, TlsCerts};
@@ -63,11 +64,12 @@ pub struct RedisFault {
 }
 
 /// A Redis server or cluster. Its queues share one connection, which is made when it is needed
-/// and made again after it is lost. Cheap to clone.
+/// and made again after it is lost, and a second one for their events. Cheap to clone.
 #[derive(Clone)]
 pub struct Redis {
     pub(crate) server: Arc<Server>,
     pub(crate) link: Arc<Link>,
+    pub(crate) streams: Arc<Streams>,
 }
 
 impl Redis {
@@ -77,7 +79,9 @@ impl Redis {
     /// The first fault of the configuration.
     pub fn new(config: &RedisConfig) -> Result<Self, RedisFault> {
         let server = Arc::new(Server::read(config)?);
-        Ok(Self { link: Arc::new(Link::new(Arc::clone(&server))), server })
+        let link = Arc::new(Link::new(Arc::clone(&server)));
+        let streams = Arc::new(Streams::new(Arc::clone(&server), Arc::clone(&link)));
+        Ok(Self { server, link, streams })
     }
 
     /// Host and port, for logs.

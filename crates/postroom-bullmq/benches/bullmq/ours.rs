@@ -26,6 +26,7 @@ impl Ours {
                     .to_string(),
             ),
             keep_finished: false,
+            failed_before: 0,
         };
         Self { queue: server.queue.clone(), jobs: (0..JOBS).map(job).collect() }
     }

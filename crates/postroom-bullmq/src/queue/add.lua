@@ -1,6 +1,7 @@
 -- Adds jobs that are to run at once, each unless a job of its id is there already.
 -- KEYS: wait, paused, meta, id, active, events, marker
--- ARGV: what keys of jobs begin with, the time in ms, then of each job: id, name, data, options
+-- ARGV: what keys of jobs begin with, the time in ms, then of each job: id, name, data, options,
+--   attempts that failed before
 -- Returns of each job whether it is new: 1 or 0.
 local wait, paused, meta, id, active, events, marker = unpack(KEYS)
 local prefix, now = ARGV[1], ARGV[2]
@@ -20,7 +21,7 @@ call('XLEN', events)
 call('INCRBY', id, 0)
 
 local answers, added = {}, {}
-for i = 3, #ARGV, 4 do
+for i = 3, #ARGV, 5 do
   local job, name = ARGV[i], ARGV[i + 1]
   local key = prefix .. job
   if call('EXISTS', key) == 1 then
@@ -29,6 +30,10 @@ for i = 3, #ARGV, 4 do
   else
     call('HSET', key, 'name', name, 'data', ARGV[i + 2], 'opts', ARGV[i + 3],
       'timestamp', now, 'delay', 0, 'priority', 0)
+    if ARGV[i + 4] ~= '0' then
+      -- BullMQ leaves fields alone that it does not know.
+      call('HSET', key, 'postroom:failed', ARGV[i + 4])
+    end
     call('XADD', events, '*', 'event', 'added', 'jobId', job, 'name', name)
     call('XADD', events, 'MAXLEN', '~', kept, '*', 'event', 'waiting', 'jobId', job)
     added[#added + 1] = job

@@ -30,6 +30,8 @@ pub struct NewJob {
     /// Whether the job stays once it has completed, until somebody removes it. One that fails
     /// always does.
     pub keep_finished: bool,
+    /// How many attempts at its message had failed before; kept with the job.
+    pub failed_before: u32,
 }
 
 /// What became of a job that was to be added.
@@ -96,6 +98,7 @@ impl Queue {
             command.arg(self.keys.base()).arg(now_ms());
             for (job, _) in sent() {
                 command.arg(&job.id).arg(&job.name).arg(job.data.as_str()).arg(options(job));
+                command.arg(job.failed_before);
             }
         };
         let keys = ["wait", "paused", "meta", "id", "active", "events", "marker"];
@@ -166,6 +169,7 @@ mod tests {
             name: String::new(),
             data: RawJson::trusted(format!("\"{}\"", "x".repeat(bytes))),
             keep_finished: false,
+            failed_before: 0,
         }
     }
 

@@ -2,23 +2,11 @@
 
 use super::Queue;
 use super::states::DROPPED_STORED;
+use super::streams::{Reading, Received, Streams};
 use crate::error::QueueError;
-use crate::link::{Wire, connect};
 use postroom_core::clip_error;
-use redis::streams::{StreamId, StreamReadReply};
-use redis::{FromRedisValue, cmd};
-use std::time::Duration;
-use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
-
-/// How many events are read at once, and kept until somebody asks for them.
-const EVENTS_MAX: usize = 500;
-/// How long Redis waits for the next event, and how much later we give up on its answer.
-const BLOCK: Duration = Duration::from_secs(2);
-const ANSWER_MAX: Duration = Duration::from_secs(5);
-/// How long to wait before another try after a failure.
-const PAUSE: Duration = Duration::from_millis(500);
+use redis::streams::StreamId;
+use std::sync::Arc;
 
 /// A place in a queue's event stream.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -39,6 +27,15 @@ impl Position {
 
     pub(super) fn after(id: String) -> Self {
         Self(At::After(id))
+    }
+
+    /// Where Redis is to read on; `None` at the end, wherever that is.
+    pub(super) fn start(&self) -> Option<&str> {
+        match &self.0 {
+            At::Start => Some("0-0"),
+            At::End => None,
+            At::After(id) => Some(id),
+        }
     }
 
     /// The id of the event it is behind.
@@ -95,122 +92,50 @@ pub enum EventKind {
 /// look at the jobs themselves.
 #[derive(Debug)]
 pub struct Events {
-    received: mpsc::Receiver<Result<Event, QueueError>>,
-    reader: Option<JoinHandle<()>>,
+    received: Received,
+    /// It is read for as long as this is there.
+    _reading: Reading,
 }
 
 impl Queue {
-    /// What happens to this queue's jobs, from a position on. Needs a Tokio runtime.
+    /// What happens to this queue's jobs, from a position on. All queues of a [`crate::Redis`] are
+    /// listened to over one connection. Needs a Tokio runtime.
     #[must_use]
     pub fn events(&self, from: Position) -> Events {
-        let (sender, received) = mpsc::channel(EVENTS_MAX);
-        let mut reader = Reader { queue: self.clone(), position: from, wire: None, sender };
-        Events { received, reader: Some(tokio::spawn(async move { reader.run().await })) }
+        let (key, redis) = (self.keys.of("events"), &self.redis);
+        let mut streams = Arc::clone(&redis.streams);
+        let mut is_alone = redis.server.is_cluster && !self.keys.share_a_slot_with_others();
+        loop {
+            let read = (!is_alone).then(|| streams.read(&key, from.clone())).flatten();
+            if let Some((reading, received)) = read {
+                return Events { received, _reading: reading };
+            }
+            // Over a connection of its own: a second reader of the same stream, or one that a cluster
+            // may keep elsewhere.
+            is_alone = false;
+            streams = Arc::new(Streams::new(Arc::clone(&redis.server), Arc::clone(&redis.link)));
+        }
     }
 }
 
 impl Events {
     /// The next event, once there is one. After an error it goes on where it was: Redis is tried
-    /// again at each call. May be cancelled without missing anything.
+    /// again by itself. May be cancelled without missing anything.
     ///
     /// # Errors
     /// When Redis does not answer.
     pub async fn next(&mut self) -> Result<Event, QueueError> {
         match self.received.recv().await {
             Some(next) => next,
-            // The reader ends only with us, when its runtime does, or by a defect of ours: then so
-            // do we, since nobody would hear anything any more.
-            None => {
-                if let Some(reader) = &mut self.reader {
-                    let ended = reader.await;
-                    self.reader = None;
-                    if let Some(panic) = ended.err().and_then(|error| error.try_into_panic().ok()) {
-                        std::panic::resume_unwind(panic);
-                    }
-                }
-                std::future::pending().await
-            }
+            // Only a defect of ours ends the reader before us. Then so do we, since nobody would hear
+            // anything any more.
+            None => std::panic::resume_unwind(Box::new("reading events panicked; see the log")),
         }
     }
 }
 
-impl Drop for Events {
-    fn drop(&mut self) {
-        if let Some(reader) = &self.reader {
-            reader.abort();
-        }
-    }
-}
-
-struct Reader {
-    queue: Queue,
-    position: Position,
-    wire: Option<Wire>,
-    sender: mpsc::Sender<Result<Event, QueueError>>,
-}
-
-impl Reader {
-    async fn run(&mut self) {
-        loop {
-            let entries = match self.read().await {
-                Ok(entries) => entries,
-                Err(error) => {
-                    self.wire = None;
-                    if self.sender.send(Err(error)).await.is_err() {
-                        return;
-                    }
-                    sleep(PAUSE).await;
-                    continue;
-                }
-            };
-            for entry in entries {
-                self.position = Position::after(entry.id.clone());
-                if self.sender.send(Ok(event(entry))).await.is_err() {
-                    return;
-                }
-            }
-        }
-    }
-
-    async fn read(&mut self) -> Result<Vec<StreamId>, QueueError> {
-        let key = self.queue.keys.of("events");
-        let from = match &self.position.0 {
-            At::Start => "0-0".to_owned(),
-            At::After(id) => id.clone(),
-            At::End => {
-                // Asked for once: between two reads the end moves.
-                let mut newest = cmd("XREVRANGE");
-                newest.arg(&key).arg("+").arg("-").arg("COUNT").arg(1);
-                let newest: Vec<(String, Vec<String>)> = self.ask(&newest).await?;
-                let id = newest.into_iter().next().map_or("0-0".to_owned(), |(id, _)| id);
-                self.position = Position::after(id.clone());
-                id
-            }
-        };
-        let mut command = cmd("XREAD");
-        command.arg("COUNT").arg(EVENTS_MAX).arg("BLOCK").arg(BLOCK.as_millis() as u64);
-        command.arg("STREAMS").arg(key).arg(from);
-        let reply: Option<StreamReadReply> = self.ask(&command).await?;
-        Ok(reply.into_iter().flat_map(|reply| reply.keys).flat_map(|key| key.ids).collect())
-    }
-
-    async fn ask<T: FromRedisValue>(&mut self, command: &redis::Cmd) -> Result<T, QueueError> {
-        let server = &self.queue.redis.server;
-        let mut wire = match self.wire.take() {
-            Some(wire) => wire,
-            None => connect(server, None).await?,
-        };
-        let answer = timeout(ANSWER_MAX, wire.ask(command))
-            .await
-            .map_err(|_| QueueError::away(&server.place, "no answer in time"))?
-            .map_err(|error| QueueError::of(&server.place, error))?;
-        // Only after an answer is it sure that the next one belongs to the next command.
-        self.wire = Some(wire);
-        Ok(answer)
-    }
-}
-
-fn event(entry: StreamId) -> Event {
+/// An entry of the stream as an event.
+pub(super) fn event(entry: StreamId) -> Event {
     let field = |name: &str| entry.get::<String>(name);
     let kind = match field("event").as_deref().unwrap_or_default() {
         "added" => EventKind::Added,

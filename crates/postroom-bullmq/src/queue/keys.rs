@@ -3,6 +3,10 @@
 /// Where the watcher's position in the event stream is kept. No job can have this id.
 pub(super) const POSITION: &str = "postroom:position";
 
+/// The field of a job that says how many attempts at its message had failed before; left out for none.
+/// `add.lua` writes it.
+pub(super) const FAILED_BEFORE: &str = "postroom:failed";
+
 /// The keys of one queue.
 #[derive(Clone, Debug)]
 pub(super) struct Keys {
@@ -25,8 +29,19 @@ impl Keys {
 
     /// Whether a cluster keeps them together: they need a hash tag that is the same in all.
     pub(super) fn share_a_slot(&self) -> bool {
-        let tag = self.base.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
-        tag.is_some_and(|(tag, _)| !tag.is_empty())
+        self.tag_end().is_some()
+    }
+
+    /// Whether it keeps those of all queues together: the tag is in the prefix.
+    pub(super) fn share_a_slot_with_others(&self) -> bool {
+        self.tag_end().is_some_and(|end| self.base.find(':').is_some_and(|prefix| end < prefix))
+    }
+
+    /// Where the hash tag ends.
+    fn tag_end(&self) -> Option<usize> {
+        let begin = self.base.find('{')?;
+        let length = self.base[begin + 1..].find('}').filter(|length| *length > 0)?;
+        Some(begin + 1 + length)
     }
 }
 
@@ -45,6 +60,11 @@ mod tests {
             ("{bull", "q}", true),
         ] {
             assert_eq!(Keys::new(prefix, name).share_a_slot(), together, "{prefix}:{name}");
+        }
+        for (prefix, name, together) in
+            [("{bull}", "q", true), ("bull", "{q}", false), ("{bull", "q}", false)]
+        {
+            assert_eq!(Keys::new(prefix, name).share_a_slot_with_others(), together);
         }
     }
 }

@@ -9,6 +9,7 @@ mod presence;
 mod remove;
 mod script;
 mod states;
+mod streams;
 
 pub(crate) use add::now_ms;
 pub use add::{Added, NewJob};
@@ -17,6 +18,7 @@ pub use finished::{Finished, FinishedPage};
 pub(crate) use presence::{Presence, presence};
 pub(crate) use states::DROPPED;
 pub use states::JobState;
+pub(crate) use streams::Streams;
 
 use crate::error::QueueError;
 use crate::server::Redis;
@@ -143,6 +145,26 @@ impl Queue {
         command.arg(self.keys.of(id)).arg("opts");
         let stored: Option<String> = self.redis.link.ask(&command).await?;
         Ok(stored.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default())
+    }
+
+    /// How many attempts had failed before each of these jobs was added; `None` where there is none.
+    pub(crate) async fn failed_before(
+        &self,
+        ids: &[String],
+    ) -> Result<Vec<Option<u32>>, QueueError> {
+        let mut counts = Vec::with_capacity(ids.len());
+        for part in ids.chunks(script::JOBS_MAX) {
+            let mut pipeline = pipe();
+            for id in part {
+                let key = self.keys.of(id);
+                pipeline.add_command(cmd("HMGET")).arg(key).arg("name").arg(keys::FAILED_BEFORE);
+            }
+            for answer in self.redis.link.ask_all(&mut pipeline).await? {
+                let (name, failed): (Option<Vec<u8>>, Option<u32>) = self.read(answer)?;
+                counts.push(name.map(|_| failed.unwrap_or(0)));
+            }
+        }
+        Ok(counts)
     }
 
     pub(crate) fn prefix(&self) -> &str {

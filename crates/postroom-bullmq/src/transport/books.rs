@@ -22,6 +22,8 @@ struct Outstanding {
     lane: usize,
     queue: String,
     token: Token,
+    /// How many attempts had failed before.
+    failed_before: u32,
     /// Whether Redis has said that it has the job: one that is on its way there is not gone.
     is_added: bool,
 }
@@ -57,14 +59,21 @@ pub(crate) struct Books {
 
 impl Books {
     /// Notes a job that is about to be added.
-    pub(crate) fn add(&self, name: JobName, lane: usize, queue: &str, token: Token) {
+    pub(crate) fn add(
+        &self,
+        name: JobName,
+        lane: usize,
+        queue: &str,
+        token: Token,
+        failed_before: u32,
+    ) {
         let mut state = self.state();
         let (dispatch, queue) = (name.dispatch, queue.to_owned());
         *state.claims.entry(token).or_default() += 1;
         let empty = || InQueue { jobs: 0, drained: Drained { jobs: 0, since: Instant::now() } };
         let queues = state.by_lane.entry(lane).or_default();
         queues.entry(queue.clone()).or_insert_with(empty).jobs += 1;
-        let job = Outstanding { dispatch, lane, queue, token, is_added: false };
+        let job = Outstanding { dispatch, lane, queue, token, failed_before, is_added: false };
         if let Some(before) = state.jobs.insert(name.message, job) {
             state.let_go(&before);
         }
@@ -75,6 +84,13 @@ impl Books {
         let state = self.state();
         let job = state.jobs.get(&name.message);
         job.is_some_and(|job| job.dispatch == name.dispatch && job.queue == queue)
+    }
+
+    /// How many attempts had failed before this dispatch, if this relay has made it.
+    pub(crate) fn failed_before(&self, name: JobName) -> Option<u32> {
+        let state = self.state();
+        let job = state.jobs.get(&name.message).filter(|job| job.dispatch == name.dispatch)?;
+        Some(job.failed_before)
     }
 
     /// Notes that Redis has the job.
@@ -223,7 +239,7 @@ mod tests {
         let jobs: Vec<JobName> =
             (0..2).map(|_| JobName { message: Uuid::new_v4(), dispatch: 2 }).collect();
         for job in &jobs {
-            books.add(*job, 0, "q", token);
+            books.add(*job, 0, "q", token, 0);
             assert!(!given(&books, "q").contains(job));
             books.added(*job);
         }
@@ -246,7 +262,7 @@ mod tests {
         for (name, lane, queue) in
             [(first, 0, "a"), (job(), 0, "a"), (job(), 0, "b"), (job(), 1, "b")]
         {
-            books.add(name, lane, queue, Token::random());
+            books.add(name, lane, queue, Token::random(), 0);
         }
         assert_eq!((books.of_lane(0), books.in_queue("a"), books.in_queue("b")), (3, 2, 2));
         assert!(books.by_queue().is_empty());
@@ -279,8 +295,8 @@ mod tests {
         let books = Books::default();
         let job = JobName { message: Uuid::new_v4(), dispatch: 1 };
         let (first, second) = (Token::random(), Token::random());
-        books.add(job, 0, "q", first);
-        books.add(JobName { dispatch: 2, ..job }, 0, "q", second);
+        books.add(job, 0, "q", first, 0);
+        books.add(JobName { dispatch: 2, ..job }, 0, "q", second, 0);
         assert_eq!((books.of_lane(0), books.claims()), (1, vec![second]));
         books.lost(&[second]);
         assert_eq!((books.of_lane(0), given(&books, "q").len()), (0, 0));
@@ -290,8 +306,10 @@ mod tests {
     fn what_is_in_a_queue_is_known_by_its_number() {
         let books = Books::default();
         let job = JobName { message: Uuid::new_v4(), dispatch: 1 };
-        books.add(job, 0, "q", Token::random());
+        books.add(job, 0, "q", Token::random(), 7);
         assert!(books.has_in(job, "q") && !books.has_in(job, "other"));
         assert!(!books.has_in(JobName { dispatch: 2, ..job }, "q"));
+        assert_eq!(books.failed_before(job), Some(7));
+        assert_eq!(books.failed_before(JobName { dispatch: 2, ..job }), None);
     }
 }

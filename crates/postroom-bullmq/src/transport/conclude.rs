@@ -1,15 +1,17 @@
 //! Settles dispatches by what is seen of their jobs.
 
+use super::marked;
 use super::names::JobName;
-use super::reader::dispatched;
+use super::reader::{Unread, dispatched};
 use super::settler::{Said, Settler, Word};
 use super::shared::{LaneState, Shared};
-use crate::queue::JobState;
+use crate::error::QueueError;
+use crate::queue::{JobState, Queue};
 use futures_util::future::join_all;
 use futures_util::{FutureExt as _, StreamExt as _, stream};
-use postroom_core::{Dispatched, Fate, Message, Outcome};
+use postroom_core::{Dispatched, Fate, Message};
 use postroom_relay::{JobOutcome, judge};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use uuid::Uuid;
@@ -54,22 +56,23 @@ impl ReadSize {
 }
 
 /// Records what a queue's jobs say that have finished or gone: completed is SENT, failed is a failed
-/// attempt with its reason, gone or dropped is nothing but the end of the dispatch. Returns the ids
-/// of finished jobs that nobody needs any more. What is not of this outbox is left alone, and so is
-/// a job that waits or runs, and one whose word the database refuses.
+/// attempt with its reason, unless their worker has marked the message itself; gone or dropped is
+/// nothing but the end of the dispatch. Returns the ids of finished jobs that nobody needs any more.
+/// What is not of this outbox is left alone, and so is a job that waits or runs, and one whose word
+/// the database refuses. Fails when Redis does not answer.
 pub(crate) async fn conclude(
     shared: &Shared,
     settler: &Settler,
-    queue: &str,
+    queue: &Queue,
     found: &[(JobName, JobState)],
-) -> Vec<String> {
-    let Recorded { over, closed } = record(shared, settler, queue, found).await;
+) -> Result<Vec<String>, QueueError> {
+    let Recorded { over, closed } = record(shared, settler, queue, found).await?;
     let looks = closed.into_iter().map(|name| async move {
         let is_ours = is_ours(shared, name.message).await;
         is_ours.then_some(name)
     });
     let ours: Vec<Option<JobName>> = stream::iter(looks).buffer_unordered(LOOKS).collect().await;
-    over.into_iter().chain(ours.into_iter().flatten()).map(JobName::id).collect()
+    Ok(over.into_iter().chain(ours.into_iter().flatten()).map(JobName::id).collect())
 }
 
 /// The finished jobs whose dispatch is known to be over.
@@ -85,9 +88,9 @@ pub(crate) struct Recorded {
 pub(crate) async fn record(
     shared: &Shared,
     settler: &Settler,
-    queue: &str,
+    queue: &Queue,
     found: &[(JobName, JobState)],
-) -> Recorded {
+) -> Result<Recorded, QueueError> {
     let mut seen = HashSet::new();
     let over: Vec<&(JobName, JobState)> = found
         .iter()
@@ -98,7 +101,7 @@ pub(crate) async fn record(
     let mut rest = &over[..];
     while !rest.is_empty() {
         let (part, later) = rest.split_at(shared.read_size.get().clamp(1, rest.len()));
-        record_part(shared, settler, queue, part, &mut recorded, &mut gone).await;
+        record_part(shared, settler, queue, part, &mut recorded, &mut gone).await?;
         rest = later;
     }
     for (integration, jobs) in gone {
@@ -111,20 +114,21 @@ pub(crate) async fn record(
             "jobs are gone from Redis without a word: their messages are dispatched again"
         );
     }
-    recorded
+    Ok(recorded)
 }
 
 async fn record_part(
     shared: &Shared,
     settler: &Settler,
-    queue: &str,
+    queue: &Queue,
     part: &[&(JobName, JobState)],
     recorded: &mut Recorded,
     gone: &mut BTreeMap<String, u64>,
-) {
+) -> Result<(), QueueError> {
     let ids: Vec<Uuid> = part.iter().map(|(name, _)| name.message).collect();
     let open = dispatched(shared, &ids).await;
     shared.read_size.learn(open.values().flatten().map(|one| &one.message));
+    let failed_before = failed_before(shared, queue, part, &open).await?;
     let mut asked = Vec::new();
     let mut words = Vec::new();
     for (name, state) in part {
@@ -132,11 +136,20 @@ async fn record_part(
         match open.get(&name.message) {
             // It stays where it is until somebody can read it.
             Some(Err(_)) => {}
+            // Closed before a worker of ours got to it, which therefore dropped its job.
+            Some(Ok(counts)) if !counts.is_open() && *state == JobState::Dropped => {
+                shared.books.settled(*name);
+                recorded.closed.push(*name);
+            }
             Some(Ok(counts)) if counts.number == name.dispatch => {
-                let Some(fate) = fate(shared, queue, counts, state) else { continue };
+                let before = failed_before.get(name).copied();
+                let Some(fate) = fate(shared, queue.name(), counts, state, before) else {
+                    continue;
+                };
+                asked.push((*name, state, counts));
                 let message = counts.message.clone();
-                asked.push((*name, state, &counts.message.integration));
-                words.push(settler.ask(Word { message, dispatch: name.dispatch, fate }).boxed());
+                let word = Word { message, dispatch: name.dispatch, fate, failed_before: before };
+                words.push(settler.ask(word).boxed());
             }
             Some(Ok(_)) => {
                 shared.books.settled(*name);
@@ -149,39 +162,67 @@ async fn record_part(
             }
         }
     }
-    for ((name, state, integration), said) in asked.into_iter().zip(join_all(words).await) {
+    for ((name, state, counts), said) in asked.into_iter().zip(join_all(words).await) {
         match said {
             // Looked at again: it is still there, or still missing.
             Said::Refused => continue,
-            Said::Recorded if matches!(state, JobState::Gone | JobState::Dropped) => {
-                *gone.entry(integration.clone()).or_default() += 1;
+            Said::Recorded
+                if counts.is_open() && matches!(state, JobState::Gone | JobState::Dropped) =>
+            {
+                *gone.entry(counts.message.integration.clone()).or_default() += 1;
             }
             Said::Recorded | Said::Late => {}
         }
         recorded.over.extend((*state != JobState::Gone).then_some(name));
     }
+    Ok(())
 }
 
-/// What a job says about the dispatch that counts. A message that was sent elsewhere by hand while
+/// How many attempts had failed before each of these dispatches, where that matters and is known: by
+/// its job, or by our books where the job is gone.
+async fn failed_before(
+    shared: &Shared,
+    queue: &Queue,
+    part: &[&(JobName, JobState)],
+    open: &HashMap<Uuid, Result<Dispatched, Unread>>,
+) -> Result<HashMap<JobName, u32>, QueueError> {
+    let counts = |name: &JobName| {
+        let row = open.get(&name.message).and_then(|row| row.as_ref().ok());
+        row.is_some_and(|row| row.number == name.dispatch && marked::needs_count(row))
+    };
+    let names: Vec<JobName> = part.iter().map(|(name, _)| *name).filter(counts).collect();
+    let ids: Vec<String> = names.iter().map(|name| name.id()).collect();
+    let kept = queue.failed_before(&ids).await?;
+    let known = |(name, kept): (JobName, Option<u32>)| {
+        Some((name, kept.or_else(|| shared.books.failed_before(name))?))
+    };
+    Ok(names.into_iter().zip(kept).filter_map(known).collect())
+}
+
+/// What a job says about the dispatch that counts, or its worker did. A message that was sent elsewhere by hand while
 /// its job was in this queue goes there, if it was us who put the job here: nobody else would end
 /// the dispatch. Otherwise it is not this job's to say, and there is `None`.
-fn fate(shared: &Shared, queue: &str, counts: &Dispatched, state: &JobState) -> Option<Fate> {
+fn fate(
+    shared: &Shared,
+    queue: &str,
+    counts: &Dispatched,
+    state: &JobState,
+    failed_before: Option<u32>,
+) -> Option<Fate> {
     let Some(LaneState { lane, .. }) = shared.lane_in(queue, &counts.message) else {
         let name = JobName { message: counts.message.id, dispatch: counts.number };
         let is_over = *state != JobState::Live && shared.books.has_in(name, queue);
         return is_over.then_some(Fate::Released);
     };
-    let outcome = match state {
-        JobState::Live => return None,
-        JobState::Gone | JobState::Dropped => return Some(Fate::Released),
-        JobState::Completed => Outcome::Delivered,
-        JobState::Failed { reason, unrecoverable: true } => Outcome::reject(reason.clone()),
-        JobState::Failed { reason, unrecoverable: false } => Outcome::retry(reason.clone()),
+    let Some(outcome) = marked::outcome(counts, state, failed_before) else {
+        // Whatever the row says by now is followed.
+        return (*state != JobState::Live).then_some(Fate::Released);
     };
+    let message = marked::before_attempt(&counts.message, failed_before);
     let dead_letter = shared.settings.dead_letter.as_deref();
     // How long it took is not known here.
     let took = Duration::ZERO;
-    Some(judge(&lane.retry, dead_letter, &counts.message, outcome, took, &shared.chance))
+    Some(judge(&lane.retry, dead_letter, &message, outcome, took, &shared.chance))
 }
 
 /// Whether a job whose message has nothing to be delivered came from this outbox.

@@ -87,7 +87,7 @@ impl Deliverer {
     /// message comes again, and does not come in a hurry.
     async fn give_back(&self, name: JobName, message: Message) -> Result<(), JobFailure> {
         let fate = Fate::Postponed { delay: NOT_HERE };
-        let word = Word { message, dispatch: name.dispatch, fate };
+        let word = Word { message, dispatch: name.dispatch, fate, failed_before: None };
         match self.settler.ask(word).await {
             Said::Recorded | Said::Late => Err(JobFailure::Dropped),
             Said::Refused => Err(JobFailure::Later(NOT_HERE)),
@@ -127,7 +127,7 @@ impl Deliverer {
             &self.shared.chance,
         );
         let ending = ending(&fate);
-        let word = Word { message, dispatch: name.dispatch, fate };
+        let word = Word { message, dispatch: name.dispatch, fate, failed_before: None };
         match self.settler.ask(word).await {
             Said::Recorded => ending,
             // Somebody else has settled it, and this word is not to be heard a second time.

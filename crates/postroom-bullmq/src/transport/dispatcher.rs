@@ -1,18 +1,15 @@
 //! Takes due messages for every lane with room, and hands them over to their queues as jobs.
 
 use super::aside::Aside;
-use super::conclude::conclude;
-use super::faults::Who;
 use super::names::JobName;
 use super::postponing::Postponing;
 use super::queues::Queues;
-use super::settler::{Settler, Word};
+use super::settler::Settler;
 use super::shared::Shared;
-use crate::queue::{Added, JobState, NewJob, Queue};
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
-use postroom_core::{Batch, Fate, Outcome, Quota, StoreResult, Take, Taken, Token, Verdict, Wake};
-use postroom_relay::{Backoff, Heat, JobOutcome, dead, describe, judge};
+use postroom_core::{Batch, Fate, Quota, StoreResult, Take, Taken, Token, Verdict, Wake};
+use postroom_relay::{Backoff, Heat, JobOutcome, dead, describe};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,11 +25,11 @@ const RESCUED_EVERY: Duration = Duration::from_secs(1);
 const ROOM_WAIT: Duration = Duration::from_millis(100);
 
 pub(crate) struct Dispatcher {
-    shared: Arc<Shared>,
-    settler: Settler,
-    queues: Arc<Queues>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) settler: Settler,
+    pub(super) queues: Arc<Queues>,
     postponing: Postponing,
-    aside: Aside,
+    pub(super) aside: Aside,
     /// Which lane is first: they take turns, since a batch has room for so many bytes.
     first: AtomicUsize,
 }
@@ -270,6 +267,7 @@ impl Dispatcher {
         by_queue.retain(|(lane, queue), messages| {
             let planned = planned.entry(queue.clone()).or_default();
             let room = self.room(*lane, queue).saturating_sub(*planned);
+            let room = if room > 0 && self.queues.reserve(*lane, queue) { room } else { 0 };
             let put_off = self.put_off(*lane, queue, messages, room);
             *planned += messages.len();
             aside.extend(put_off.into_iter().map(|verdict| (Some(*lane), verdict)));
@@ -313,161 +311,27 @@ impl Dispatcher {
         full.iter().zip(fates).map(|(taken, fate)| verdict(taken, fate)).collect()
     }
 
-    async fn add(
-        &self,
-        token: Token,
-        lane: usize,
-        name: String,
-        messages: Vec<Taken>,
-    ) -> Result<(), Hindrance> {
-        let settings = &self.shared.lanes[lane].lane;
-        let integration = &settings.integration;
-        let count = messages.len() as u64;
-        self.shared.metrics.taken(integration, count);
-        tracing::debug!(operation = "OUTBOX_CLAIM", phase = "SUCCESS", integration, count);
-        let keep_finished = matches!(settings.workers, super::lanes::Workers::External);
-        let jobs: Vec<(JobName, NewJob)> = messages
-            .iter()
-            .map(|taken| {
-                let name = JobName { message: taken.message.id, dispatch: taken.dispatch };
-                let job = NewJob {
-                    id: name.id(),
-                    name: taken.message.event_type.clone(),
-                    data: settings.data.of(&taken.message),
-                    keep_finished,
-                };
-                (name, job)
-            })
-            .collect();
-        // Before they are added: their end may be heard of at once.
-        for (job, _) in &jobs {
-            self.shared.books.add(*job, lane, &name, token);
-        }
-        tracing::debug!(operation = "OUTBOX_ENQUEUE_JOB", phase = "START", queue = name, count);
-        let new: Vec<NewJob> = jobs.iter().map(|(_, job)| job.clone()).collect();
-        let added = async {
-            let queue = self.queues.open(lane, &name)?;
-            let added = queue.add(&new).await?;
-            Ok((queue, added))
-        };
-        let (queue, added) = match added.await {
-            Ok(added) => added,
-            Err(error) => {
-                let error: crate::error::QueueError = error;
-                tracing::debug!(
-                    operation = "OUTBOX_ENQUEUE_JOB",
-                    phase = "FAILED",
-                    queue = name,
-                    error = describe(&error)
-                );
-                self.give_back(token, &messages);
-                // What only this queue has is no matter of the others. A login that fails is one of
-                // all queues, though.
-                if !error.is_away() && self.shared.redis.probe().await.is_ok() {
-                    self.shared.faults.begin(&name, Who::Dispatcher, &error);
-                    return Ok(());
-                }
-                self.shared.redis_away(&error);
-                return Err(Hindrance::Redis);
-            }
-        };
-        self.shared.faults.end(&name, Who::Dispatcher);
-        self.note(token, lane, &queue, &messages, &added);
-        Ok(())
-    }
-
-    /// Sees to what is no new job: one that exists is looked at, one that is refused has failed.
-    fn note(&self, token: Token, lane: usize, queue: &Queue, messages: &[Taken], added: &[Added]) {
-        let integration = &self.shared.lanes[lane].lane.integration;
-        let mut existing = Vec::new();
-        let (mut new, mut refused) = (0, Vec::new());
-        for (taken, added) in messages.iter().zip(added) {
-            let name = JobName { message: taken.message.id, dispatch: taken.dispatch };
-            match added {
-                Added::New => {
-                    self.shared.books.added(name);
-                    new += 1;
-                }
-                Added::Exists => {
-                    self.shared.books.added(name);
-                    existing.push(name);
-                }
-                Added::Refused(reason) => refused.push((taken, reason)),
-            }
-        }
-        let metrics = &self.shared.metrics;
-        metrics.jobs(integration, JobOutcome::ADDED, new);
-        metrics.jobs(integration, JobOutcome::FOUND, existing.len() as u64);
-        metrics.jobs(integration, JobOutcome::REFUSED, refused.len() as u64);
-        tracing::debug!(
-            operation = "OUTBOX_ENQUEUE_JOB",
-            phase = "SUCCESS",
-            queue = queue.name(),
-            new,
-            found = existing.len(),
-            refused = refused.len()
-        );
-        if !existing.is_empty() {
-            let (shared, settler) = (Arc::clone(&self.shared), self.settler.clone());
-            self.aside.spawn(look_at(shared, settler, queue.clone(), existing));
-        }
-        for (taken, reason) in refused {
-            tracing::warn!(
-                operation = "OUTBOX_ENQUEUE_JOB",
-                phase = "FAILED",
-                id = %taken.message.id,
-                queue = queue.name(),
-                error = reason,
-                "the queue refuses this job: that is a failed attempt"
-            );
-            let fate = judge(
-                &self.shared.lanes[lane].lane.retry,
-                self.shared.settings.dead_letter.as_deref(),
-                &taken.message,
-                Outcome::retry(format!("the queue refused the job: {reason}")),
-                Duration::ZERO,
-                &self.shared.chance,
-            );
-            let message = taken.message.clone();
-            let word = Word { message, dispatch: taken.dispatch, fate };
-            self.aside.say(&self.settler, lane, token, word);
-        }
-    }
-
     /// Lets go of messages whose jobs may or may not have been added: the number stays, so that
     /// such a job is found.
-    fn give_back(&self, token: Token, messages: &[Taken]) {
+    pub(super) fn give_back(&self, token: Token, messages: &[Taken]) {
+        self.let_go(token, messages, &Fate::Released);
+    }
+
+    pub(super) fn let_go(&self, token: Token, messages: &[Taken], fate: &Fate) {
         let mut verdicts = Vec::with_capacity(messages.len());
         for taken in messages {
             // Before it is free: it may be taken again at once.
-            let name = JobName { message: taken.message.id, dispatch: taken.dispatch };
+            let name = JobName::of(taken);
             self.shared.books.settled(name);
             let lane = self.shared.lane(&taken.message.integration);
-            verdicts.push((lane, verdict(taken, Fate::Released)));
+            verdicts.push((lane, verdict(taken, fate.clone())));
         }
         self.aside.settle(token, verdicts, true);
     }
 }
 
-/// A job of this number was there before: it goes on if it waits or runs, and says how it ended
-/// if it has. What goes wrong here the sweep sees to.
-async fn look_at(shared: Arc<Shared>, settler: Settler, queue: Queue, names: Vec<JobName>) {
-    let ids: Vec<String> = names.iter().map(|name| name.id()).collect();
-    let states = match queue.states(&ids).await {
-        Ok(states) => states,
-        Err(error) => return shared.redis_fails(queue.name(), Who::Dispatcher, &error),
-    };
-    // One that is missing may have completed a moment ago: it is gone when the sweep misses it too.
-    let found: Vec<(JobName, JobState)> =
-        names.iter().copied().zip(states).filter(|(_, state)| *state != JobState::Gone).collect();
-    let over = conclude(&shared, &settler, queue.name(), &found).await;
-    if let Err(error) = queue.remove(&over).await {
-        shared.redis_fails(queue.name(), Who::Dispatcher, &error);
-    }
-}
-
 /// Why nothing can be dispatched now.
-enum Hindrance {
+pub(super) enum Hindrance {
     Redis,
     Database,
 }

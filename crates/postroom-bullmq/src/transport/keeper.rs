@@ -119,7 +119,7 @@ async fn look_through(
             missing.extend(is_new.then_some(*name));
             !is_new
         });
-        queue.remove(&conclude(shared, settler, queue.name(), &found).await).await?;
+        queue.remove(&conclude(shared, settler, queue, &found).await?).await?;
     }
     Ok(missing)
 }

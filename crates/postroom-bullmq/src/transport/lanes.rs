@@ -24,6 +24,13 @@ pub struct QueueLane {
     pub workers: Workers,
 }
 
+impl QueueLane {
+    /// Whether workers of ours run jobs of several queues, which they serve in turn.
+    pub(crate) fn has_own_workers_by_tenant(&self) -> bool {
+        matches!(self.workers, Workers::Own(_)) && self.queue.is_by_tenant()
+    }
+}
+
 /// Who runs a lane's jobs.
 #[derive(Clone)]
 pub enum Workers {

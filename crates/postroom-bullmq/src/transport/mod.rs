@@ -10,6 +10,7 @@
 //! its number. Redis may lose everything: what is outstanding is looked at, and dispatched again
 //! when it is gone.
 
+mod adding;
 mod aside;
 mod books;
 mod conclude;
@@ -20,11 +21,14 @@ mod faults;
 mod gather;
 mod keeper;
 mod lanes;
+mod marked;
 mod names;
 mod outage;
 mod postponing;
 mod queues;
 mod reader;
+mod reopening;
+mod rota;
 mod settler;
 mod shared;
 mod tenants;
@@ -35,7 +39,6 @@ pub use lanes::{Delivery, QueueLane, Workers};
 pub use names::{JobName, QueuePattern};
 pub use tenants::{TenantRate, TenantRates};
 
-use crate::queue::Queue;
 use crate::server::Redis;
 use crate::worker::{Health as WorkerHealth, Worker, WorkerOptions};
 use books::Books;
@@ -48,8 +51,9 @@ use postroom_core::{Store, Token};
 use postroom_relay::{
     Beside, Chance, Health, LaneHealth, LaneState as Running, Metrics, Observed, Pauses, Settings,
 };
-use queues::{Closed, Queues, Told};
+use queues::{Queues, Told};
 use reader::Reader;
+use rota::{Place, Rota, Turn};
 use settler::Settler;
 use shared::{LaneState, Shared};
 use std::collections::HashSet;
@@ -59,7 +63,7 @@ use std::time::Duration;
 use tenants::Turns;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
-use tokio::time::interval;
+use tokio::time::{MissedTickBehavior, interval};
 use watcher::Watcher;
 
 /// How often the queues of tenants are looked for.
@@ -101,6 +105,7 @@ pub struct Transport {
 struct AtWork {
     lane: usize,
     queue: String,
+    turn: u64,
     health: watch::Receiver<WorkerHealth>,
 }
 
@@ -171,7 +176,15 @@ impl Transport {
         }
         let mut stop = std::pin::pin!(stop);
         let mut discover = interval(DISCOVER_EVERY);
+        let mut look = interval(rota::LOOK_EVERY);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut watched, mut worked) = (HashSet::new(), HashSet::new());
+        let mut rota = Rota::new();
+        let begin = |working: &mut JoinSet<_>, turn: Turn| {
+            if let Some(worker) = self.worker(&turn, &settler, &reader) {
+                working.spawn(work_until(worker, turn, stopping.subscribe()));
+            }
+        };
         let outcome = loop {
             tokio::select! {
                 biased;
@@ -184,8 +197,12 @@ impl Transport {
                 Some(ended) = watching.join_next() => if !matches!(ended, Ok(true)) {
                     break Err(Defect::of("watcher", ended.map(|_| ())));
                 },
-                Some(ended) = working.join_next() => if !matches!(ended, Ok(true)) {
-                    break Err(Defect::of("worker", ended.map(|_| ())));
+                Some(ended) = working.join_next() => match ended {
+                    Ok(Ended { queue, turn, is_due: true }) => {
+                        self.workers().retain(|worker| worker.turn != turn);
+                        rota.ended(&queue, turn);
+                    }
+                    ended => break Err(Defect::of("worker", ended.map(|_| ()))),
                 },
                 Some(told) = told.recv() => match told {
                     Told::Opened { lane, queue, closed } => {
@@ -194,20 +211,44 @@ impl Transport {
                             let watcher = Watcher { shared, settler, queue: queue.clone() };
                             watching.spawn(watch_until(watcher, closed.clone()));
                         }
-                        if let Workers::Own(delivery) = &self.shared.lanes[lane].lane.workers
+                        let settings = &self.shared.lanes[lane].lane;
+                        if matches!(settings.workers, Workers::Own(_))
                             && worked.insert(queue.name().to_owned())
                         {
-                            let delivery = delivery.clone();
-                            let worker = self.worker(lane, &queue, delivery, &settler, &reader);
-                            working.spawn(work_until(worker, stopping.subscribe(), closed));
+                            let place = Place { lane, queue, closed };
+                            let turn = if settings.queue.is_by_tenant() {
+                                rota.join(place)
+                            } else {
+                                Some(rota.always(place))
+                            };
+                            if let Some(turn) = turn {
+                                begin(&mut working, turn);
+                            }
+                        }
+                    }
+                    Told::Given(queue) => {
+                        if let Some(turn) = rota.given(&queue) {
+                            begin(&mut working, turn);
                         }
                     }
                     Told::Closed(queue) => {
                         watched.remove(&queue);
                         worked.remove(&queue);
+                        rota.leave(&queue);
                         self.workers().retain(|worker| worker.queue != queue);
                     }
                 },
+                _ = look.tick(), if rota.is_due() => {
+                    let next = tokio::select! {
+                        biased;
+                        () = &mut stop => break Ok(()),
+                        next = rota.next(&self.shared.redis) => next,
+                    };
+                    match next {
+                        Ok(turns) => turns.into_iter().for_each(|turn| begin(&mut working, turn)),
+                        Err(error) => self.shared.redis_away(&error),
+                    }
+                }
                 _ = discover.tick() => {
                     let found = tokio::select! {
                         biased;
@@ -238,15 +279,14 @@ impl Transport {
         outcome
     }
 
-    fn worker(
-        &self,
-        lane: usize,
-        queue: &Queue,
-        delivery: Delivery,
-        settler: &Settler,
-        reader: &Reader,
-    ) -> Worker {
+    /// A worker for a lane's queue; `None` where the lane has none of ours.
+    fn worker(&self, turn: &Turn, settler: &Settler, reader: &Reader) -> Option<Worker> {
+        let (lane, queue) = (turn.place.lane, &turn.place.queue);
         let settings = &self.shared.settings;
+        let delivery = match &self.shared.lanes[lane].lane.workers {
+            Workers::Own(delivery) => delivery.clone(),
+            Workers::External => return None,
+        };
         let options = WorkerOptions {
             concurrency: delivery.concurrency,
             rate: delivery.rate,
@@ -265,8 +305,8 @@ impl Transport {
         };
         let worker = Worker::new(queue, options, Arc::new(deliverer));
         let (queue, health) = (queue.name().to_owned(), worker.health());
-        self.workers().push(AtWork { lane, queue, health });
-        worker
+        self.workers().push(AtWork { lane, queue, turn: turn.number, health });
+        Some(worker)
     }
 
     fn lane_health(&self, lane: usize) -> LaneHealth {
@@ -306,7 +346,7 @@ impl Transport {
 }
 
 /// Watches a queue until it is closed; whether it was.
-async fn watch_until(watcher: Watcher, mut closed: Closed) -> bool {
+async fn watch_until(watcher: Watcher, mut closed: queues::Closed) -> bool {
     tokio::select! {
         biased;
         () = closed.wait() => true,
@@ -314,22 +354,32 @@ async fn watch_until(watcher: Watcher, mut closed: Closed) -> bool {
     }
 }
 
-/// Runs a queue's jobs until it is closed or everything stops; whether one of both is so.
-async fn work_until(
-    worker: Worker,
-    mut stopping: watch::Receiver<bool>,
-    mut closed: Closed,
-) -> bool {
-    let (is_stopping, is_closed) = (stopping.clone(), closed.clone());
+/// A worker that has ended.
+struct Ended {
+    queue: String,
+    turn: u64,
+    /// Whether that was due.
+    is_due: bool,
+}
+
+/// Runs a queue's jobs until its turn is over, it is closed or everything stops.
+async fn work_until(worker: Worker, turn: Turn, mut stopping: watch::Receiver<bool>) -> Ended {
+    let Turn { place: Place { queue, mut closed, .. }, number, mut recalled, slot } = turn;
+    let (is_stopping, is_closed, is_recalled) =
+        (stopping.clone(), closed.clone(), recalled.clone());
     let stop = async move {
+        // The sender outlives every worker.
+        let _ = stopping.wait_for(|stopping| *stopping).await;
+    };
+    let leave = async move {
         tokio::select! {
-            // The sender outlives every worker.
-            _ = stopping.wait_for(|stopping| *stopping) => {}
             () = closed.wait() => {}
+            Ok(_) = recalled.wait_for(|recalled| *recalled) => {}
         }
     };
-    worker.run(stop).await;
-    *is_stopping.borrow() || is_closed.is_closed()
+    worker.run_in_turn(stop, leave, slot).await;
+    let is_due = *is_stopping.borrow() || is_closed.is_closed() || *is_recalled.borrow();
+    Ended { queue: queue.name().to_owned(), turn: number, is_due }
 }
 
 impl Beside for Transport {

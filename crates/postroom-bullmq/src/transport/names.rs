@@ -1,6 +1,6 @@
 //! What queues and jobs are called.
 
-use postroom_core::Message;
+use postroom_core::{Message, Taken};
 use uuid::Uuid;
 
 const INTEGRATION: &str = "{integration}";
@@ -66,6 +66,11 @@ pub struct JobName {
 }
 
 impl JobName {
+    /// The dispatch that a taken message is for.
+    pub(crate) fn of(taken: &Taken) -> Self {
+        Self { message: taken.message.id, dispatch: taken.dispatch }
+    }
+
     /// The dispatch that a job's id stands for; `None` for a job of somebody else's.
     #[must_use]
     pub fn parse(id: &str) -> Option<Self> {

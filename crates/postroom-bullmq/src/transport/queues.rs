@@ -1,7 +1,8 @@
 //! The queues of all lanes, those of tenants included, which are known only once they are used.
 //!
-//! An open queue has connections of its own. That of a tenant is closed when nothing has happened
-//! in it for long; its name stays known, and it is opened again as soon as there is a job.
+//! A relay watches every open queue, and so many are open at a time. That of a tenant is closed when
+//! nothing has happened in it for long; its name stays known, and it is opened again as soon as there
+//! is a job.
 
 use super::faults::Who;
 use super::shared::Shared;
@@ -18,6 +19,12 @@ use tokio::time::Instant;
 
 /// After so many claim times in which a tenant's queue was given no job it is closed.
 const IDLE: u32 = 10;
+/// How many queues are open at a time. Beyond that, tenants' queues are closed as soon as they are
+/// empty, and those that are not open have no room.
+const OPEN_MAX: usize = 1_000;
+/// How long a queue was given no job that is closed then, and how many are closed in one go.
+const IDLE_WHEN_FULL: Duration = Duration::from_secs(1);
+const CLOSE_MAX: usize = 100;
 /// How many closed queues are looked at in one go.
 const LOOK_MAX: usize = 1_000;
 /// The names in Redis are read so often even if their number stays the same: by hand, one may have
@@ -36,6 +43,8 @@ pub(crate) struct Queues {
 pub(crate) enum Told {
     /// A lane uses a queue from now on.
     Opened { lane: usize, queue: Queue, closed: Closed },
+    /// An open queue is about to be given jobs.
+    Given(String),
     /// Nobody uses it any more.
     Closed(String),
 }
@@ -45,6 +54,11 @@ pub(crate) enum Told {
 pub(crate) struct Closed(watch::Receiver<()>);
 
 impl Closed {
+    /// Of a queue that is closed when this sender goes.
+    pub(super) fn with(sender: &watch::Sender<()>) -> Self {
+        Self(sender.subscribe())
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         self.0.has_changed().is_err()
     }
@@ -123,11 +137,29 @@ impl Queues {
         let queue = open.queue.clone();
         if !open.lanes.contains(&lane) {
             open.lanes.push(lane);
-            let closed = Closed(open.closed.subscribe());
+            let closed = Closed::with(&open.closed);
             // Nobody listens once everything stops.
             let _ = self.told.send(Told::Opened { lane, queue: queue.clone(), closed });
+        } else if self.shared.lanes[lane].lane.has_own_workers_by_tenant() {
+            let _ = self.told.send(Told::Given(name.to_owned()));
         }
         Ok(queue)
+    }
+
+    /// Opens a tenant's queue for somebody who is about to give it jobs, unless too many are open.
+    /// Whether there may be jobs for it.
+    pub(crate) fn reserve(&self, lane: usize, name: &str) -> bool {
+        if !self.may_open(name) && self.shared.lanes[lane].lane.queue.is_by_tenant() {
+            return false;
+        }
+        // Where it cannot be opened, whoever adds jobs to it learns why.
+        let _ = self.open(lane, name);
+        true
+    }
+
+    fn may_open(&self, name: &str) -> bool {
+        let state = self.state();
+        state.open.len() < OPEN_MAX || state.open.contains_key(name)
     }
 
     /// Every queue that is open.
@@ -239,7 +271,9 @@ impl Queues {
         for (queue, look) in queues.iter().zip(looks) {
             let name = queue.name();
             match look {
-                Ok(found) if is_wanted(found) => self.try_open(lane, name)?,
+                Ok(found) if is_wanted(found) && self.may_open(name) => {
+                    self.try_open(lane, name)?;
+                }
                 Ok(_) => {
                     self.state().seen.entry(lane).or_default().know(name);
                     self.shared.faults.end(name, Who::Opener);
@@ -265,12 +299,20 @@ impl Queues {
 
     /// Closes the queues of tenants that have nothing to do, and had not for long.
     async fn close_idle(&self) -> Result<(), QueueError> {
-        let idle: Vec<Queue> = {
+        let (idle, since): (Vec<Queue>, Duration) = {
             let state = self.state();
+            let is_full = state.open.len() >= OPEN_MAX;
+            let since =
+                if is_full { IDLE_WHEN_FULL } else { IDLE * self.shared.settings.claim_time };
             let faults = &self.shared.faults;
             let is_at_fault = |open: &Open| faults.has(open.queue.name(), Who::Opener);
-            let idle = state.open.values().filter(|one| self.is_idle(one) || is_at_fault(one));
-            idle.map(|open| open.queue.clone()).collect()
+            let is_idle = |open: &&Open| self.is_idle(open, since) || is_at_fault(open);
+            let mut idle: Vec<&Open> = state.open.values().filter(is_idle).collect();
+            if is_full {
+                idle.sort_unstable_by_key(|open| open.used_at);
+                idle.truncate(CLOSE_MAX);
+            }
+            (idle.into_iter().map(|open| open.queue.clone()).collect(), since)
         };
         if idle.is_empty() {
             return Ok(());
@@ -302,7 +344,7 @@ impl Queues {
             let was_given_none = open.given.replace(found.given) == Some(found.given);
             if found.has_live || !was_given_none {
                 open.used_at = Instant::now();
-            } else if self.is_idle(open) {
+            } else if self.is_idle(open, since) {
                 tracing::debug!(
                     queue = queue.name(),
                     "nothing to do for long: the queue is closed"
@@ -315,10 +357,10 @@ impl Queues {
         Ok(())
     }
 
-    /// Whether a queue may be closed as far as is known here.
-    fn is_idle(&self, open: &Open) -> bool {
+    /// Whether a queue may be closed as far as is known here: it was given no job for so long.
+    fn is_idle(&self, open: &Open, since: Duration) -> bool {
         let by_tenant = |lane: &usize| self.shared.lanes[*lane].lane.queue.is_by_tenant();
-        open.used_at.elapsed() >= IDLE * self.shared.settings.claim_time
+        open.used_at.elapsed() >= since
             && open.lanes.iter().all(by_tenant)
             && self.shared.books.in_queue(open.queue.name()) == 0
     }

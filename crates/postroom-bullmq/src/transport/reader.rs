@@ -30,10 +30,12 @@ pub(crate) async fn run(shared: Arc<Shared>, asked: Asked<Uuid, Read>) {
 
 async fn read(shared: &Shared, ids: Vec<Uuid>) -> Vec<Read> {
     let found = dispatched(shared, &ids).await;
-    ids.iter().map(|id| found.get(id).cloned().transpose()).collect()
+    let is_open =
+        |read: &&Result<Dispatched, Unread>| read.as_ref().map_or(true, Dispatched::is_open);
+    ids.iter().map(|id| found.get(id).filter(is_open).cloned().transpose()).collect()
 }
 
-/// The messages that are still to be delivered, by id; absent when nothing is to be delivered.
+/// What the outbox has of these messages, by id; absent when nothing is to be settled either.
 /// Waits for a database that is away. One that cannot be read does not take others along.
 pub(crate) async fn dispatched(
     shared: &Shared,

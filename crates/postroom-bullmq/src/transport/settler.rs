@@ -18,6 +18,8 @@ pub(crate) struct Word {
     pub(crate) message: Message,
     pub(crate) dispatch: u32,
     pub(crate) fate: Fate,
+    /// How many attempts had failed before it, where its worker may have counted one by itself.
+    pub(crate) failed_before: Option<u32>,
 }
 
 /// What became of a word.
@@ -128,16 +130,17 @@ async fn one_by_one(shared: &Shared, words: Vec<Word>, to: Vec<oneshot::Sender<S
 /// Records words in one transaction; the `seq` of those that came too late.
 async fn record(shared: &Shared, words: &[&Word], patience: u32) -> StoreResult<Vec<i64>> {
     // By number, and by `seq` within: everybody locks in the same order.
-    let mut by_number: BTreeMap<u32, Vec<Verdict>> = BTreeMap::new();
+    let mut by_number: BTreeMap<(u32, Option<u32>), Vec<Verdict>> = BTreeMap::new();
     for word in words {
         let (seq, id, fate) = (word.message.seq, word.message.id, word.fate.clone());
-        by_number.entry(word.dispatch).or_default().push(Verdict { seq, id, fate });
+        let number = (word.dispatch, word.failed_before);
+        by_number.entry(number).or_default().push(Verdict { seq, id, fate });
     }
     let settlements: Vec<Settlement> = by_number
         .into_iter()
-        .map(|(number, mut verdicts)| {
+        .map(|((number, failed_before), mut verdicts)| {
             verdicts.sort_unstable_by_key(|verdict| verdict.seq);
-            let fence = Fence::Dispatch { number, token: Token::random() };
+            let fence = Fence::Dispatch { number, token: Token::random(), failed_before };
             Settlement { fence, verdicts, finished: false }
         })
         .collect();

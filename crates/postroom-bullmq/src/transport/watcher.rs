@@ -124,7 +124,7 @@ impl Watcher {
                 state => kept.push((name, state)),
             }
         }
-        record(&self.shared, &self.settler, self.queue.name(), &gone).await;
+        record(&self.shared, &self.settler, &self.queue, &gone).await?;
         self.settle(kept).await
     }
 
@@ -143,7 +143,7 @@ impl Watcher {
     }
 
     async fn settle(&self, found: Vec<(JobName, JobState)>) -> Result<(), QueueError> {
-        let over = conclude(&self.shared, &self.settler, self.queue.name(), &found).await;
+        let over = conclude(&self.shared, &self.settler, &self.queue, &found).await?;
         if over.is_empty() { Ok(()) } else { self.queue.remove(&over).await }
     }
 }

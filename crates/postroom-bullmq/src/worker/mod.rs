@@ -16,7 +16,7 @@ use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::{Instant, interval, sleep, sleep_until, timeout};
 
 /// How long to wait before another try to connect.
@@ -29,6 +29,8 @@ const STUCK: Duration = Duration::from_secs(5);
 const FETCH_MAX: Duration = Duration::from_millis(100);
 /// How long jobs may take to go back to the queue when their time is up.
 const GIVE_BACK_MAX: Duration = Duration::from_secs(2);
+/// Longer than any job takes, whose sink call has a time limit.
+const FINISH_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// BullMQ's client looks up from its waiting at least this often, and then ends.
 const CLOSE_MAX_MS: u64 = 10_000;
 
@@ -62,6 +64,7 @@ pub struct Worker {
 /// Why watching over BullMQ's client ended.
 enum Ended {
     Stopped,
+    Left,
     Stuck,
 }
 
@@ -82,20 +85,38 @@ impl Worker {
     /// Runs jobs until `stop` is ready; then it takes no more, waits for those that run, and gives
     /// back to the queue what has not ended within the grace time.
     pub async fn run(self, stop: impl Future<Output = ()> + Send) {
+        self.run_in_turn(stop, std::future::pending(), None).await;
+    }
+
+    /// The same; once `leave` is ready it takes no more either, and waits for those that run however
+    /// long they take, unless it has to stop. `slot` is held until its connections are closed.
+    pub(crate) async fn run_in_turn(
+        self,
+        stop: impl Future<Output = ()> + Send,
+        leave: impl Future<Output = ()> + Send,
+        slot: Option<OwnedSemaphorePermit>,
+    ) {
         let flights = Arc::new(Flights::new(&self.queue, self.options.lock_time));
         tokio::select! {
             // Not a task of its own: when this panics, so does the worker, and it is noticed.
             () = flights.keep() => {}
-            () = self.run_with(&flights, stop) => {}
+            () = self.run_with(&flights, stop, leave, slot) => {}
         }
     }
 
-    async fn run_with(&self, flights: &Arc<Flights>, stop: impl Future<Output = ()> + Send) {
-        let mut stop = pin!(stop);
+    async fn run_with(
+        &self,
+        flights: &Arc<Flights>,
+        stop: impl Future<Output = ()> + Send,
+        leave: impl Future<Output = ()> + Send,
+        slot: Option<OwnedSemaphorePermit>,
+    ) {
+        let (mut stop, mut leave) = (pin!(stop), pin!(leave));
         loop {
             let started = tokio::select! {
                 biased;
                 () = &mut stop => return,
+                () = &mut leave => return,
                 started = self.start(flights) => started,
             };
             let client = match started {
@@ -105,15 +126,30 @@ impl Worker {
                     tokio::select! {
                         biased;
                         () = &mut stop => return,
+                        () = &mut leave => return,
                         () = sleep(PAUSE) => continue,
                     }
                 }
             };
-            match self.watch(&client, flights, stop.as_mut()).await {
-                Ended::Stopped => {
-                    self.end(&client, flights).await;
+            let ended = self.watch(&client, flights, stop.as_mut(), leave.as_mut()).await;
+            match ended {
+                Ended::Stopped | Ended::Left => {
+                    if matches!(ended, Ended::Stopped) {
+                        self.end(&client, flights).await;
+                    } else {
+                        tokio::select! {
+                            biased;
+                            () = &mut stop => self.end(&client, flights).await,
+                            () = self.finish(&client, flights) => {}
+                        }
+                    }
                     // Waiting for a job, it would keep us for as long as it waits.
-                    tokio::spawn(async move { client.close(CLOSE_MAX_MS).await });
+                    tokio::spawn(async move {
+                        let closed = client.close(CLOSE_MAX_MS).await;
+                        drop(client);
+                        drop(slot);
+                        closed
+                    });
                     return;
                 }
                 Ended::Stuck => {
@@ -152,6 +188,7 @@ impl Worker {
         client: &bullmq::Worker,
         flights: &Flights,
         mut stop: Pin<&mut (impl Future<Output = ()> + Send)>,
+        mut leave: Pin<&mut (impl Future<Output = ()> + Send)>,
     ) -> Ended {
         let mut failing_since: Option<Instant> = None;
         let mut ticks = interval(Duration::from_secs(1));
@@ -159,6 +196,7 @@ impl Worker {
             tokio::select! {
                 biased;
                 () = &mut stop => return Ended::Stopped,
+                () = &mut leave => return Ended::Left,
                 said = client.next_event() => match said {
                     Some(said) => self.hear(said, flights, &mut failing_since),
                     None => return Ended::Stuck,
@@ -197,6 +235,14 @@ impl Worker {
         }
         *failing_since = None;
         self.set_health(Health::Up);
+    }
+
+    /// Waits for the jobs that run, however long they take.
+    async fn finish(&self, client: &bullmq::Worker, flights: &Flights) {
+        flights.close();
+        client.pause();
+        let now = Instant::now();
+        self.land(client, flights, now + FETCH_MAX, now + FINISH_MAX).await;
     }
 
     /// Waits for the jobs that run, and gives back those that take too long.

@@ -7,6 +7,7 @@ mod events;
 mod finishing;
 mod interop;
 mod node;
+mod python;
 mod reaching;
 mod recording;
 mod servers;

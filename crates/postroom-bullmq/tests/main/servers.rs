@@ -36,7 +36,13 @@ pub(crate) async fn shared() -> (Queue, &'static postroom_testkit::Redis) {
 
 pub(crate) fn job(id: &str, name: &str, data: Value) -> NewJob {
     let data = RawJson::trusted(data.to_string());
-    NewJob { id: id.to_owned(), name: name.to_owned(), data, keep_finished: false }
+    NewJob {
+        id: id.to_owned(),
+        name: name.to_owned(),
+        data,
+        keep_finished: false,
+        failed_before: 0,
+    }
 }
 
 pub(crate) fn kept(id: &str, name: &str, data: Value) -> NewJob {

@@ -141,6 +141,10 @@ pub enum Fence {
         number: u32,
         /// A fresh token, which marks what this settlement writes.
         token: Token,
+        /// How many attempts had failed before this dispatch, where that is known. After a failure
+        /// the message then has at least one more than that, and an attempt that its worker counted
+        /// in the row itself is not counted twice.
+        failed_before: Option<u32>,
     },
 }
 

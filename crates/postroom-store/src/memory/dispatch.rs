@@ -2,7 +2,7 @@
 
 use super::MemoryStore;
 use async_trait::async_trait;
-use postroom_core::{Dispatched, Dispatches, StoreResult};
+use postroom_core::{Dispatched, Dispatches, Status, StoreResult, Token};
 use uuid::Uuid;
 
 #[async_trait]
@@ -12,11 +12,29 @@ impl Dispatches for MemoryStore {
         let find = |id: &Uuid| {
             let seq = tables.seq_of(*id)?;
             let (row, delivery) = (tables.messages.get(&seq)?, tables.deliveries.get(seq)?);
-            // One that was closed by hand while it was claimed counts as gone.
-            let is_open = matches!(row.status.as_str(), "PENDING" | "FAILED") && !delivery.dead;
+            let status = Status::parse(&row.status).filter(|_| !delivery.dead)?;
             let number = delivery.dispatch.saturating_add(1);
-            is_open.then(|| Dispatched { message: row.message.clone(), number })
+            let (message, last_error) = (row.message.clone(), row.last_error.clone());
+            Some(Dispatched { message, number, status, last_error })
         };
         Ok(ids.iter().filter_map(find).collect())
+    }
+
+    async fn reopen(&self, claim: Token, seqs: &[i64]) -> StoreResult<Vec<i64>> {
+        let now = self.clock.now();
+        let mut tables = self.lock();
+        for seq in seqs {
+            let Some(mut delivery) = tables.deliveries.get_mut(*seq) else { continue };
+            if delivery.claim != Some(claim) || !delivery.failed {
+                continue;
+            }
+            delivery.failed = false;
+            drop(delivery);
+            if let Some(row) = tables.messages.get_mut(seq).filter(|row| row.status == "FAILED") {
+                row.status = "PENDING".to_owned();
+                row.updated_at = now;
+            }
+        }
+        Ok(Vec::new())
     }
 }

@@ -87,7 +87,7 @@ impl Tables {
                 delivery.failed = true;
                 if let Some(row) = row {
                     row.status = "FAILED".to_owned();
-                    row.message.attempts = row.message.attempts.saturating_add(1).min(ATTEMPTS_MAX);
+                    row.message.attempts = counted(row.message.attempts, fence, true);
                     row.message.due_at = delivery.due_at;
                     row.last_error = Some(clip_error(error));
                     row.updated_at = now;
@@ -103,11 +103,7 @@ impl Tables {
                 delivery.dead = true;
                 if let Some(row) = row {
                     row.status = "DEAD".to_owned();
-                    row.message.attempts = row
-                        .message
-                        .attempts
-                        .saturating_add(u32::from(tried.is_some()))
-                        .min(ATTEMPTS_MAX);
+                    row.message.attempts = counted(row.message.attempts, fence, tried.is_some());
                     row.last_error = Some(clip_error(error));
                     row.updated_at = now;
                     row.settled = Some(token);
@@ -137,4 +133,15 @@ impl Tables {
         }
         Ok(())
     }
+}
+
+/// How many attempts have failed once this outcome is recorded.
+fn counted(attempts: u32, fence: Fence, is_tried: bool) -> u32 {
+    let counted = match fence {
+        Fence::Dispatch { failed_before: Some(before), .. } => {
+            attempts.max(before.saturating_add(u32::from(is_tried)))
+        }
+        Fence::Claim(_) | Fence::Dispatch { .. } => attempts.saturating_add(u32::from(is_tried)),
+    };
+    counted.min(ATTEMPTS_MAX)
 }

@@ -1,7 +1,7 @@
 //! From a row to a message.
 
 use chrono::{DateTime, NaiveDateTime, Utc};
-use postroom_core::{ContentFault, Dispatched, Message, RawJson, Record, Taken};
+use postroom_core::{ContentFault, Dispatched, Message, RawJson, Record, Status, Taken};
 use sqlx::mysql::MySqlRow;
 use sqlx::{Error, Row as _};
 use uuid::fmt::Hyphenated;
@@ -54,7 +54,13 @@ pub(super) fn taken(
 
 /// Reads the columns of `DISPATCHED`.
 pub(super) fn dispatched(row: &MySqlRow) -> Result<Dispatched, Error> {
-    Ok(Dispatched { message: message(row)?, number: number(row, 21)? })
+    Ok(Dispatched {
+        message: message(row)?,
+        number: number(row, 21)?,
+        // The statement selects no other.
+        status: Status::parse(row.try_get(22)?).unwrap_or(Status::Pending),
+        last_error: row.try_get(23)?,
+    })
 }
 
 /// Reads the number of a delivery's dispatch, from how many are over.

@@ -263,12 +263,12 @@ async fn mark_failed(
     execute(tx, sql).await?;
 
     let status = by_seq(failed, "'DEAD'", |one| one.due_at.map(|_| "'FAILED'".to_owned()));
-    let attempts = by_seq(failed, "0", |one| one.tried.map(|_| "1".to_owned()));
+    let attempts = attempts(fence, &by_seq(failed, "0", |one| one.tried.map(|_| "1".to_owned())));
     // A count set by hand to the end of its type must not stop everyone else's outcome.
     let mut update: QueryBuilder<MySql> = QueryBuilder::new(format!(
         "UPDATE integration_outbox FORCE INDEX (PRIMARY) \
          SET status = {status}, due_at = {due_at}, updated_at = '{at}', settled = {}, \
-             attempts = LEAST(CAST(attempts AS SIGNED) + {attempts}, 2147483647), \
+             attempts = LEAST({attempts}, 2147483647), \
              last_error = CASE seq ",
         literal(fence.token())
     ));
@@ -291,6 +291,19 @@ async fn mark_failed(
         })
         .collect();
     attempts::record(tx, &failures, at).await
+}
+
+/// How many attempts have failed once `more` are counted. An external worker may have counted its
+/// attempt in the row itself.
+fn attempts(fence: Fence, more: &str) -> String {
+    match fence {
+        Fence::Dispatch { failed_before: Some(before), .. } => {
+            format!("GREATEST(CAST(attempts AS SIGNED), {before} + {more})")
+        }
+        Fence::Claim(_) | Fence::Dispatch { .. } => {
+            format!("CAST(attempts AS SIGNED) + {more}")
+        }
+    }
 }
 
 /// A value that depends on the message; `otherwise` where there is none.

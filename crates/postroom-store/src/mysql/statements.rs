@@ -21,14 +21,15 @@ macro_rules! message_columns {
 pub(super) const TAKEN: &str =
     message_columns!("IF(OCTET_LENGTH(m.payload) <= {limit}, m.payload, NULL)");
 
-/// What `row::dispatched` reads: the messages that jobs refer to and that are still to be delivered.
-/// Ids follow. A message that was closed by hand while it was claimed counts as gone.
+/// What `row::dispatched` reads: the messages that jobs refer to and that are still to be delivered,
+/// and those that were marked SENT or DEAD while they were claimed. Ids follow.
 pub(super) const DISPATCHED: &str = concat!(
     "SELECT ",
     message_columns!("m.payload"),
-    ", d.dispatch FROM integration_outbox AS m FORCE INDEX (outbox_id) \
+    ", d.dispatch, m.status, m.last_error \
+     FROM integration_outbox AS m FORCE INDEX (outbox_id) \
      JOIN outbox_delivery AS d FORCE INDEX (PRIMARY) ON d.seq = m.seq \
-     WHERE m.status IN ('PENDING', 'FAILED') AND NOT d.dead AND m.id IN "
+     WHERE m.status IN ('PENDING', 'FAILED', 'SENT', 'DEAD') AND NOT d.dead AND m.id IN "
 );
 
 /// What `row::record` reads of `outbox_messages AS m`.

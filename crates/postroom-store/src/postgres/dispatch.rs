@@ -5,10 +5,11 @@ use super::error::store_error;
 use super::row;
 use super::transaction::{BEGIN, transact};
 use async_trait::async_trait;
-use postroom_core::{Dispatched, Dispatches, StoreResult};
+use postroom_core::{Dispatched, Dispatches, StoreResult, Token};
 use uuid::Uuid;
 
 pub(super) const DISPATCHED: &str = include_str!("sql/dispatched.sql");
+pub(super) const REOPEN: &str = include_str!("sql/reopen.sql");
 
 #[async_trait]
 impl Dispatches for PgStore {
@@ -22,6 +23,20 @@ impl Dispatches for PgStore {
             .map_err(|e| store_error(doing, e))?;
         rows.iter()
             .map(row::dispatched)
+            .collect::<Result<_, _>>()
+            .map_err(|e| store_error(doing, e))
+    }
+
+    async fn reopen(&self, claim: Token, seqs: &[i64]) -> StoreResult<Vec<i64>> {
+        let doing = "setting failed messages back to PENDING";
+        let client = self.connection().await?;
+        let statement = client.prepare_cached(REOPEN).await.map_err(|e| store_error(doing, e))?;
+        let locked = transact(&client, BEGIN, &statement, &[&claim.0, &seqs])
+            .await
+            .map_err(|e| store_error(doing, e))?;
+        locked
+            .iter()
+            .map(|row| row.try_get(0))
             .collect::<Result<_, _>>()
             .map_err(|e| store_error(doing, e))
     }

@@ -337,7 +337,7 @@ async fn a_dispatch_is_read_and_settled_by_key() {
             "PREPARE dispatched (uuid[]) AS {};
              PREPARE sent (uuid, bigint[], int) AS {};
              PREPARE failed (int, uuid, bigint[], float8[], text[], boolean[], text[], bigint[],
-                             int) AS {}",
+                             int, int) AS {}",
             dispatch::DISPATCHED,
             settle::DISPATCH_SENT,
             settle::DISPATCH_FAILED
@@ -368,7 +368,7 @@ async fn a_dispatch_is_read_and_settled_by_key() {
         let fresh = "gen_random_uuid()";
         for (begin, execute) in [
             (BEGIN, format!("dispatched (ARRAY[{ids}]::uuid[])")),
-            (&*by_hash, format!("failed (20, {fresh}, ARRAY[{seqs}], {failures}, 0)")),
+            (&*by_hash, format!("failed (20, {fresh}, ARRAY[{seqs}], {failures}, 0, 0)")),
             (BEGIN, format!("sent ({fresh}, ARRAY[{seqs}], 1)")),
         ] {
             let explain = format!("EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE {execute}");

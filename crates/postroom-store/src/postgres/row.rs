@@ -1,7 +1,7 @@
 //! Rows as messages.
 
 use chrono::{DateTime, Utc};
-use postroom_core::{ContentFault, Dispatched, Message, RawJson, Record, Taken};
+use postroom_core::{ContentFault, Dispatched, Message, RawJson, Record, Status, Taken};
 use tokio_postgres::{Error, Row};
 
 /// The message columns in the order every statement selects them, beginning at `first`.
@@ -66,7 +66,13 @@ pub(super) fn taken(row: &Row, payload_limit: usize) -> Result<TakenRow, Error> 
 
 /// One row of `dispatched.sql`.
 pub(super) fn dispatched(row: &Row) -> Result<Dispatched, Error> {
-    Ok(Dispatched { message: message(row, row.try_get(0)?, 2)?, number: number(row, 1)? })
+    Ok(Dispatched {
+        message: message(row, row.try_get(0)?, 2)?,
+        number: number(row, 1)?,
+        // The statement selects no other.
+        status: Status::parse(row.try_get(22)?).unwrap_or(Status::Pending),
+        last_error: row.try_get(23)?,
+    })
 }
 
 /// The number of a delivery's dispatch, from how many are over.

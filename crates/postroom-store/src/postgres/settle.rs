@@ -54,6 +54,8 @@ struct Columns {
     token: Uuid,
     /// How many dispatches were over when the one began that this is about; `None` for a claim.
     dispatches_over: Option<i32>,
+    /// How many attempts had failed before that dispatch, where that is known.
+    failed_before: Option<i32>,
     finished: bool,
     sent: Vec<i64>,
     released: Vec<i64>,
@@ -74,9 +76,14 @@ impl Columns {
             Fence::Claim(token) => {
                 Self { token: token.0, finished: settlement.finished, ..Self::default() }
             }
-            Fence::Dispatch { number, token } => {
-                let over = i32::try_from(number).unwrap_or(i32::MAX).saturating_sub(1);
-                Self { token: token.0, dispatches_over: Some(over), ..Self::default() }
+            Fence::Dispatch { number, token, failed_before } => {
+                let count = |count| i32::try_from(count).unwrap_or(i32::MAX);
+                Self {
+                    token: token.0,
+                    dispatches_over: Some(count(number).saturating_sub(1)),
+                    failed_before: failed_before.map(count),
+                    ..Self::default()
+                }
             }
         };
         for verdict in &settlement.verdicts {
@@ -121,7 +128,7 @@ impl Columns {
 
     /// What `settle_failed.sql` takes, and its like.
     fn failure<'a>(&'a self, kept: &'a i32) -> Params<'a> {
-        self.fenced(vec![
+        let mut params = self.fenced(vec![
             kept,
             &self.token,
             &self.failed,
@@ -130,7 +137,11 @@ impl Columns {
             &self.dead,
             &self.outcomes,
             &self.took_ms,
-        ])
+        ]);
+        if self.dispatches_over.is_some() {
+            params.push(&self.failed_before);
+        }
+        params
     }
 
     /// Statements that are fenced by a dispatch take its number after everything else.

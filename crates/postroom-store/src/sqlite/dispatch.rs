@@ -2,9 +2,11 @@
 
 use super::claims::json;
 use super::error::store_error;
+use super::time::{now_ms, text};
 use super::{SqliteStore, row, statements};
 use async_trait::async_trait;
-use postroom_core::{Dispatched, Dispatches, StoreResult};
+use postroom_core::{Dispatched, Dispatches, StoreResult, Token};
+use sqlx::Error;
 use uuid::Uuid;
 
 #[async_trait]
@@ -21,5 +23,28 @@ impl Dispatches for SqliteStore {
             .map(row::dispatched)
             .collect::<Result<_, _>>()
             .map_err(|e| store_error(doing, e))
+    }
+
+    async fn reopen(&self, claim: Token, seqs: &[i64]) -> StoreResult<Vec<i64>> {
+        let doing = "setting failed messages back to PENDING";
+        let mut tx = self.begin(doing).await?;
+        let reopen = async {
+            let failed: Vec<i64> = sqlx::query_scalar(statements::REOPEN)
+                .bind(claim.0.to_string())
+                .bind(json(seqs))
+                .fetch_all(&mut *tx)
+                .await?;
+            // A fresh token: the trigger takes a change that leaves it alone for one by hand.
+            sqlx::query(statements::MARK_REOPENED)
+                .bind(Token::random().0.to_string())
+                .bind(json(&failed))
+                .bind(text(now_ms()))
+                .execute(&mut *tx)
+                .await?;
+            tx.commit().await?;
+            // There is one writer at a time: nobody else has a single row locked.
+            Ok(Vec::new())
+        };
+        reopen.await.map_err(|e: Error| store_error(doing, e))
     }
 }

@@ -2,7 +2,7 @@
 
 use super::time::moment;
 use chrono::{DateTime, Utc};
-use postroom_core::{ContentFault, Dispatched, Message, RawJson, Record, Taken, Token};
+use postroom_core::{ContentFault, Dispatched, Message, RawJson, Record, Status, Taken, Token};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Error, Row as _};
 use uuid::Uuid;
@@ -54,7 +54,13 @@ pub(super) fn taken(
 
 /// Reads the columns of `DISPATCHED`.
 pub(super) fn dispatched(row: &SqliteRow) -> Result<Dispatched, Error> {
-    Ok(Dispatched { message: message(row)?, number: number(row, 21)? })
+    Ok(Dispatched {
+        message: message(row)?,
+        number: number(row, 21)?,
+        // The statement selects no other.
+        status: Status::parse(&text(row, 22)?).unwrap_or(Status::Pending),
+        last_error: optional_text(row, 23)?,
+    })
 }
 
 /// Reads the number of a delivery's dispatch, from how many are over.

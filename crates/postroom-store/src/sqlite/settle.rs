@@ -195,6 +195,7 @@ async fn mark_failed(
         .bind(text(due_at))
         .bind(clip_error(error))
         .bind(text(now))
+        .bind(failed_before(fence))
         .execute(&mut *tx)
         .await?;
     // A message that was deleted meanwhile has no history.
@@ -223,12 +224,21 @@ async fn mark_dead(
         .bind(i64::from(tried.is_some()))
         .bind(clip_error(error))
         .bind(text(now))
+        .bind(failed_before(fence))
         .execute(&mut *tx)
         .await?;
     if let Some(tried) = tried.filter(|_| marked.rows_affected() == 1) {
         attempts::note(tx, seq, tried, error, now).await?;
     }
     Ok(true)
+}
+
+/// How many attempts had failed before a dispatch, where that is known.
+fn failed_before(fence: Fence) -> Option<i64> {
+    match fence {
+        Fence::Claim(_) => None,
+        Fence::Dispatch { failed_before, .. } => failed_before.map(i64::from),
+    }
 }
 
 /// Verdicts that changed nothing are late, unless the same settlement was applied before: then

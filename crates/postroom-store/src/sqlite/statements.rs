@@ -120,16 +120,27 @@ pub(super) const READ: &str = concat!(
     " FROM json_each(?1) AS taken CROSS JOIN integration_outbox AS m ON m.seq = taken.value"
 );
 
-/// What jobs refer to: the messages that are still to be delivered. A message that was closed by
-/// hand while it was claimed counts as gone. `?1` ids.
+/// What jobs refer to: the messages that are still to be delivered, and those that were marked SENT
+/// or DEAD while they were claimed. `?1` ids.
 pub(super) const DISPATCHED: &str = concat!(
     "SELECT ",
     message_columns!("m.payload"),
-    ", d.dispatch FROM json_each(?1) AS job
+    ", d.dispatch, m.status, m.last_error FROM json_each(?1) AS job
      CROSS JOIN integration_outbox AS m ON m.id = job.value COLLATE NOCASE
      CROSS JOIN outbox_delivery AS d ON d.seq = m.seq
-     WHERE m.status IN ('PENDING', 'FAILED') AND NOT d.dead"
+     WHERE m.status IN ('PENDING', 'FAILED', 'SENT', 'DEAD') AND NOT d.dead"
 );
+
+/// Deliveries of a claim that failed do so no more. `?1` token, `?2` numbers.
+pub(super) const REOPEN: &str = "
+    UPDATE outbox_delivery SET failed = 0
+    WHERE seq IN (SELECT value FROM json_each(?2)) AND claim = ?1 AND failed
+    RETURNING seq";
+
+/// Nor do their messages. `?1` a fresh token, `?2` numbers, `?3` now.
+pub(super) const MARK_REOPENED: &str = "
+    UPDATE integration_outbox SET status = 'PENDING', updated_at = ?3, settled = ?1
+    WHERE seq IN (SELECT value FROM json_each(?2)) AND status = 'FAILED'";
 
 /// `?1` tokens, `?2` until.
 pub(super) const EXTEND: &str = "
@@ -231,10 +242,12 @@ pub(super) const MARK_SENT: &str = "
 pub(super) const DELETE_MESSAGES: &str =
     "DELETE FROM integration_outbox WHERE seq IN (SELECT value FROM json_each(?1))";
 
-/// `?1` token, `?2` number, `?3` due, `?4` error, `?5` now.
+/// `?1` token, `?2` number, `?3` due, `?4` error, `?5` now, `?6` how many attempts had failed before
+/// this one, or null: an external worker may have counted it in the row itself.
 pub(super) const MARK_FAILED: &str = "
     UPDATE integration_outbox
-    SET status = 'FAILED', attempts = min(attempts + 1, 2147483647), due_at = ?3,
+    SET status = 'FAILED',
+        attempts = min(coalesce(max(attempts, ?6 + 1), attempts + 1), 2147483647), due_at = ?3,
         last_error = ?4, updated_at = ?5, settled = ?1
     WHERE seq = ?2";
 
@@ -242,10 +255,11 @@ pub(super) const MARK_FAILED: &str = "
 pub(super) const MARK_PUT_OFF: &str =
     "UPDATE integration_outbox SET due_at = ?3, updated_at = ?4, settled = ?1 WHERE seq = ?2";
 
-/// `?1` token, `?2` number, `?3` attempts to add, `?4` error, `?5` now.
+/// `?1` token, `?2` number, `?3` attempts to add, `?4` error, `?5` now, `?6` as for `MARK_FAILED`.
 pub(super) const MARK_DEAD: &str = "
     UPDATE integration_outbox
-    SET status = 'DEAD', attempts = min(attempts + ?3, 2147483647),
+    SET status = 'DEAD',
+        attempts = min(coalesce(max(attempts, ?6 + ?3), attempts + ?3), 2147483647),
         last_error = ?4, updated_at = ?5, settled = ?1
     WHERE seq = ?2";
 

@@ -14,6 +14,7 @@ pub mod extend;
 pub mod fencing;
 mod harness;
 pub mod lease;
+pub mod marked;
 pub mod operate;
 mod plain_row;
 pub mod plain_rows;
@@ -144,6 +145,13 @@ macro_rules! contract_tests {
                 set_back_after_it_was_sent_it_has_a_number_of_its_own
                 a_delivery_that_is_made_again_has_a_number_of_its_own
             }
+            marked {
+                what_a_worker_marked_is_read_and_settled
+                the_error_of_a_failed_message_is_read
+                an_attempt_that_its_worker_counted_is_counted_once
+                a_failed_message_is_reopened_before_its_next_dispatch
+                a_message_is_reopened_by_its_claim_alone
+            }
             lease {
                 a_lease_keeps_every_claim_under_it
                 claims_under_a_lease_that_ends_are_rescued
@@ -273,6 +281,7 @@ mod tests {
             include_str!("rescue.rs"),
             include_str!("dispatch.rs"),
             include_str!("lease.rs"),
+            include_str!("marked.rs"),
             include_str!("by_hand.rs"),
             include_str!("upkeep.rs"),
             include_str!("admin.rs"),

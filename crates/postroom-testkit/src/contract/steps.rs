@@ -181,7 +181,7 @@ pub(super) async fn settle_dispatch(
     message: &Message,
     fate: Fate,
 ) -> Settled {
-    let fence = Fence::Dispatch { number, token: Token::random() };
+    let fence = Fence::Dispatch { number, token: Token::random(), failed_before: None };
     let verdicts = vec![Verdict { seq: message.seq, id: message.id, fate }];
     store.settle(&[Settlement { fence, verdicts, finished: false }]).await.expect("settle")
 }
@@ -189,6 +189,9 @@ pub(super) async fn settle_dispatch(
 /// The number of the dispatch that counts for a message; `None` when nothing is to be delivered.
 pub(super) async fn number(store: &dyn Store, id: Uuid) -> Option<u32> {
     let dispatched = store.dispatched(&[id]).await.expect("dispatched").pop()?;
+    if !dispatched.is_open() {
+        return None;
+    }
     assert_eq!(dispatched.message.id, id);
     Some(dispatched.number)
 }

@@ -23,7 +23,13 @@ async fn a_kept_failed_job_never_swallows_a_redispatch() {
     let worker = outbox.start(Part::Worker);
     let first = JobName { message: id, dispatch: 1 }.id();
     let data = RawJson::trusted(format!(r#"{{"outboxId":"{id}"}}"#));
-    let job = NewJob { id: first.clone(), name: "n".into(), data, keep_finished: false };
+    let job = NewJob {
+        id: first.clone(),
+        name: "n".into(),
+        data,
+        keep_finished: false,
+        failed_before: 0,
+    };
     queue.add(&[job]).await.unwrap();
     let record = outbox.wait(id, "FAILED").await;
     assert_eq!((record.message.attempts, record.last_error.as_deref()), (1, Some("503")));

@@ -20,6 +20,7 @@ pub(crate) enum Call<'a> {
     Settle(&'a [Settlement]),
     Keep(&'a [Token]),
     Dispatched(&'a [Uuid]),
+    Reopen,
 }
 
 impl Call<'_> {
@@ -92,6 +93,11 @@ impl Dispatches for Faulty {
     async fn dispatched(&self, ids: &[Uuid]) -> StoreResult<Vec<Dispatched>> {
         (self.fault)(Call::Dispatched(ids))?;
         self.inner.dispatched(ids).await
+    }
+
+    async fn reopen(&self, claim: Token, seqs: &[i64]) -> StoreResult<Vec<i64>> {
+        (self.fault)(Call::Reopen)?;
+        self.inner.reopen(claim, seqs).await
     }
 }
 

@@ -3,6 +3,7 @@
 mod amiss;
 mod aside;
 mod closing;
+mod connections;
 mod defects;
 mod dispatching;
 mod entering;
@@ -10,7 +11,8 @@ mod external;
 mod faulty;
 mod holding;
 mod leasing;
-mod outbox;
+mod marking;
+pub(crate) mod outbox;
 mod reopened;
 mod rerouted;
 mod sharing;

@@ -188,6 +188,7 @@ async fn a_stale_job_is_not_delivered() {
         name: "order.created".to_owned(),
         data: data.clone(),
         keep_finished: false,
+        failed_before: 0,
     };
     let worker = outbox.start(Part::Worker);
     // A number that does not count yet, and then one of a message that is SENT.

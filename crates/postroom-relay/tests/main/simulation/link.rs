@@ -156,6 +156,10 @@ impl Dispatches for Link {
     async fn dispatched(&self, ids: &[Uuid]) -> StoreResult<Vec<Dispatched>> {
         self.world.store.dispatched(ids).await
     }
+
+    async fn reopen(&self, claim: Token, seqs: &[i64]) -> StoreResult<Vec<i64>> {
+        self.world.store.reopen(claim, seqs).await
+    }
 }
 
 /// A relay has no use for these.

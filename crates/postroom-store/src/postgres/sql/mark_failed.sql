@@ -4,7 +4,13 @@ tried AS (
     UPDATE core_outbox.integration_outbox m
     SET status = CASE WHEN freed.dead THEN 'DEAD' ELSE 'FAILED' END,
         -- A count set by hand to the end of its type must not stop everyone else's outcome.
-        attempts = least(m.attempts::bigint + (freed.outcome IS NOT NULL)::int, 2147483647)::int,
+        attempts = least(
+            CASE WHEN freed.failed_before IS NULL
+                 THEN m.attempts::bigint + (freed.outcome IS NOT NULL)::int
+                 -- An external worker may have counted this attempt in the row itself.
+                 ELSE greatest(m.attempts,
+                               freed.failed_before::bigint + (freed.outcome IS NOT NULL)::int)
+            END, 2147483647)::int,
         due_at = freed.due_at,
         last_error = freed.error,
         updated_at = now(),

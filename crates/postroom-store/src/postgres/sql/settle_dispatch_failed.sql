@@ -1,6 +1,6 @@
 -- Like `settle_failed.sql`, by the number of a dispatch: whoever holds the claim. The dispatch is
 -- over with it. $1 to $8 as there, the token a fresh one, $9 how many dispatches were over when this
--- one began. Runs under JOIN_BY_HASH of
+-- one began, $10 how many attempts had failed before it, or null. Runs under JOIN_BY_HASH of
 -- `transaction.rs`; the arrays beside the joins bound what is read.
 WITH verdict AS (
     SELECT * FROM unnest($3::bigint[], $4::float8[], $5::text[], $6::boolean[], $7::text[],
@@ -13,5 +13,6 @@ freed AS (
         due_at = CASE WHEN v.dead THEN d.due_at ELSE now() + make_interval(secs => v.delay) END
     FROM verdict v
     WHERE d.seq = v.seq AND d.seq = ANY ($3) AND d.dispatch = $9 AND NOT d.dead
-    RETURNING d.seq, d.message_id, d.due_at, v.error, v.dead, v.outcome, v.took_ms
+    RETURNING d.seq, d.message_id, d.due_at, v.error, v.dead, v.outcome, v.took_ms,
+              $10::int AS failed_before
 ),

@@ -13,5 +13,6 @@ freed AS (
         due_at = CASE WHEN v.dead THEN d.due_at ELSE now() + make_interval(secs => v.delay) END
     FROM verdict v
     WHERE d.seq = v.seq AND d.seq = ANY ($3) AND d.claim = $2
-    RETURNING d.seq, d.message_id, d.due_at, v.error, v.dead, v.outcome, v.took_ms
+    RETURNING d.seq, d.message_id, d.due_at, v.error, v.dead, v.outcome, v.took_ms,
+              NULL::int AS failed_before
 ),

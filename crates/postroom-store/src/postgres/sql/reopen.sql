@@ -1,0 +1,25 @@
+-- Sets the messages of deliveries that failed, and that this claim holds, back to PENDING: they are
+-- about to be dispatched again. $1 token, $2 seqs. Returns those that somebody else has locked. A
+-- message gets a fresh token, since the trigger takes a change that leaves it alone for one by hand.
+WITH held AS (
+    SELECT seq, message_id FROM core_outbox.delivery
+    WHERE seq = ANY ($2) AND claim = $1 AND failed
+    FOR UPDATE
+),
+free AS (
+    SELECT id FROM core_outbox.integration_outbox
+    WHERE id = ANY (ARRAY(SELECT message_id FROM held))
+    FOR NO KEY UPDATE SKIP LOCKED
+),
+reopened AS (
+    UPDATE core_outbox.delivery SET failed = false
+    WHERE seq = ANY (ARRAY(
+        SELECT seq FROM held WHERE message_id = ANY (ARRAY(SELECT id FROM free))
+    ))
+),
+marked AS (
+    UPDATE core_outbox.integration_outbox
+    SET status = 'PENDING', updated_at = now(), settled = gen_random_uuid()
+    WHERE id = ANY (ARRAY(SELECT id FROM free)) AND status = 'FAILED'
+)
+SELECT seq FROM held WHERE message_id <> ALL (ARRAY(SELECT id FROM free))
