@@ -176,7 +176,7 @@ impl Transport {
         }
         let mut stop = std::pin::pin!(stop);
         let mut discover = interval(DISCOVER_EVERY);
-        let mut look = interval(rota::LOOK_EVERY);
+        let mut look = interval(rota::SEE_EVERY);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut watched, mut worked) = (HashSet::new(), HashSet::new());
         let mut rota = Rota::new();

@@ -5,7 +5,7 @@ use super::queues::Closed;
 use crate::error::QueueError;
 use crate::queue::{Presence, Queue, presence};
 use crate::server::Redis;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -19,9 +19,11 @@ const SPARE: usize = 8;
 /// served at least.
 const TURN: Duration = Duration::from_secs(2);
 const TURN_LEAST: Duration = Duration::from_millis(500);
-/// How often to look whose turn it is, while jobs wait for one and while none is known to.
-pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(200);
-const LOOK_IDLE: Duration = Duration::from_secs(1);
+/// How often to see whose turn it is, and how often and at how many queues to look for jobs that wait
+/// for one without our knowing.
+pub(crate) const SEE_EVERY: Duration = Duration::from_millis(200);
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+const LOOK_MAX: usize = 250;
 
 /// A queue that is to be served.
 #[derive(Clone)]
@@ -42,24 +44,32 @@ pub(crate) struct Turn {
     pub(crate) slot: Option<OwnedSemaphorePermit>,
 }
 
+struct Waiting {
+    place: Place,
+    /// Whether it is known to have jobs.
+    has_jobs: bool,
+}
+
 struct Serving {
     place: Place,
     number: u64,
     since: Instant,
     recall: watch::Sender<bool>,
+    /// Whether it had jobs when that was looked at last.
+    has_jobs: bool,
 }
 
 /// Who is served, and who waits.
 pub(crate) struct Rota {
     slots: Arc<Semaphore>,
     /// The first has waited for the longest time.
-    waiting: VecDeque<Place>,
+    waiting: VecDeque<Waiting>,
     /// By the queue's name.
     serving: HashMap<String, Serving>,
     number: u64,
-    /// Whether jobs are known to wait for a turn.
-    is_urgent: bool,
     looked_at: Instant,
+    /// How many of those that wait were looked at, since the first one was.
+    looked_through: usize,
 }
 
 impl Rota {
@@ -69,18 +79,17 @@ impl Rota {
             waiting: VecDeque::new(),
             serving: HashMap::new(),
             number: 0,
-            is_urgent: false,
             looked_at: Instant::now(),
+            looked_through: 0,
         }
     }
 
-    /// A queue is to be served from now on; its turn, if it can have one at once.
+    /// A queue is to be served from now on, since it has jobs; its turn, if it can have one at once.
     pub(crate) fn join(&mut self, place: Place) -> Option<Turn> {
         match Arc::clone(&self.slots).try_acquire_owned() {
             Ok(slot) => Some(self.begin(place, Some(slot))),
             Err(_) => {
-                self.is_urgent = true;
-                self.waiting.push_back(place);
+                self.waiting.push_back(Waiting { place, has_jobs: true });
                 None
             }
         }
@@ -94,16 +103,16 @@ impl Rota {
 
     /// A queue was given a job; its turn, if it waits for one and can have it at once.
     pub(crate) fn given(&mut self, queue: &str) -> Option<Turn> {
-        let index = self.waiting.iter().position(|place| place.queue.name() == queue)?;
-        self.is_urgent = true;
+        let index = self.waiting.iter().position(|one| one.place.queue.name() == queue)?;
+        self.waiting.get_mut(index)?.has_jobs = true;
         let slot = Arc::clone(&self.slots).try_acquire_owned().ok()?;
-        let place = self.waiting.remove(index)?;
+        let Waiting { place, .. } = self.waiting.remove(index)?;
         Some(self.begin(place, Some(slot)))
     }
 
     /// Nobody needs a queue any more.
     pub(crate) fn leave(&mut self, queue: &str) {
-        self.waiting.retain(|place| place.queue.name() != queue);
+        self.waiting.retain(|one| one.place.queue.name() != queue);
         self.serving.remove(queue);
     }
 
@@ -112,75 +121,102 @@ impl Rota {
         if self.serving.get(queue).is_some_and(|served| served.number == number)
             && let Some(served) = self.serving.remove(queue)
         {
-            self.waiting.push_back(served.place);
+            self.waiting.push_back(Waiting { place: served.place, has_jobs: served.has_jobs });
         }
     }
 
-    /// Whether to look whose turn it is.
+    /// Whether to see whose turn it is.
     pub(crate) fn is_due(&self) -> bool {
-        !self.waiting.is_empty() && (self.is_urgent || self.looked_at.elapsed() >= LOOK_IDLE)
+        self.waiting.iter().any(|one| one.has_jobs)
+            || (!self.waiting.is_empty() && self.is_look_due())
+    }
+
+    fn is_look_due(&self) -> bool {
+        self.looked_at.elapsed() >= LOOK_EVERY
     }
 
     /// The turns that begin now. Where jobs wait in queues without a turn, others end: of queues
     /// without jobs, and of those that have been served for long enough, the longest first.
     pub(crate) async fn next(&mut self, redis: &Redis) -> Result<Vec<Turn>, QueueError> {
-        let waiting: Vec<Queue> = self.waiting.iter().map(|place| place.queue.clone()).collect();
-        let served: Vec<Queue> = self.serving.values().map(|one| one.place.queue.clone()).collect();
-        let has_jobs = |looks: Vec<Result<Presence, QueueError>>| -> Vec<bool> {
-            let has_live = |found: Presence| found.has_live;
-            looks.into_iter().map(|look| look.is_ok_and(has_live)).collect()
-        };
-        let wants = has_jobs(presence(redis, &waiting).await?);
-        let works = has_jobs(presence(redis, &served).await?);
+        if self.is_look_due() {
+            self.look(redis).await?;
+        }
         let (mut turns, mut left_out) = (Vec::new(), 0);
-        for (place, wants) in std::mem::take(&mut self.waiting).into_iter().zip(wants) {
-            let slot = if wants { Arc::clone(&self.slots).try_acquire_owned().ok() } else { None };
-            match slot {
-                Some(slot) => turns.push(self.begin(place, Some(slot))),
+        for one in std::mem::take(&mut self.waiting) {
+            let slot = one.has_jobs.then(|| Arc::clone(&self.slots).try_acquire_owned().ok());
+            match slot.flatten() {
+                Some(slot) => turns.push(self.begin(one.place, Some(slot))),
                 None => {
-                    left_out += usize::from(wants);
-                    self.waiting.push_back(place);
+                    left_out += usize::from(one.has_jobs);
+                    self.waiting.push_back(one);
                 }
             }
         }
-        (self.is_urgent, self.looked_at) = (left_out > 0, Instant::now());
-        self.recall(left_out, &served, &works);
+        self.recall(left_out);
         Ok(turns)
+    }
+
+    /// Looks for jobs: in all queues that are served, and in some of those that wait, in turn.
+    async fn look(&mut self, redis: &Redis) -> Result<(), QueueError> {
+        let served: Vec<Queue> = self.serving.values().map(|one| one.place.queue.clone()).collect();
+        let unknown = |one: &&Waiting| !one.has_jobs;
+        let from = if self.looked_through < self.waiting.len() { self.looked_through } else { 0 };
+        let part: Vec<Queue> = self
+            .waiting
+            .iter()
+            .skip(from)
+            .take(LOOK_MAX)
+            .filter(unknown)
+            .map(|one| one.place.queue.clone())
+            .collect();
+        let of_served = presence(redis, &served).await?;
+        let of_waiting = presence(redis, &part).await?;
+        (self.looked_at, self.looked_through) = (Instant::now(), from + LOOK_MAX);
+        let has_jobs = |look: Result<Presence, QueueError>| look.is_ok_and(|found| found.has_live);
+        for (queue, look) in served.iter().zip(of_served) {
+            if let Some(serving) = self.serving.get_mut(queue.name()) {
+                serving.has_jobs = has_jobs(look);
+            }
+        }
+        let with_jobs: HashSet<&str> = part
+            .iter()
+            .zip(of_waiting)
+            .filter_map(|(queue, look)| has_jobs(look).then_some(queue.name()))
+            .collect();
+        for one in &mut self.waiting {
+            one.has_jobs |= with_jobs.contains(one.place.queue.name());
+        }
+        Ok(())
     }
 
     fn begin(&mut self, place: Place, slot: Option<OwnedSemaphorePermit>) -> Turn {
         self.number += 1;
         let (number, (recall, recalled)) = (self.number, watch::channel(false));
-        let served = Serving { place: place.clone(), number, since: Instant::now(), recall };
+        let (since, has_jobs) = (Instant::now(), true);
+        let served = Serving { place: place.clone(), number, since, recall, has_jobs };
         self.serving.insert(place.queue.name().to_owned(), served);
         Turn { place, number, recalled, slot }
     }
 
     /// Ends turns, so that there is a place for so many queues that have jobs, and some to spare if
     /// others have none.
-    fn recall(&mut self, left_out: usize, served: &[Queue], works: &[bool]) {
+    fn recall(&mut self, left_out: usize) {
         let free = self.slots.available_permits();
         let leaving = AT_ONCE.saturating_sub(free + self.serving.len());
         let recalled = self.serving.values().filter(|one| *one.recall.borrow()).count();
         let coming = free + leaving + recalled;
         let mut of_idle = (left_out + SPARE).saturating_sub(coming);
         let mut of_any = left_out.saturating_sub(coming);
-        let mut turns: Vec<(bool, Instant, &Serving)> = served
-            .iter()
-            .zip(works)
-            .filter_map(|(queue, works)| {
-                let serving = self.serving.get(queue.name())?;
-                (!*serving.recall.borrow()).then_some((*works, serving.since, serving))
-            })
-            .collect();
-        turns.sort_by_key(|(works, since, _)| (*works, *since));
-        for (works, since, serving) in turns {
-            let (least, left) =
-                if works { (TURN, &mut of_any) } else { (TURN_LEAST, &mut of_idle) };
-            if *left > 0 && since.elapsed() >= least {
-                *left -= 1;
-                of_any = if works { of_any } else { of_any.saturating_sub(1) };
-                serving.recall.send_replace(true);
+        let mut turns: Vec<&Serving> =
+            self.serving.values().filter(|one| !*one.recall.borrow()).collect();
+        turns.sort_by_key(|one| (one.has_jobs, one.since));
+        for one in turns {
+            let least = if one.has_jobs { TURN } else { TURN_LEAST };
+            let left = if one.has_jobs { of_any } else { of_idle };
+            if left > 0 && one.since.elapsed() >= least {
+                of_idle = of_idle.saturating_sub(1);
+                of_any = of_any.saturating_sub(1);
+                one.recall.send_replace(true);
             }
         }
     }
@@ -216,9 +252,9 @@ mod tests {
 
         /// Ends turns where so many queues with jobs were left out, and those that are served have
         /// jobs or not.
-        fn recall(&mut self, left_out: usize, turns: &[Turn], has_jobs: bool) {
-            let served: Vec<Queue> = turns.iter().map(|turn| turn.place.queue.clone()).collect();
-            self.rota.recall(left_out, &served, &vec![has_jobs; served.len()]);
+        fn recall(&mut self, left_out: usize, has_jobs: bool) {
+            self.rota.serving.values_mut().for_each(|one| one.has_jobs = has_jobs);
+            self.rota.recall(left_out);
         }
     }
 
@@ -231,11 +267,11 @@ mod tests {
     async fn a_queue_without_jobs_makes_room_for_others_and_some_to_spare() {
         let (mut scene, turns) = Scene::set(AT_ONCE + 3);
         assert_eq!(turns.len(), AT_ONCE);
-        scene.recall(3, &turns, false);
+        scene.recall(3, false);
         assert_eq!(recalled(&turns), [0; 0], "they have only just begun");
         tokio::time::advance(TURN_LEAST).await;
-        scene.recall(3, &turns, false);
-        scene.recall(3, &turns, false);
+        scene.recall(3, false);
+        scene.recall(3, false);
         assert_eq!(recalled(&turns).len(), 3 + SPARE);
     }
 
@@ -252,7 +288,7 @@ mod tests {
         scene.rota.ended(&name, number);
         turns.push(again);
         tokio::time::advance(TURN / 2).await;
-        scene.recall(AT_ONCE, &turns, true);
+        scene.recall(AT_ONCE, true);
         let all_but_the_last: Vec<usize> = (0..AT_ONCE - 1).collect();
         assert_eq!(recalled(&turns), all_but_the_last);
         assert_eq!(scene.rota.serving.len(), AT_ONCE, "a turn that is over ends no other");
