@@ -10,6 +10,9 @@ use std::time::Duration;
 /// How many servers a cluster may name.
 const LEARNT_MAX: usize = 100;
 
+/// The least time for one server, however many there are: TLS over some distance takes its time.
+const PART_MIN: Duration = Duration::from_secs(1);
+
 /// Where servers are that can stand in for each other. The URL has one login, path and scheme for
 /// all of them: `nats://app:secret@a:4222,b:4222`.
 #[derive(Clone)]
@@ -91,6 +94,7 @@ impl Endpoints {
     {
         let all = self.all();
         let part = limit / u32::try_from(all.len()).unwrap_or(u32::MAX);
+        let part = part.max(PART_MIN.min(limit));
         in_turn(&all, |endpoint| {
             let place = endpoint.place();
             let connecting = tokio::time::timeout(part, connect(endpoint.clone(), part));
@@ -188,6 +192,11 @@ mod tests {
             }
         });
         assert_eq!(connected.await, Ok("good".to_owned()));
+        let many = parse("nats://a,b,c,d,e,f,g,h").unwrap();
+        let part = |limit| many.connect(limit, async |_, part| Ok::<_, Outcome>(part));
+        let (long, short) = (Duration::from_secs(4), Duration::from_millis(400));
+        assert_eq!(part(long).await, Ok(PART_MIN), "enough to connect in");
+        assert_eq!(part(short).await, Ok(short));
     }
 
     #[tokio::test(start_paused = true)]

@@ -7,8 +7,9 @@ use anyhow::{Context as _, ensure};
 use std::process::Command;
 use std::time::Duration;
 
-/// A node that is silent for so long is replaced by its replica.
-const NODE_TIMEOUT_MS: &str = "1000";
+/// A node that is silent for so long is replaced by its replica. Long enough that a client which only
+/// tries again for a moment does not get over it.
+const NODE_TIMEOUT_MS: &str = "5000";
 
 /// Three primaries, and a replica of each; nothing on disk.
 #[derive(Debug)]

@@ -107,7 +107,8 @@ async fn look(connection: &mut MySqlConnection) -> Result<Option<&'static str>, 
 }
 
 async fn promptly<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    tokio::time::timeout(ANSWER_WITHIN, work).await.unwrap_or(Err(Error::PoolTimedOut))
+    let late = || std::io::Error::new(std::io::ErrorKind::TimedOut, "no answer in time");
+    tokio::time::timeout(ANSWER_WITHIN, work).await.unwrap_or_else(|_| Err(Error::Io(late())))
 }
 
 fn place(options: &MySqlConnectOptions) -> String {

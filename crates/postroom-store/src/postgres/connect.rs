@@ -235,7 +235,6 @@ mod tests {
         assert_eq!(attributes("postgres://u@a:1,b:2/d"), [ReadWrite; 2]);
         assert_eq!(attributes("postgres://u@a,b/d?target_session_attrs=any"), [Any; 2]);
         assert_eq!(attributes("postgres://u@a/d?target_session_attrs=primary"), [ReadWrite]);
-        assert_eq!(attributes("postgres:///d?host=a,b&port=1,2"), [ReadWrite], "by the driver");
         let standby = Target::parse("postgres://u@a,b/d?target_session_attrs=prefer-standby");
         assert!(standby.unwrap_err().to_string().contains("target_session_attrs"));
     }

@@ -13,8 +13,10 @@ use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::{Client, Config, Error, SimpleQueryMessage};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-/// How often a server in use is asked whether it still takes writes.
+/// How often a server in use is asked whether it still takes writes, and how long it may take to
+/// answer.
 const ASK_EVERY: Duration = Duration::from_secs(1);
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
 /// The hosts of a URL, and how they are connected to.
 #[derive(Clone)]
@@ -83,30 +85,35 @@ pub(super) fn leave_read_only() -> Hook {
         Box::pin(async move {
             let lock = || state.lock().unwrap_or_else(PoisonError::into_inner);
             if lock().left.is_some_and(|left| made <= left) {
-                return Err(HookError::message("the server takes no writes any more"));
+                return Err(HookError::message("its server was left"));
             }
             if !lock().is_due() {
                 return Ok(());
             }
             let asked = Instant::now();
-            let answer = client.simple_query("SHOW transaction_read_only").await;
-            let answer = answer.map_err(HookError::Backend)?;
-            let is_on = |message: &SimpleQueryMessage| matches!(message, SimpleQueryMessage::Row(row) if row.get(0) == Some("on"));
-            if answer.iter().any(is_on) {
-                tracing::warn!("the database takes no writes any more; looking for another host");
-                lock().left = Some(asked);
-                return Err(HookError::message("the server takes no writes any more"));
-            }
-            Ok(())
+            let asking = client.simple_query("SHOW transaction_read_only");
+            let problem = match tokio::time::timeout(ANSWER_WITHIN, asking).await {
+                Ok(Ok(answer)) if answer.iter().any(says_on) => "takes no writes any more",
+                Ok(Ok(_)) => return Ok(()),
+                Ok(Err(error)) => return Err(HookError::Backend(error)),
+                Err(_) => "does not answer",
+            };
+            tracing::warn!("the database {problem}; looking for another host");
+            lock().left = Some(asked);
+            Err(HookError::message(problem))
         })
     })
+}
+
+fn says_on(message: &SimpleQueryMessage) -> bool {
+    matches!(message, SimpleQueryMessage::Row(row) if row.get(0) == Some("on"))
 }
 
 /// When the servers were asked last.
 #[derive(Default)]
 struct Asked {
     last: Option<Instant>,
-    /// Connections made before this lead to a server that takes no writes.
+    /// Connections made before this lead to a server that takes no writes, or does not answer.
     left: Option<Instant>,
 }
 
