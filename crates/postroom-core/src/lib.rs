@@ -9,6 +9,7 @@
 mod announcement;
 mod clock;
 mod error_text;
+mod host_list;
 mod json;
 mod message;
 mod new_message;
@@ -21,6 +22,7 @@ mod store;
 pub use announcement::{DEAD_EVENT_TYPE, announce_dead};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use error_text::{ERROR_TEXT_CHARS, clip_error};
+pub use host_list::url_per_host;
 pub use json::{JsonFault, RawJson};
 pub use message::{Message, Record};
 pub use new_message::{Field, Limits, MessageError, NewMessage};

@@ -2,6 +2,7 @@
 
 use crate::options::Options;
 use percent_encoding::percent_decode_str;
+use postroom_core::url_per_host;
 use std::fmt;
 use url::Url;
 
@@ -23,13 +24,15 @@ pub(crate) struct Login {
 }
 
 impl Endpoint {
-    /// Reads the option `url`, which must be there and have one of these schemes, each with its
-    /// usual port.
+    /// Reads the option `url`, which must be there, name one host and have one of these schemes,
+    /// each with its usual port.
     pub(crate) fn read(options: &mut Options, schemes: &[(&str, u16)]) -> Option<Self> {
-        let known: Vec<String> = schemes.iter().map(|(scheme, _)| format!("{scheme}://")).collect();
-        let expected = format!("a URL that begins with {}", known.join(" or "));
-        let text: String = options.required("url", &expected)?;
-        match Self::parse(&text, schemes) {
+        let text = Self::read_text(options, schemes)?;
+        let parsed = match &url_per_host(&text)[..] {
+            [one] => Self::parse(one, schemes),
+            _ => Err("names several hosts, and this sink takes one".to_owned()),
+        };
+        match parsed {
             Ok(endpoint) => Some(endpoint),
             Err(problem) => {
                 options.fault(&["url"], problem, None);
@@ -38,7 +41,13 @@ impl Endpoint {
         }
     }
 
-    fn parse(text: &str, schemes: &[(&str, u16)]) -> Result<Self, String> {
+    /// The option `url` as it is written.
+    pub(crate) fn read_text(options: &mut Options, schemes: &[(&str, u16)]) -> Option<String> {
+        let known: Vec<String> = schemes.iter().map(|(scheme, _)| format!("{scheme}://")).collect();
+        options.required("url", &format!("a URL that begins with {}", known.join(" or ")))
+    }
+
+    pub(crate) fn parse(text: &str, schemes: &[(&str, u16)]) -> Result<Self, String> {
         let mut url = Url::parse(text).map_err(|error| format!("is no URL: {error}"))?;
         let Some((_, usual_port)) = schemes.iter().find(|(scheme, _)| *scheme == url.scheme())
         else {
@@ -63,6 +72,16 @@ impl Endpoint {
         let _ = url.set_username("");
         let _ = url.set_password(None);
         Ok(Self { url, login, port })
+    }
+
+    /// The same scheme, login and path on another server; `None` where that is no host.
+    pub(crate) fn at(&self, host: &str, port: u16) -> Option<Self> {
+        let mut url = self.url.clone();
+        let is_bare_v6 = host.contains(':') && !host.starts_with('[');
+        let host = if is_bare_v6 { format!("[{host}]") } else { host.to_owned() };
+        url.set_host(Some(&host)).ok()?;
+        url.set_port(Some(port)).ok()?;
+        (!host.is_empty()).then_some(Self { url, login: self.login.clone(), port })
     }
 
     pub(crate) fn host(&self) -> &str {
@@ -105,6 +124,16 @@ mod tests {
         let endpoint = parse("tls://[::1]:5000").unwrap();
         assert_eq!((endpoint.host(), endpoint.place().as_str()), ("::1", "[::1]:5000"));
         assert!(endpoint.login.is_none());
+    }
+
+    #[test]
+    fn another_server_is_reached_the_same_way() {
+        let endpoint = parse("nats://ann:p@a.example/x").unwrap();
+        let other = endpoint.at("b.example", 5).unwrap();
+        assert_eq!((other.url.as_str(), other.port()), ("nats://b.example:5/x", 5));
+        assert_eq!(other.login.unwrap().user, "ann");
+        assert_eq!(endpoint.at("::1", 5).unwrap().place(), "[::1]:5");
+        assert!(endpoint.at("", 5).is_none() && endpoint.at("a b", 5).is_none());
     }
 
     #[test]

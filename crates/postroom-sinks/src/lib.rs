@@ -37,6 +37,7 @@ mod dedup;
 #[cfg(feature = "email")]
 mod email;
 mod endpoint;
+mod endpoints;
 mod file;
 #[cfg(any(feature = "email", feature = "slack", feature = "sms"))]
 mod jinja;

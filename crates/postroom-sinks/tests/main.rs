@@ -29,6 +29,8 @@ mod pubsub;
 mod rabbitmq;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(feature = "redis")]
+mod redis_servers;
 #[cfg(feature = "slack")]
 mod slack;
 #[cfg(feature = "sms")]

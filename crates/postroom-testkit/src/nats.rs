@@ -8,7 +8,7 @@ use std::io::{BufRead as _, BufReader};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 const KIND: Kind = Kind { name: "NATS", prefix: "postroom-nats-", user: "nobody", crash: "KILL" };
@@ -25,7 +25,7 @@ pub fn find_nats() -> anyhow::Result<PathBuf> {
 /// A private NATS server that ends with the process that started it, or with the value.
 #[derive(Debug)]
 pub struct Nats {
-    _guarded: Guarded,
+    guarded: Arc<Guarded>,
     port: u16,
 }
 
@@ -63,7 +63,16 @@ impl Nats {
             },
             || guarded.log_end().contains("address already in use"),
         )?;
-        Ok(Self { _guarded: guarded, port })
+        Ok(Self { guarded: Arc::new(guarded), port })
+    }
+
+    /// Kills the server with SIGKILL, and returns once it is gone.
+    ///
+    /// # Errors
+    /// When it cannot be killed.
+    pub async fn crash(&self) -> anyhow::Result<()> {
+        let guarded = Arc::clone(&self.guarded);
+        apart(move || guarded.stop()).await
     }
 
     /// Where it listens.

@@ -9,7 +9,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// The wrapper below takes SIGTERM, and kills what RabbitMQ consists of.
@@ -48,7 +48,7 @@ pub fn find_rabbitmq() -> anyhow::Result<PathBuf> {
 /// Messages may have 1 MiB. The user `guest` may use everything but what is called `forbidden…`.
 #[derive(Debug)]
 pub struct RabbitMq {
-    _guarded: Guarded,
+    guarded: Arc<Guarded>,
     port: u16,
 }
 
@@ -106,7 +106,16 @@ impl RabbitMq {
             },
             || guarded.log_end().contains("eaddrinuse"),
         )?;
-        Ok(Self { _guarded: guarded, port })
+        Ok(Self { guarded: Arc::new(guarded), port })
+    }
+
+    /// Kills the broker, and returns once it is gone.
+    ///
+    /// # Errors
+    /// When it cannot be killed.
+    pub async fn crash(&self) -> anyhow::Result<()> {
+        let guarded = Arc::clone(&self.guarded);
+        apart(move || guarded.stop()).await
     }
 
     /// Where it listens.

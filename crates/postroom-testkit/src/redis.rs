@@ -11,8 +11,9 @@ use std::process::Command;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-const KIND: Kind = Kind { name: "Redis", prefix: "postroom-redis-", user: "nobody", crash: "KILL" };
-const START_LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const KIND: Kind =
+    Kind { name: "Redis", prefix: "postroom-redis-", user: "nobody", crash: "KILL" };
+pub(crate) const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// Where the Redis server is.
 ///
@@ -143,7 +144,7 @@ fn command(program: &Path, port: u16, folder: &Path, arguments: &[String]) -> Co
 }
 
 /// A server that is ready answers, be it that a password is needed.
-fn answers(port: u16) -> bool {
+pub(crate) fn answers(port: u16) -> bool {
     let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return false };
     let _ = stream.set_read_timeout(Some(Duration::from_secs(1)));
     let mut first = [0; 1];

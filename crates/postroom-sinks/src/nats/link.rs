@@ -3,12 +3,14 @@
 use super::NatsConfig;
 use super::classify::{classify_connect, unreadable};
 use super::rounds::Rounds;
+use crate::endpoint::Endpoint;
 use async_nats::connection::State;
 use async_nats::jetstream::Context;
 use async_nats::jetstream::context::ContextBuilder;
 use async_nats::{Client, ConnectOptions, ServerAddr};
 use postroom_core::Outcome;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::broadcast;
 
 /// A connection.
@@ -56,15 +58,31 @@ impl Link {
     }
 }
 
-/// Connects and logs in.
+/// Connects to the first server that accepts, and logs in.
 pub(super) async fn connect(config: NatsConfig) -> Result<Link, Outcome> {
-    let place = config.endpoint.place();
+    let connecting = async |endpoint: Endpoint, limit| connect_to(&config, &endpoint, limit).await;
+    let link = config.endpoints.connect(config.limit, connecting).await?;
+    // Each server of a cluster names the others.
+    let named = link.client.server_info().connect_urls;
+    config.endpoints.learn(named.iter().filter_map(|server| {
+        let (host, port) = server.rsplit_once(':')?;
+        Some((host.to_owned(), port.parse().ok()?))
+    }));
+    Ok(link)
+}
+
+async fn connect_to(
+    config: &NatsConfig,
+    endpoint: &Endpoint,
+    limit: Duration,
+) -> Result<Link, Outcome> {
+    let place = endpoint.place();
     let (events, _) = broadcast::channel(1024);
     let rounds = Arc::new(Rounds::default());
     let (hearing, happened) = (Arc::clone(&rounds), events.clone());
     let mut options = ConnectOptions::new()
         .name("postroom")
-        .connection_timeout(config.limit)
+        .connection_timeout(limit)
         .request_timeout(Some(config.limit))
         // Lost is lost: a new connection is made beside, and what was under way is told at once
         // instead of being sent again later.
@@ -79,13 +97,13 @@ pub(super) async fn connect(config: NatsConfig) -> Result<Link, Outcome> {
     if let Some(file) = &config.ca_file {
         options = options.add_root_certificates(file.clone());
     }
-    if let Some(login) = config.endpoint.login {
-        options = match login.password {
-            Some(password) => options.user_and_password(login.user, password),
-            None => options.token(login.user),
+    if let Some(login) = &endpoint.login {
+        options = match &login.password {
+            Some(password) => options.user_and_password(login.user.clone(), password.clone()),
+            None => options.token(login.user.clone()),
         };
     }
-    let server = ServerAddr::from_url(config.endpoint.url.clone())
+    let server = ServerAddr::from_url(endpoint.url.clone())
         .map_err(|error| Outcome::refuse(format!("{place} cannot be used: {error}")))?;
     let client = options.connect(server).await.map_err(|error| classify_connect(&place, &error))?;
     let jetstream = ContextBuilder::new()

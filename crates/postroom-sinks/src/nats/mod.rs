@@ -10,7 +10,7 @@ mod rounds;
 
 use crate::batch::Batch;
 use crate::connections::Connections;
-use crate::endpoint::Endpoint;
+use crate::endpoints::Endpoints;
 use crate::options::Options;
 use crate::parcel::{Name, Wrapping};
 use crate::registry::{Build, BuildError, Destination, SinkConfig, SinkKind};
@@ -50,7 +50,7 @@ pub(crate) const KIND: SinkKind = SinkKind {
 /// Which servers, which subject, and how to log in.
 #[derive(Clone, Debug)]
 pub(crate) struct NatsConfig {
-    endpoint: Endpoint,
+    endpoints: Endpoints,
     subject: Template,
     mode: Mode,
     credentials_file: Option<PathBuf>,
@@ -69,7 +69,7 @@ enum Mode {
 
 impl NatsConfig {
     fn read(options: &mut Options, to: &Destination<'_>) -> Option<Self> {
-        let endpoint = Endpoint::read(options, &[("nats", 4222), ("tls", 4222)]);
+        let endpoints = Endpoints::read(options, &[("nats", 4222), ("tls", 4222)]);
         let subject = Template::read(options, "subject", to.channel());
         let modes = [("jetstream", Mode::JetStream), ("core", Mode::Core)];
         let mode = options.choice("mode", &modes).unwrap_or_default();
@@ -77,7 +77,7 @@ impl NatsConfig {
         let ca_file = options.optional("ca_file", "the path of a file of certificates");
         let wrapping = Wrapping::read(options);
         Some(Self {
-            endpoint: endpoint?,
+            endpoints: endpoints?,
             subject: subject?,
             mode,
             credentials_file,
@@ -236,7 +236,7 @@ impl NatsSink {
 
     fn classify(&self, failure: &Failure) -> Outcome {
         let is_fixed = self.config.subject.fixed().is_some();
-        classify(&self.config.endpoint.place(), is_fixed, failure)
+        classify(&self.config.endpoints.place(), is_fixed, failure)
     }
 }
 
@@ -305,7 +305,7 @@ impl Sink for NatsSink {
                 Err(self.classify(&Failure::NoStream).into())
             }
             Err(error) => {
-                let place = self.config.endpoint.place();
+                let place = self.config.endpoints.place();
                 Err(ProbeError(format!("{place} does not say which stream takes this: {error}")))
             }
         }

@@ -6,12 +6,13 @@ use crate::options::{Options, nearest};
 use crate::parcel::Wrapping;
 use crate::registry::{Build, BuildError, Destination};
 use postroom_core::Sink;
+use postroom_core::url_per_host;
 use serde_json::{Map, Value};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio_postgres::config::Host;
+use tokio_postgres::config::{Host, TargetSessionAttrs};
 
 /// PostgreSQL cuts longer names.
 const NAME_BYTES_MAX: usize = 63;
@@ -19,7 +20,8 @@ const NAME_BYTES_MAX: usize = 63;
 /// Which database, which table, and what goes into which column.
 #[derive(Clone)]
 pub struct PostgresConfig {
-    pub(super) server: tokio_postgres::Config,
+    /// One for each host that the URL names, in its order.
+    pub(super) servers: Vec<tokio_postgres::Config>,
     /// Whether a certificate must be made out to the host's name.
     pub(super) checks_name: bool,
     pub(super) ca_file: Option<PathBuf>,
@@ -33,14 +35,13 @@ impl PostgresConfig {
     pub(super) fn read(options: &mut Options, to: &Destination<'_>) -> Option<Self> {
         let expected = "a URL such as postgres://USER:PASSWORD@HOST:5432/DATABASE";
         let url: Option<String> = options.required("url", expected);
-        let server = url.and_then(|url| {
-            let (url, checks_name) = with_known_mode(&url);
-            let parsed = url.parse::<tokio_postgres::Config>().ok();
-            let parsed = parsed.filter(|server| !server.get_hosts().is_empty());
-            let parsed = parsed.map(|server| (server, checks_name));
+        let servers = url.and_then(|url| {
+            let (url, checks_name) = with_known_words(&url);
+            let parsed = servers(&url).map(|servers| (servers, checks_name));
             if parsed.is_none() {
                 let hint = "`sslmode` in it is disable, prefer, require, verify-ca or \
-                            verify-full; authorities go to `ca_file`";
+                            verify-full, `target_session_attrs` is read-write, primary or any; \
+                            authorities go to `ca_file`";
                 options.fault(&["url"], format!("must be {expected}"), Some(hint.to_owned()));
             }
             parsed
@@ -57,32 +58,59 @@ impl PostgresConfig {
         let columns = read_columns(options);
         let wrapping = Wrapping::read(options);
         let statement = Statement::new(&parts, columns?);
-        let (server, checks_name) = server?;
+        let (servers, checks_name) = servers?;
+        let timeout = to.own_timeout();
         Some(Self {
-            server: with_limits(server, to.own_timeout()),
+            servers: servers.into_iter().map(|one| with_limits(one, timeout)).collect(),
             checks_name,
             ca_file,
             statement,
             wrapping,
-            timeout: to.own_timeout(),
+            timeout,
         })
     }
 
-    /// `host:port`, or the folder of a Unix socket.
+    /// `host:port` of each host, or the folder of a Unix socket.
     pub(super) fn place(&self) -> String {
-        let port = self.server.get_ports().first().copied().unwrap_or(5432);
-        match self.server.get_hosts().first() {
-            Some(Host::Tcp(host)) => format!("{host}:{port}"),
-            #[cfg(unix)]
-            Some(Host::Unix(folder)) => format!("{}:{port}", folder.display()),
-            None => "PostgreSQL".to_owned(),
-        }
+        self.servers.iter().map(place).collect::<Vec<_>>().join(", ")
     }
 }
 
-/// The URL in the driver's words, which has none for how a certificate is checked, and whether
-/// its name is.
-fn with_known_mode(url: &str) -> (String, bool) {
+/// `host:port`, or the folder of a Unix socket.
+pub(super) fn place(server: &tokio_postgres::Config) -> String {
+    let port = server.get_ports().first().copied().unwrap_or(5432);
+    match server.get_hosts().first() {
+        Some(Host::Tcp(host)) => format!("{host}:{port}"),
+        #[cfg(unix)]
+        Some(Host::Unix(folder)) => format!("{}:{port}", folder.display()),
+        None => "PostgreSQL".to_owned(),
+    }
+}
+
+/// The servers of a URL, one for each of its hosts. Rows are written: of several, only one that
+/// takes writes will do, unless the URL says otherwise.
+fn servers(url: &str) -> Option<Vec<tokio_postgres::Config>> {
+    let whole: tokio_postgres::Config = url.parse().ok()?;
+    if whole.get_target_session_attrs() == TargetSessionAttrs::ReadOnly {
+        return None;
+    }
+    let (hosts, each) = (whole.get_hosts().len(), url_per_host(url));
+    let chooses = hosts > 1 && !url.contains("target_session_attrs=");
+    // Where the driver reads the URL in another way, it is left to the driver.
+    let mut servers = if hosts == each.len() {
+        each.iter().map(|one| one.parse().ok()).collect::<Option<Vec<_>>>()?
+    } else {
+        vec![whole]
+    };
+    for server in servers.iter_mut().filter(|_| chooses) {
+        server.target_session_attrs(TargetSessionAttrs::ReadWrite);
+    }
+    (hosts > 0).then_some(servers)
+}
+
+/// The URL in the driver's words, which has none for how a certificate is checked and for a
+/// primary; and whether a certificate's name is checked.
+fn with_known_words(url: &str) -> (String, bool) {
     let mut checks_name = true;
     // As the driver reads it: the credentials end at the first `@`, and may hold a `?`.
     let host = url.find('@').map_or(0, |at| at + 1);
@@ -94,6 +122,7 @@ fn with_known_mode(url: &str) -> (String, bool) {
             checks_name = false;
             "sslmode=require"
         }
+        "target_session_attrs=primary" => "target_session_attrs=read-write",
         other => other,
     });
     let query = known.collect::<Vec<_>>().join("&");
@@ -184,7 +213,7 @@ mod tests {
 
     #[test]
     fn how_a_certificate_is_checked_is_taken_out_of_the_url() {
-        let split = super::with_known_mode;
+        let split = super::with_known_words;
         for (mode, checks_name) in [("verify-ca", false), ("verify-full", true)] {
             let url = format!("postgres://u:a?b@h/d?connect_timeout=3&sslmode={mode}");
             let plain = "postgres://u:a?b@h/d?connect_timeout=3&sslmode=require".to_owned();
@@ -195,6 +224,27 @@ mod tests {
         }
         let url = "postgres://u:hunter2@h/d?sslmode=verify-none";
         assert!(read(json!({"url": url})).unwrap_err()[0].starts_with("url must be"));
+    }
+
+    #[test]
+    fn of_several_hosts_one_that_takes_writes_is_wanted() {
+        use tokio_postgres::config::TargetSessionAttrs::{Any, ReadWrite};
+        for (url, expected) in [
+            ("postgres://u@a/d", vec![Any]),
+            ("postgres://u@a:1,b/d", vec![ReadWrite; 2]),
+            ("postgres://u@a,b/d?target_session_attrs=any", vec![Any; 2]),
+            ("postgres://u@a/d?target_session_attrs=primary", vec![ReadWrite]),
+        ] {
+            let servers = super::servers(&super::with_known_words(url).0).unwrap();
+            let found: Vec<_> =
+                servers.iter().map(|server| server.get_target_session_attrs()).collect();
+            assert_eq!(found, expected, "{url}");
+        }
+        let shown = read(json!({"url": "postgres://u:hunter2@a:1,b/d"})).unwrap();
+        assert!(shown.contains("a:1, b:5432") && !shown.contains("hunter2"), "{shown}");
+        for url in ["postgres://u@a,b/d?target_session_attrs=read-only", "postgres://u@a,b:x/d"] {
+            assert!(read(json!({"url": url})).unwrap_err()[0].starts_with("url must be"), "{url}");
+        }
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! Connections, and who the server must prove to be.
 
 use super::classify::{Fault, classify};
-use super::config::PostgresConfig;
+use super::config::{PostgresConfig, place};
+use crate::endpoints::in_turn;
 use crate::pool::Pool;
 use crate::registry::BuildError;
+use postroom_core::Outcome;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::pem::PemObject as _;
@@ -25,19 +27,38 @@ const IDLE_MAX: Duration = Duration::from_secs(60);
 /// The connections to one database.
 pub(super) fn connections(config: &PostgresConfig) -> Result<Pool<Client>, BuildError> {
     let tls = MakeRustlsConnect::new(tls(config)?);
-    let (server, place) = (config.server.clone(), config.place());
+    let (servers, limit) = (config.servers.clone(), config.timeout);
     let connect = move || {
-        let (server, tls, place) = (server.clone(), tls.clone(), place.clone());
-        async move {
-            let connected = server.connect(tls).await;
-            let (client, driver) =
-                connected.map_err(|error| classify(&place, &Fault::of(&error)))?;
-            // It ends when the client is dropped; what goes wrong before, the client reports.
-            tokio::spawn(driver);
-            Ok(client)
-        }
+        let (servers, tls) = (servers.clone(), tls.clone());
+        async move { connect_in_turn(&servers, &tls, limit).await }
     };
     Ok(Pool::new(config.timeout, IDLE_MAX, |client| !client.is_closed(), connect))
+}
+
+/// Connects to the first server that accepts, each within its part of `limit`.
+async fn connect_in_turn(
+    servers: &[tokio_postgres::Config],
+    tls: &MakeRustlsConnect,
+    limit: Duration,
+) -> Result<Client, Outcome> {
+    let part = limit / u32::try_from(servers.len().max(1)).unwrap_or(u32::MAX);
+    in_turn(servers, |server| {
+        let (server, tls) = (server.clone(), tls.clone());
+        async move {
+            let place = place(&server);
+            match tokio::time::timeout(part, server.connect(tls)).await {
+                Ok(Ok((client, driver))) => {
+                    // It ends when the client is dropped; what goes wrong before, the client
+                    // reports.
+                    tokio::spawn(driver);
+                    Ok(client)
+                }
+                Ok(Err(error)) => Err(classify(&place, &Fault::of(&error))),
+                Err(_) => Err(Outcome::retry(format!("no connection to {place} within {part:?}"))),
+            }
+        }
+    })
+    .await
 }
 
 /// A certificate is always checked against its authority, and against the host's name unless
@@ -56,7 +77,7 @@ fn tls(config: &PostgresConfig) -> Result<ClientConfig, BuildError> {
             })?;
             roots.add_parsable_certificates(certificates);
         }
-        None if config.server.get_ssl_mode() != SslMode::Disable => {
+        None if config.servers.iter().any(|one| one.get_ssl_mode() != SslMode::Disable) => {
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
         None => {}

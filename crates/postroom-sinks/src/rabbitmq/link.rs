@@ -2,6 +2,7 @@
 
 use super::RabbitConfig;
 use super::classify::classify_connect;
+use crate::endpoint::Endpoint;
 use crate::tls;
 use lapin::options::ConfirmSelectOptions;
 use lapin::tcp::OwnedTLSConfig;
@@ -48,26 +49,29 @@ impl Link {
     }
 }
 
-/// Connects and logs in.
+/// Connects to the first broker that accepts, and logs in.
 pub(super) async fn connect(config: RabbitConfig) -> Result<Link, Outcome> {
-    let place = config.endpoint.place();
     let cert_chain = match &config.ca_file {
         None => None,
         Some(file) => Some(String::from_utf8_lossy(&tls::read_ca_file(file).await?).into_owned()),
     };
-    let uri = uri(&config)?;
+    let connecting = async |endpoint: Endpoint, _| connect_to(&endpoint, cert_chain.clone()).await;
+    config.endpoints.connect(config.limit, connecting).await
+}
+
+async fn connect_to(endpoint: &Endpoint, cert_chain: Option<String>) -> Result<Link, Outcome> {
+    let failed = |error| classify_connect(&endpoint.place(), &error);
     let properties = ConnectionProperties::default().with_connection_name("postroom".into());
     let builder = ConnectionBuilder::new()
-        .map_err(|error| classify_connect(&place, &error))?
-        .with_uri(uri)
+        .map_err(failed)?
+        .with_uri(uri(endpoint)?)
         .with_properties(properties)
         .with_tls_config(OwnedTLSConfig { identity: None, cert_chain });
-    let connection = builder.connect().await.map_err(|error| classify_connect(&place, &error))?;
+    let connection = builder.connect().await.map_err(failed)?;
     Ok(Link { connection: Arc::new(connection), idle: Arc::default() })
 }
 
-fn uri(config: &RabbitConfig) -> Result<AMQPUri, Outcome> {
-    let endpoint = &config.endpoint;
+fn uri(endpoint: &Endpoint) -> Result<AMQPUri, Outcome> {
     let path = endpoint.url.path();
     let vhost = match path.strip_prefix('/').unwrap_or(path) {
         "" => "/".to_owned(),

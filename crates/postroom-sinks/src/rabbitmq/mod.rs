@@ -8,7 +8,7 @@ mod link;
 
 use crate::batch::Batch;
 use crate::connections::Connections;
-use crate::endpoint::Endpoint;
+use crate::endpoints::Endpoints;
 use crate::options::Options;
 use crate::parcel::Wrapping;
 use crate::registry::{Build, BuildError, Destination, SinkConfig, SinkKind};
@@ -45,10 +45,10 @@ pub(crate) const KIND: SinkKind = SinkKind {
     read: |options, to| RabbitConfig::read(options, to).map(SinkConfig::new),
 };
 
-/// Which broker, which exchange, which routing key.
+/// Which brokers, which exchange, which routing key.
 #[derive(Clone, Debug)]
 pub(crate) struct RabbitConfig {
-    endpoint: Endpoint,
+    endpoints: Endpoints,
     exchange: Template,
     routing_key: Template,
     ca_file: Option<PathBuf>,
@@ -59,14 +59,14 @@ pub(crate) struct RabbitConfig {
 
 impl RabbitConfig {
     fn read(options: &mut Options, to: &Destination<'_>) -> Option<Self> {
-        let endpoint = Endpoint::read(options, &[("amqp", 5672), ("amqps", 5671)]);
+        let endpoints = Endpoints::read(options, &[("amqp", 5672), ("amqps", 5671)]);
         let exchange = Template::read(options, "exchange", to.channel());
         let routing_key = Template::read(options, "routing_key", "{event_type}");
         let ca_file = options.optional("ca_file", "the path of a file of certificates");
         let wrapping = Wrapping::read(options);
         let limit = to.own_timeout();
         let (exchange, routing_key) = (exchange?, routing_key?);
-        Some(Self { endpoint: endpoint?, exchange, routing_key, ca_file, wrapping, limit })
+        Some(Self { endpoints: endpoints?, exchange, routing_key, ca_file, wrapping, limit })
     }
 
     fn fixed(&self) -> Fixed {
@@ -278,7 +278,7 @@ impl RabbitSink {
     }
 
     fn classify(&self, failure: &Failure) -> Outcome {
-        classify(&self.config.endpoint.place(), self.config.fixed(), failure)
+        classify(&self.config.endpoints.place(), self.config.fixed(), failure)
     }
 }
 

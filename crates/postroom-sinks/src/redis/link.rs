@@ -1,20 +1,24 @@
 //! One connection to Redis, or to the nodes of a cluster.
 
-use super::RedisConfig;
 use super::classify::classify_connect;
+use super::servers::Servers;
+use super::{RedisConfig, sentinel};
 use crate::endpoint::Endpoint;
+use crate::endpoints::Endpoints;
 use crate::tls;
 use ::redis::aio::MultiplexedConnection;
 use ::redis::cluster::ClusterClient;
 use ::redis::cluster_async::ClusterConnection;
+use ::redis::cluster_routing::{RoutingInfo, SingleNodeRoutingInfo};
 use ::redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _,
-    Pipeline, RedisConnectionInfo, RedisError, RedisResult, TlsCertificates, Value, cmd,
+    Pipeline, RedisConnectionInfo, RedisResult, TlsCertificates, Value, cmd, from_redis_value,
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use postroom_core::Outcome;
 use std::collections::HashMap;
+use std::time::Duration;
 
 /// The server's setting for the longest value.
 const VALUE_LIMIT: &str = "proto-max-bulk-len";
@@ -66,21 +70,25 @@ impl Link {
 
 /// Connects and logs in.
 pub(super) async fn connect(config: RedisConfig) -> Result<Link, Outcome> {
-    let place = config.endpoint.place();
-    let root_cert = match &config.ca_file {
-        None if config.endpoint.url.scheme() == "rediss" => Some(system_authorities()),
-        None => None,
-        Some(file) => Some(tls::read_ca_file(file).await?),
-    };
-    let certificates =
-        root_cert.map(|root_cert| TlsCertificates { client_tls: None, root_cert: Some(root_cert) });
-    let info = info(&config.endpoint).map_err(|error| classify_connect(&place, &error))?;
-    let linked = if config.is_cluster {
-        cluster(&config, info, certificates).await
-    } else {
-        one(&config, info, certificates).await
+    let certificates = certificates(&config).await?;
+    let place = config.servers.place();
+    let linked = match &config.servers {
+        Servers::One(server) => one(server, config.limit, certificates).await.map(Link::One),
+        Servers::Cluster(seeds) => cluster(seeds, config.limit, certificates).await,
+        Servers::Sentinels { sentinels, primary } => {
+            return sentinel::connect(sentinels, primary, config.limit, certificates).await;
+        }
     };
     linked.map_err(|error| classify_connect(&place, &error))
+}
+
+async fn certificates(config: &RedisConfig) -> Result<Option<TlsCertificates>, Outcome> {
+    let root_cert = match &config.ca_file {
+        None if config.servers.use_tls() => system_authorities(),
+        None => return Ok(None),
+        Some(file) => tls::read_ca_file(file).await?,
+    };
+    Ok(Some(TlsCertificates { client_tls: None, root_cert: Some(root_cert) }))
 }
 
 /// The system's authorities as PEM. Left to itself, redis-rs trusts a list that is compiled into
@@ -96,42 +104,74 @@ fn system_authorities() -> Vec<u8> {
     pem.into_bytes()
 }
 
-async fn one(
-    config: &RedisConfig,
-    info: ConnectionInfo,
+/// Connects to one server within `limit`, which is also the limit of an answer.
+pub(super) async fn one(
+    server: &Endpoint,
+    limit: Duration,
     certificates: Option<TlsCertificates>,
-) -> Result<Link, RedisError> {
+) -> RedisResult<MultiplexedConnection> {
+    let info = info(server)?;
     let client = match certificates {
         Some(certificates) => Client::build_with_tls(info, certificates)?,
         None => Client::open(info)?,
     };
     let settings = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(config.limit))
-        .set_response_timeout(Some(config.limit));
-    client.get_multiplexed_async_connection_with_config(&settings).await.map(Link::One)
+        .set_connection_timeout(Some(limit))
+        .set_response_timeout(Some(limit));
+    client.get_multiplexed_async_connection_with_config(&settings).await
 }
 
+/// Connects to a cluster by any of its nodes that answers, and remembers the nodes that it names.
 async fn cluster(
-    config: &RedisConfig,
-    info: ConnectionInfo,
+    seeds: &Endpoints,
+    limit: Duration,
     certificates: Option<TlsCertificates>,
-) -> Result<Link, RedisError> {
-    let mut builder = ClusterClient::builder([info])
-        .connection_timeout(config.limit)
-        .response_timeout(config.limit)
+) -> RedisResult<Link> {
+    let nodes = seeds.all().iter().map(info).collect::<RedisResult<Vec<_>>>()?;
+    let mut builder = ClusterClient::builder(nodes)
+        // Half: a node that does not answer must leave time for those that do.
+        .connection_timeout(limit / 2)
+        .response_timeout(limit)
         // For moved slots; all else is the relay's to retry.
         .retries(3);
     if let Some(certificates) = certificates {
         builder = builder.certs(certificates);
     }
-    builder.build()?.get_async_connection().await.map(Link::Cluster)
+    let mut connection = builder.build()?.get_async_connection().await?;
+    let mut ask = cmd("CLUSTER");
+    ask.arg("SLOTS");
+    let anyone = RoutingInfo::SingleNode(SingleNodeRoutingInfo::Random);
+    // Without an answer the seeds that are known have to do.
+    if let Ok(slots) = connection.route_command(ask, anyone).await {
+        seeds.learn(nodes_of(slots));
+    }
+    Ok(Link::Cluster(connection))
+}
+
+/// The host and port of every node in an answer to CLUSTER SLOTS: ranges of slots, each with its
+/// first and last, and then its nodes.
+fn nodes_of(slots: Value) -> Vec<(String, u16)> {
+    let ranges: Vec<Vec<Value>> = from_redis_value(slots).unwrap_or_default();
+    let nodes = ranges.into_iter().flat_map(|range| range.into_iter().skip(2));
+    let addresses = nodes.filter_map(|node| {
+        let mut parts = from_redis_value::<Vec<Value>>(node).ok()?.into_iter();
+        // An unknown host is null, or a question mark.
+        let host: String = from_redis_value(parts.next()?).ok()?;
+        let port: u16 = from_redis_value(parts.next()?).ok()?;
+        (!host.is_empty() && host != "?").then_some((host, port))
+    });
+    let mut addresses: Vec<_> = addresses.collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    addresses
 }
 
 fn info(endpoint: &Endpoint) -> RedisResult<ConnectionInfo> {
     let (host, port) = (endpoint.host().to_owned(), endpoint.port());
-    let address = match endpoint.url.scheme() {
-        "rediss" => ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None },
-        _ => ConnectionAddr::Tcp(host, port),
+    let address = if endpoint.url.scheme().starts_with("rediss") {
+        ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
+    } else {
+        ConnectionAddr::Tcp(host, port)
     };
     let mut settings = RedisConnectionInfo::default();
     settings = settings.set_db(database(endpoint).unwrap_or_default());
@@ -151,5 +191,25 @@ pub(super) fn database(endpoint: &Endpoint) -> Result<i64, &'static str> {
     match endpoint.url.path().trim_start_matches('/') {
         "" => Ok(0),
         number => number.parse().map_err(|_| "has a path that is no number of a database"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nodes_of_a_cluster_are_read_and_unknown_hosts_left_out() {
+        let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let node = |host: Value, port| Value::Array(vec![host, Value::Int(port), text("id")]);
+        let range =
+            |nodes: Vec<Value>| Value::Array([vec![Value::Int(0), Value::Int(5)], nodes].concat());
+        let slots = Value::Array(vec![
+            range(vec![node(text("b"), 2), node(text("a"), 1)]),
+            range(vec![node(text("a"), 1), node(Value::Nil, 3), node(text("?"), 3)]),
+            range(vec![node(text(""), 3), node(text("c"), -1), Value::Int(1)]),
+        ]);
+        assert_eq!(nodes_of(slots), [("a".to_owned(), 1), ("b".to_owned(), 2)]);
+        assert!(nodes_of(Value::Okay).is_empty());
     }
 }

@@ -8,10 +8,11 @@
 mod classify;
 mod command;
 mod link;
+mod sentinel;
+mod servers;
 
 use crate::batch::Batch;
 use crate::connections::Connections;
-use crate::endpoint::Endpoint;
 use crate::options::Options;
 use crate::parcel::{Format, Wrapping};
 use crate::registry::{Build, BuildError, Destination, SinkConfig, SinkKind};
@@ -24,6 +25,7 @@ use command::{Appending, Entry};
 use futures_util::future::join_all;
 use link::Link;
 use postroom_core::{Message, Outcome, ProbeError, Report, Sink};
+use servers::Servers;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -61,11 +63,10 @@ pub(crate) const KIND: SinkKind = SinkKind {
     read: |options, to| RedisConfig::read(options, to).map(SinkConfig::new),
 };
 
-/// Which server, which key, and what is done with it.
+/// Which servers, which key, and what is done with it.
 #[derive(Clone, Debug)]
 pub(crate) struct RedisConfig {
-    endpoint: Endpoint,
-    is_cluster: bool,
+    servers: Servers,
     ca_file: Option<PathBuf>,
     key: Template,
     appending: Appending,
@@ -85,11 +86,10 @@ enum Mode {
 
 impl RedisConfig {
     fn read(options: &mut Options, to: &Destination<'_>) -> Option<Self> {
-        let endpoint = Endpoint::read(options, &[("redis", 6379), ("rediss", 6379)]);
+        let servers = Servers::read(options);
         let key = Template::read(options, "key", to.channel());
         let modes = [("stream", Mode::Stream), ("list", Mode::List), ("publish", Mode::Publish)];
         let mode = options.choice("mode", &modes).unwrap_or_default();
-        let is_cluster = options.optional("cluster", "true or false").unwrap_or_default();
         let max_length: Option<u64> = options.optional("max_length", "a number of entries");
         if max_length.is_some() && mode != Mode::Stream {
             options.fault(&["max_length"], "is for streams only", None);
@@ -123,12 +123,9 @@ impl RedisConfig {
                 None,
             );
         }
-        if let Some(problem) = endpoint.as_ref().and_then(|one| link::database(one).err()) {
-            options.fault(&["url"], problem, None);
-        }
         let limit = to.own_timeout();
-        let (endpoint, key) = (endpoint?, key?);
-        Some(Self { endpoint, is_cluster, ca_file, key, appending, wrapping, limit })
+        let (servers, key) = (servers?, key?);
+        Some(Self { servers, ca_file, key, appending, wrapping, limit })
     }
 }
 
@@ -211,7 +208,7 @@ impl RedisSink {
                 tokio::time::timeout_at(deadline, held.connection.value_limit()).await
             && length > limit
         {
-            return too_large(&self.config.endpoint.place(), length, limit);
+            return too_large(&self.config.servers.place(), length, limit);
         }
         self.classify(failure)
     }
@@ -227,7 +224,7 @@ impl RedisSink {
         let mut lost_in_a_row = 0;
         for entry in entries.filter(|entry| !batch.is_settled(entry.index)) {
             if lost_in_a_row == LOST_MAX {
-                let place = self.config.endpoint.place();
+                let place = self.config.servers.place();
                 let error = format!("{place} ends one connection after the other");
                 return batch.settle_rest(&Outcome::retry(error));
             }
@@ -259,7 +256,7 @@ impl RedisSink {
 
     fn classify(&self, failure: &Failure) -> Outcome {
         let is_fixed = self.config.key.fixed().is_some();
-        classify(&self.config.endpoint.place(), is_fixed, failure)
+        classify(&self.config.servers.place(), is_fixed, failure)
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod client;
 mod forbidden;
+mod hosts;
 
 use crate::destination::{refused, rejected, retried, sink};
 use crate::page;

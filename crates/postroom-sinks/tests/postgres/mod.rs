@@ -1,6 +1,7 @@
 //! The postgres sink against a real server, read back by psql.
 
 mod contract;
+mod hosts;
 mod rows;
 mod tls;
 

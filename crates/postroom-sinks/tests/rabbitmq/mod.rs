@@ -1,5 +1,7 @@
 //! The RabbitMQ sink against a real broker, read back by Python's pika.
 
+mod hosts;
+
 use crate::destination::{refused, rejected, retried, sink};
 use crate::page;
 use crate::verifiers;
