@@ -40,13 +40,20 @@ impl Default for OpenOptions {
 /// Opens the outbox at `url`: `postgres://…`, `mysql://…` (or `mariadb://…`),
 /// `sqlite://PATH` (or `sqlite:PATH`), `memory:`.
 ///
+/// A server's URL may name several hosts, `postgres://app@a:5432,b:5432/shop`: whichever of them
+/// takes writes is used, now and after a failover.
+///
 /// # Errors
 /// When the URL is malformed or names no database Postroom knows, or a SQLite file cannot be
 /// opened. A server is connected to on first use.
 pub async fn open(url: &str, options: &OpenOptions) -> StoreResult<Arc<dyn Store>> {
     Ok(match locate(url)? {
         Location::Postgres => Arc::new(PgStore::new(url, options)?),
-        Location::MySql => Arc::new(MySqlStore::new(url, options)?),
+        Location::MySql => {
+            let store = MySqlStore::new(url, options)?;
+            store.choose_host().await;
+            Arc::new(store)
+        }
         Location::Sqlite(path) => Arc::new(SqliteStore::open(&path, options).await?),
         Location::Memory => {
             Arc::new(MemoryStore::new(Arc::new(SystemClock)).keep_sent(options.keep_sent))

@@ -1,14 +1,16 @@
 //! Connecting.
 
 use super::error::store_error;
+use super::hosts::{self, Moved};
 use postroom_core::{StoreError, StoreErrorKind, StoreResult};
 use sqlx::mysql::{MySqlConnectOptions, MySqlPool, MySqlPoolOptions};
 use sqlx::{ConnectOptions as _, Error, Executor as _};
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a caller waits for a connection before the database counts as away.
-const CONNECTION_WAIT: Duration = Duration::from_secs(5);
+pub(super) const CONNECTION_WAIT: Duration = Duration::from_secs(5);
 
 /// How long the network may swallow packets before the database counts as away. Nothing that a
 /// relay does while it works takes as long.
@@ -20,7 +22,7 @@ const NETWORK_SILENCE: Duration = Duration::from_secs(30);
 const SESSION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
                        SET SESSION innodb_lock_wait_timeout = 5";
 
-/// Reads a URL. The error never repeats it, since it may hold a password.
+/// Reads a URL with one host. The error never repeats it, since it may hold a password.
 pub(super) fn options(url: &str) -> StoreResult<MySqlConnectOptions> {
     let expected = "expected mysql://USER:PASSWORD@HOST:PORT/DATABASE";
     let options: MySqlConnectOptions = url.parse().map_err(|error: Error| {
@@ -36,13 +38,38 @@ pub(super) fn options(url: &str) -> StoreResult<MySqlConnectOptions> {
 
 /// A pool that connects on first use.
 pub(super) fn pool(options: MySqlConnectOptions, connections: usize) -> MySqlPool {
-    MySqlPoolOptions::new()
-        .max_connections(u32::try_from(connections.max(1)).unwrap_or(u32::MAX))
-        .acquire_timeout(CONNECTION_WAIT)
+    settings(connections)
         .after_connect(|connection, _| {
             Box::pin(async move { connection.execute(SESSION).await.map(|_| ()) })
         })
         .connect_lazy_with(options)
+}
+
+/// The same for one of several servers: it connects only to one that takes writes, and gives up
+/// connections to a server that was left.
+pub(super) fn pool_of_several(
+    options: MySqlConnectOptions,
+    connections: usize,
+    moved: Arc<Moved>,
+) -> MySqlPool {
+    settings(connections)
+        .after_connect(|connection, _| {
+            Box::pin(async move {
+                hosts::expect_writable(connection).await?;
+                connection.execute(SESSION).await.map(|_| ())
+            })
+        })
+        .before_acquire(move |_, its| {
+            let is_current = !moved.is_after(its.age);
+            Box::pin(async move { Ok(is_current) })
+        })
+        .connect_lazy_with(options)
+}
+
+fn settings(connections: usize) -> MySqlPoolOptions {
+    MySqlPoolOptions::new()
+        .max_connections(u32::try_from(connections.max(1)).unwrap_or(u32::MAX))
+        .acquire_timeout(CONNECTION_WAIT)
 }
 
 /// Waits for what a relay does while it works, but not for ever: the driver has no limit of its

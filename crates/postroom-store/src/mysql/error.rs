@@ -1,5 +1,7 @@
 //! What an error of MariaDB or MySQL asks of the relay.
 
+use super::hosts::NoneWritable;
+use super::version::Unsupported;
 use postroom::EnqueueError;
 use postroom_core::{StoreError, StoreErrorKind};
 use sqlx::Error;
@@ -11,6 +13,8 @@ pub(super) fn store_error(doing: &str, error: Error) -> StoreError {
     // The server's own words are in the driver error's source; bring them to the top.
     let detail = certificate_fault(&error)
         .map(ToString::to_string)
+        .or_else(|| cause::<Unsupported>(&error).map(ToString::to_string))
+        .or_else(|| cause::<NoneWritable>(&error).map(ToString::to_string))
         .or_else(|| error.as_database_error().map(|database| database.message().to_owned()))
         .map_or_else(String::new, |words| format!(" ({words})"));
     StoreError::new(kind, format!("{doing}: {}{detail}", hint(kind, &error)), error)
@@ -34,6 +38,9 @@ fn hint(kind: StoreErrorKind, error: &Error) -> &'static str {
         StoreErrorKind::Refused if matches!(error, Error::Tls(_)) => {
             "TLS cannot be used as the database URL asks; correct ssl-mode or the certificates \
              it names, or the server's settings"
+        }
+        StoreErrorKind::Refused if cause::<Unsupported>(error).is_some() => {
+            "the server cannot be used"
         }
         StoreErrorKind::Refused => match number(error) {
             Some(1153) => {
@@ -77,6 +84,14 @@ fn certificate_fault(error: &Error) -> Option<&rustls::Error> {
     fault.filter(|fault| matches!(fault, rustls::Error::InvalidCertificate(_)))
 }
 
+/// What this program itself has found out about the servers.
+fn cause<E: std::error::Error + 'static>(error: &Error) -> Option<&E> {
+    match error {
+        Error::Configuration(cause) => cause.downcast_ref(),
+        _ => None,
+    }
+}
+
 fn is_missing_file(error: &Error) -> bool {
     matches!(error, Error::Io(io) if io.kind() == std::io::ErrorKind::NotFound)
 }
@@ -89,6 +104,9 @@ pub(super) fn number(error: &Error) -> Option<u16> {
 fn kind(error: &Error) -> StoreErrorKind {
     match error {
         Error::Database(_) => number(error).map_or(StoreErrorKind::Refused, kind_of_number),
+        Error::Configuration(_) if cause::<NoneWritable>(error).is_some() => {
+            StoreErrorKind::Unavailable
+        }
         Error::Io(_) if certificate_fault(error).is_some() => StoreErrorKind::Refused,
         Error::Io(_) | Error::PoolTimedOut | Error::PoolClosed | Error::WorkerCrashed => {
             StoreErrorKind::Unavailable

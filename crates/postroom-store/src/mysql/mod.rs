@@ -1,6 +1,6 @@
 //! The outbox on MariaDB and MySQL.
 //!
-//! Every statement works on both; MariaDB is what the tests run. There is no RETURNING on MySQL,
+//! Every statement works on both, and the tests run on both. There is no RETURNING on MySQL,
 //! so what a statement changed is locked and read first, in the same transaction. Lists of
 //! numbers, and tokens, are written into the statements: they come from the database and from
 //! this program, never from a producer.
@@ -12,6 +12,7 @@ mod connect;
 mod dispatch;
 mod error;
 mod follow;
+mod hosts;
 mod migrate;
 mod operate;
 #[cfg(test)]
@@ -34,9 +35,11 @@ pub(crate) const GRANTS: &str = include_str!("../../migrations/mysql/grants.sql"
 use crate::OpenOptions;
 use crate::round::Round;
 use chrono::NaiveDateTime;
+use hosts::{Guide, Hosts, Moved};
 use postroom_core::StoreResult;
 use sqlx::mysql::{MySqlPool, MySqlRow};
 use sqlx::{AssertSqlSafe, Error, MySql, MySqlConnection, Row as _, Transaction};
+use std::sync::Arc;
 use tokio::sync::OnceCell;
 use version::Locking;
 
@@ -44,6 +47,8 @@ use version::Locking;
 #[derive(Debug)]
 pub struct MySqlStore {
     pool: MySqlPool,
+    /// Where there are several servers.
+    guide: Option<Guide>,
     keep_sent: bool,
     locking: OnceCell<Locking>,
     /// Over the messages that have attempts, and over the deliveries.
@@ -57,14 +62,32 @@ impl MySqlStore {
     /// # Errors
     /// When the URL is malformed or names no database.
     pub fn new(url: &str, options: &OpenOptions) -> StoreResult<Self> {
-        let pool = connect::pool(connect::options(url)?, options.connections);
+        let hosts = Hosts::parse(url)?;
+        let (first, connections) = (hosts.first().clone(), options.connections);
+        let (pool, guide) = if hosts.are_several() {
+            let moved = Arc::new(Moved::default());
+            let pool = connect::pool_of_several(first, connections, Arc::clone(&moved));
+            (pool.clone(), Some(Guide::start(pool, hosts, moved)))
+        } else {
+            (connect::pool(first, connections), None)
+        };
         Ok(Self {
             pool,
+            guide,
             keep_sent: options.keep_sent,
             locking: OnceCell::new(),
             swept: Round::default(),
             looked_through: Round::default(),
         })
+    }
+
+    /// Looks for a server that takes writes, where the URL names several. Without one, it goes on
+    /// to look while the store is used.
+    pub(crate) async fn choose_host(&self) {
+        if let Some(guide) = &self.guide {
+            // A server that is found later serves the next statement.
+            let _ = tokio::time::timeout(connect::CONNECTION_WAIT, guide.has_looked()).await;
+        }
     }
 
     /// The same store, claiming as it does on a server that has no SKIP LOCKED (MariaDB before
@@ -83,7 +106,8 @@ impl MySqlStore {
         let ask = async {
             let version: String =
                 sqlx::query_scalar("SELECT VERSION()").fetch_one(&self.pool).await?;
-            Ok(version::locking(&version))
+            version::locking(&version)
+                .map_err(|unsupported| Error::Configuration(unsupported.into()))
         };
         self.locking.get_or_try_init(|| ask).await.copied()
     }

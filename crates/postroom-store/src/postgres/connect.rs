@@ -1,11 +1,12 @@
 //! From a URL to connections.
 
 use super::error::{connect_error, store_error};
+use super::hosts::Hosts;
 use super::tls;
-use postroom_core::{StoreError, StoreErrorKind, StoreResult};
+use postroom_core::{StoreError, StoreErrorKind, StoreResult, url_per_host};
 use std::path::PathBuf;
 use std::time::Duration;
-use tokio_postgres::config::SslMode;
+use tokio_postgres::config::{SslMode, TargetSessionAttrs};
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Client, Config, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -23,8 +24,9 @@ pub(super) type Driver =
 /// A database, and how it is connected to.
 #[derive(Clone)]
 pub(super) struct Target {
+    /// With all hosts of the URL.
     pub(super) config: Config,
-    pub(super) tls: MakeRustlsConnect,
+    pub(super) hosts: Hosts,
 }
 
 impl std::fmt::Debug for Target {
@@ -37,36 +39,27 @@ impl std::fmt::Debug for Target {
 impl Target {
     /// Reads a URL. The error never repeats it, since it may hold a password.
     pub(super) fn parse(url: &str) -> StoreResult<Self> {
-        let (url, security) = Security::split(url)?;
-        let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
-            StoreError::new(
-                StoreErrorKind::Refused,
-                "the database URL is malformed: expected \
-                 postgres://USER:PASSWORD@HOST:PORT/DATABASE",
-                error,
-            )
-        })?;
-        if config.get_application_name().is_none() {
-            config.application_name("postroom");
-        }
-        if config.get_connect_timeout().is_none() {
-            config.connect_timeout(CONNECTION_WAIT);
-        }
-        // A network that swallows packets must look like a database that is away, not like one
-        // that thinks for a quarter of an hour.
-        config.keepalives_idle(NETWORK_SILENCE);
-        config.tcp_user_timeout(NETWORK_SILENCE);
-        config.ssl_mode(match security.mode {
-            Mode::Disable => SslMode::Disable,
-            Mode::Prefer => SslMode::Prefer,
-            Mode::Require | Mode::VerifyCa | Mode::VerifyFull => SslMode::Require,
-        });
-        Ok(Self { config, tls: MakeRustlsConnect::new(tls::client_config(&security)?) })
+        let Parts { url, security, attributes } = Parts::of(url)?;
+        let config = read(&url, &security, attributes)?;
+        let per_host = url_per_host(&url);
+        // Where the driver reads the URL in another way, it is left to the driver.
+        let configs = if per_host.len() == config.get_hosts().len() {
+            let configs = per_host.iter().map(|url| read(url, &security, attributes));
+            let mut configs = configs.collect::<StoreResult<Vec<_>>>()?;
+            for one in &mut configs {
+                one.target_session_attrs(config.get_target_session_attrs());
+            }
+            configs
+        } else {
+            vec![config.clone()]
+        };
+        let tls = MakeRustlsConnect::new(tls::client_config(&security)?);
+        Ok(Self { config, hosts: Hosts { configs, tls } })
     }
 
     /// Connects outside the pool, for migrations and listening.
     pub(super) async fn connect(&self) -> StoreResult<(Client, Driver)> {
-        self.config.connect(self.tls.clone()).await.map_err(connect_error)
+        self.hosts.connect().await.map_err(connect_error)
     }
 
     /// The same for those who leave the connection to itself.
@@ -76,6 +69,42 @@ impl Target {
         tokio::spawn(driver);
         Ok(client)
     }
+}
+
+/// Reads what the driver knows, and sets what every connection gets.
+fn read(
+    url: &str,
+    security: &Security,
+    attributes: Option<TargetSessionAttrs>,
+) -> StoreResult<Config> {
+    let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
+        StoreError::new(
+            StoreErrorKind::Refused,
+            "the database URL is malformed: expected \
+             postgres://USER:PASSWORD@HOST:PORT/DATABASE",
+            error,
+        )
+    })?;
+    if config.get_application_name().is_none() {
+        config.application_name("postroom");
+    }
+    if config.get_connect_timeout().is_none() {
+        config.connect_timeout(CONNECTION_WAIT);
+    }
+    // A network that swallows packets must look like a database that is away, not like one
+    // that thinks for a quarter of an hour.
+    config.keepalives_idle(NETWORK_SILENCE);
+    config.tcp_user_timeout(NETWORK_SILENCE);
+    config.ssl_mode(match security.mode {
+        Mode::Disable => SslMode::Disable,
+        Mode::Prefer => SslMode::Prefer,
+        Mode::Require | Mode::VerifyCa | Mode::VerifyFull => SslMode::Require,
+    });
+    // An outbox is written to: of several hosts, only one that takes writes will do.
+    let are_several = config.get_hosts().len().max(config.get_hostaddrs().len()) > 1;
+    let default = if are_several { TargetSessionAttrs::ReadWrite } else { TargetSessionAttrs::Any };
+    config.target_session_attrs(attributes.unwrap_or(default));
+    Ok(config)
 }
 
 /// How much a connection must be protected, in libpq's words.
@@ -101,14 +130,22 @@ pub(super) struct Security {
     pub(super) roots: Option<PathBuf>,
 }
 
-impl Security {
-    /// Takes both out of a URL and returns the rest of it.
-    fn split(url: &str) -> StoreResult<(String, Self)> {
-        let mut security = Self { mode: Mode::Prefer, roots: None };
+/// A URL, and what it says that the driver does not know in full.
+struct Parts {
+    /// Without the rest.
+    url: String,
+    security: Security,
+    attributes: Option<TargetSessionAttrs>,
+}
+
+impl Parts {
+    fn of(url: &str) -> StoreResult<Self> {
+        let mut security = Security { mode: Mode::Prefer, roots: None };
+        let mut attributes = None;
         // As the driver reads it: the credentials end at the first `@`, and may hold a `?`.
         let host = url.find('@').map_or(0, |at| at + 1);
         let Some(question) = url[host..].find('?') else {
-            return Ok((url.to_owned(), security));
+            return Ok(Self { url: url.to_owned(), security, attributes });
         };
         let (address, query) = (&url[..host + question], &url[host + question + 1..]);
         let mut rest = Vec::new();
@@ -120,6 +157,7 @@ impl Security {
                     let file = percent_encoding::percent_decode_str(file).decode_utf8_lossy();
                     security.roots = Some(PathBuf::from(file.as_ref()));
                 }
+                Some(("target_session_attrs", word)) => attributes = Some(session(word)?),
                 _ => rest.push(pair),
             }
         }
@@ -129,7 +167,21 @@ impl Security {
         }
         let rest = rest.join("&");
         let separator = if rest.is_empty() { "" } else { "?" };
-        Ok((format!("{address}{separator}{rest}"), security))
+        Ok(Self { url: format!("{address}{separator}{rest}"), security, attributes })
+    }
+}
+
+/// What `target_session_attrs` asks for, as far as an outbox can be there. A primary is a server
+/// that takes writes.
+fn session(word: &str) -> StoreResult<TargetSessionAttrs> {
+    match word {
+        "any" => Ok(TargetSessionAttrs::Any),
+        "read-write" | "primary" => Ok(TargetSessionAttrs::ReadWrite),
+        _ => Err(StoreError::plain(
+            StoreErrorKind::Refused,
+            "the database URL asks for a server that an outbox cannot be on: target_session_attrs \
+             is read-write (or primary) or any",
+        )),
     }
 }
 
@@ -167,7 +219,38 @@ mod tests {
     use super::*;
 
     fn split(url: &str) -> (String, Security) {
-        Security::split(url).unwrap()
+        let parts = Parts::of(url).unwrap();
+        (parts.url, parts.security)
+    }
+
+    fn attributes(url: &str) -> Vec<TargetSessionAttrs> {
+        let target = Target::parse(url).unwrap();
+        target.hosts.configs.iter().map(Config::get_target_session_attrs).collect()
+    }
+
+    #[test]
+    fn of_several_hosts_one_that_takes_writes_is_wanted() {
+        use TargetSessionAttrs::{Any, ReadWrite};
+        assert_eq!(attributes("postgres://u@a/d"), [Any]);
+        assert_eq!(attributes("postgres://u@a:1,b:2/d"), [ReadWrite; 2]);
+        assert_eq!(attributes("postgres://u@a,b/d?target_session_attrs=any"), [Any; 2]);
+        assert_eq!(attributes("postgres://u@a/d?target_session_attrs=primary"), [ReadWrite]);
+        let standby = Target::parse("postgres://u@a,b/d?target_session_attrs=prefer-standby");
+        assert!(standby.unwrap_err().to_string().contains("target_session_attrs"));
+    }
+
+    #[test]
+    fn each_host_is_connected_to_by_itself_and_with_the_same_login() {
+        let target = Target::parse("postgres://u:p,w@a:1,b/d?sslmode=disable").unwrap();
+        let hosts: Vec<_> = target.hosts.configs.iter().map(|one| one.get_hosts()).collect();
+        let tcp = |host: &str| vec![tokio_postgres::config::Host::Tcp(host.to_owned())];
+        assert_eq!(hosts, [tcp("a"), tcp("b")]);
+        for one in &target.hosts.configs {
+            assert_eq!((one.get_password(), one.get_dbname()), (Some(&b"p,w"[..]), Some("d")));
+        }
+        // A slash in a password is for the driver to read.
+        let odd = Target::parse("postgres://u:p,w/x@a/d").unwrap();
+        assert_eq!(odd.hosts.configs.len(), 1);
     }
 
     #[test]
@@ -206,6 +289,7 @@ mod tests {
             "postgres://u:hunter2@h/d?sslmode=allow",
             "postgres://u:hunter2@h/d?sslkey=/x",
             "postgres://u:hunter2@h:x/d",
+            "postgres://u:hunter2@h,g:x/d",
         ] {
             let error = Target::parse(url).unwrap_err();
             let mut text = format!("{error:?} {error}");

@@ -1,5 +1,6 @@
 //! What a PostgreSQL error asks of the relay.
 
+use super::hosts::is_read_only;
 use postroom_core::{StoreError, StoreErrorKind};
 use rustls::CertificateError;
 use tokio_postgres::Error;
@@ -36,6 +37,14 @@ pub(super) fn pool_error(error: deadpool_postgres::PoolError) -> StoreError {
 /// Wraps what went wrong while connecting: a certificate that is refused stays refused, however
 /// often it is tried.
 pub(super) fn connect_error(error: Error) -> StoreError {
+    if is_read_only(&error) {
+        return StoreError::new(
+            StoreErrorKind::Unavailable,
+            "connecting: no host of the database URL takes writes: those that answer are standbys \
+             or read-only; name the primary too, or promote one",
+            error,
+        );
+    }
     let Some(fault) = tls_fault(&error) else { return store_error("connecting", error) };
     let problem = match fault {
         rustls::Error::InvalidCertificate(certificate) => refusal(certificate),

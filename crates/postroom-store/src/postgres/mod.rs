@@ -8,6 +8,7 @@ mod connection;
 mod diagnose;
 mod dispatch;
 mod error;
+mod hosts;
 mod list;
 mod marks;
 mod migrate;
@@ -96,12 +97,16 @@ impl PgStore {
             None if options.transaction_pooler => None,
             None => Some(target.clone()),
         };
-        let manager = Manager::from_config(
+        let manager = Manager::from_connect(
             target.config.clone(),
-            target.tls.clone(),
+            target.hosts.clone(),
             ManagerConfig { recycling_method: RecyclingMethod::Fast },
         );
-        let pool = Pool::builder(manager)
+        let mut pool = Pool::builder(manager);
+        if hosts::needs_writes(&target.config) {
+            pool = pool.pre_recycle(hosts::leave_read_only());
+        }
+        let pool = pool
             .max_size(options.connections)
             .runtime(Runtime::Tokio1)
             .wait_timeout(Some(CONNECTION_WAIT))
