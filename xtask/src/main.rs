@@ -11,16 +11,18 @@ mod test;
 mod tree;
 
 use std::process::ExitCode;
+use test::Databases;
 
 const USAGE: &str = "\
-usage: cargo xtask test [--only FILTER]
+usage: cargo xtask test [--only FILTER | --databases all]
        cargo xtask bench relay|latency|sinks|bullmq [FIGURE]
        cargo xtask chaos [--messages N] [--faults N] [--seed S] [--database postgres|mariadb|sqlite]
        cargo xtask soak bullmq [--messages N] [--bullmq 5|6]
 
   test    installs what is missing, starts a private PostgreSQL, runs formatting, lints, every
           test and the examples, and stops what it started
-          --only FILTER   only the Rust tests whose name contains FILTER
+          --only FILTER     only the Rust tests whose name contains FILTER
+          --databases all   the store contract on PostgreSQL 16 and 17 as well
   bench   measures on a private, durable PostgreSQL: one JSON object per figure on standard
           output, a table on standard error; docs/benchmarks.md says how to read them
   chaos   produces messages, delivers them with several relays, strikes with faults by seed, and
@@ -35,8 +37,9 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let result = match arguments[..] {
-        ["test"] => test::run(None),
-        ["test", "--only", filter] => test::run(Some(filter)),
+        ["test"] => test::run(None, Databases::Usual),
+        ["test", "--only", filter] => test::run(Some(filter), Databases::Usual),
+        ["test", "--databases", "all"] => test::run(None, Databases::All),
         ["bench", name] if bench::NAMES.contains(&name) => bench::run(name, None),
         ["bench", name, figure] if bench::NAMES.contains(&name) => bench::run(name, Some(figure)),
         ["chaos", ref arguments @ ..] => chaos::run(arguments),

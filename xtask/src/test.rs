@@ -5,11 +5,14 @@ use crate::tally::Tally;
 use crate::tree::Tree;
 use crate::{packages, phase};
 use anyhow::Context as _;
-use postroom_testkit::Postgres;
+use postroom_testkit::{NotInstalled, Postgres};
 use tokio::runtime::Runtime;
 
+/// The releases of PostgreSQL that run the store contract only when asked to.
+const OTHER_RELEASES: [u32; 2] = [16, 17];
+
 /// Runs everything, or only the Rust tests that match. Says whether all is well.
-pub(crate) fn run(only: Option<&str>) -> anyhow::Result<bool> {
+pub(crate) fn run(only: Option<&str>, databases: Databases) -> anyhow::Result<bool> {
     let tree = Tree::find()?;
     let runtime = Runtime::new().context("an async runtime")?;
     install_packages(&tree);
@@ -29,9 +32,31 @@ pub(crate) fn run(only: Option<&str>) -> anyhow::Result<bool> {
             total.add(Tally::failed("PostgreSQL: without it, no test and no example has run"));
         }
     }
+    if databases == Databases::All {
+        for release in OTHER_RELEASES {
+            let name = format!("store contract on PostgreSQL {release}");
+            let suite = || match runtime.block_on(Postgres::release(release)) {
+                Ok(server) => rust::test_contract(&tree, &server),
+                Err(error) if error.is::<NotInstalled>() => {
+                    Ok(Tally::skipped(&name, &format!("{error:#}")))
+                }
+                Err(error) => Err(error),
+            };
+            total.add(phase::suite(&name, suite));
+        }
+    }
 
     total.print();
     Ok(total.is_well())
+}
+
+/// What the store contract runs on.
+#[derive(Clone, Copy, Eq, PartialEq)]
+pub(crate) enum Databases {
+    /// The installed PostgreSQL, PostgreSQL 18, MariaDB, MySQL 8, SQLite.
+    Usual,
+    /// The other releases of PostgreSQL as well.
+    All,
 }
 
 fn with_postgres(tree: &Tree, runtime: &Runtime, server: &Server, only: Option<&str>) -> Tally {

@@ -1,8 +1,9 @@
 //! Real services started privately, contract suites and faults for Postroom's own tests.
 //!
-//! * [`Postgres`] and [`MariaDb`] give each test a database on a real server.
+//! * [`Postgres`], [`MariaDb`] and [`MySql`] give each test a database on a real server.
 //! * [`PgBouncer`] stands between a test and PostgreSQL; [`Authority`] makes certificates.
-//! * [`Kafka`], [`Mosquitto`], [`Nats`], [`RabbitMq`] and [`Redis`] are servers that sinks deliver to.
+//! * [`Kafka`], [`Mosquitto`], [`Nats`], [`RabbitMq`] and [`Redis`] are servers that sinks deliver to;
+//!   [`RedisCluster`] and [`RedisSentinel`] are several of the last.
 //! * [`Receiver`] is an HTTP endpoint that records what arrives and misbehaves on demand.
 //! * [`Proxy`] stands between two programs and breaks their connections.
 //! * [`Moto`] stands in for Amazon's services, [`PubSub`] is Google's own emulator.
@@ -24,6 +25,7 @@ mod kafka;
 mod mariadb;
 mod mosquitto;
 mod moto;
+mod mysql;
 mod nats;
 mod packages;
 mod pgbouncer;
@@ -35,6 +37,8 @@ mod pubsub;
 mod rabbitmq;
 mod receiver;
 mod redis;
+mod redis_cluster;
+mod redis_sentinel;
 pub mod sink_contract;
 mod skip;
 mod smtp;
@@ -50,6 +54,7 @@ pub use kafka::{Kafka, KafkaPrograms, KafkaRecord, find_kafka};
 pub use mariadb::{MariaDatabase, MariaDb, MariaDbPrograms, find_mariadb};
 pub use mosquitto::{Mosquitto, find_mosquitto};
 pub use moto::Moto;
+pub use mysql::MySql;
 pub use nats::{Nats, find_nats};
 pub use packages::{node_with, python_with};
 pub use pgbouncer::{PgBouncer, find_pgbouncer};
@@ -63,5 +68,7 @@ pub use rabbitmq::{RabbitMq, find_rabbitmq};
 pub use rdkafka;
 pub use receiver::{Behaviour, Receiver, Request};
 pub use redis::{Redis, find_redis};
+pub use redis_cluster::RedisCluster;
+pub use redis_sentinel::RedisSentinel;
 pub use skip::{NotInstalled, OrSkip, skip};
 pub use smtp::{Mail, Smtp, SmtpSecurity};

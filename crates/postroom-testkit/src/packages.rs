@@ -2,6 +2,7 @@
 //! hear what others' code makes of ours.
 
 use crate::cache_folder;
+use crate::programs::{find_program, system_python};
 use crate::skip::NotInstalled;
 use anyhow::{Context as _, ensure};
 use std::fs::{self, File};
@@ -91,6 +92,33 @@ pub(crate) fn jars_of(artifacts: &[&str]) -> anyhow::Result<PathBuf> {
     })?;
     Ok(folder.join("libraries"))
 }
+
+/// Unpacks a compressed tar file, which an artifact of Maven Central consists of, into `folder`.
+///
+/// # Errors
+/// When it cannot be had, for a skip.
+pub(crate) fn unpack_artifact(artifact: &str, archive: &str, folder: &Path) -> anyhow::Result<()> {
+    find_program("mvn", "maven")?;
+    let cached = installed("artifact", &[artifact], |folder| {
+        let _ = fs::remove_dir_all(folder);
+        fs::create_dir_all(folder).context("a folder for packages")?;
+        let copy = ["-q", "-B", "dependency:copy", "-DoutputDirectory=."];
+        let artifact = format!("-Dartifact={artifact}");
+        run(Command::new("mvn").args(copy).arg(artifact).current_dir(folder))
+    })?;
+    let is_jar = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "jar");
+    let files = fs::read_dir(&cached).context("the folder of an artifact")?;
+    let jar = files.flatten().map(|file| file.path()).find(is_jar).context("it holds no jar")?;
+    run(Command::new(system_python()).args(["-c", UNPACK]).arg(jar).arg(archive).arg(folder))
+}
+
+const UNPACK: &str = "\
+import sys, tarfile, zipfile
+jar, archive, folder = sys.argv[1:]
+with zipfile.ZipFile(jar) as jar, jar.open(archive) as packed:
+    with tarfile.open(fileobj=packed, mode='r|*') as files:
+        files.extractall(folder)
+";
 
 /// The folder of a set of packages, filled by `install` unless it was before.
 fn installed(

@@ -7,7 +7,7 @@ mod server;
 pub use binaries::find_postgres;
 pub use database::TestDatabase;
 
-use crate::guarded::apart;
+use crate::guarded::{NotStarted, apart, shared};
 use anyhow::Context as _;
 use server::Server;
 use std::path::Path;
@@ -44,7 +44,7 @@ impl Postgres {
         let start = || {
             SHARED.get_or_init(|| match std::env::var("DATABASE_URL") {
                 Ok(url) => Self { url, server: None },
-                Err(_) => Self::start_private(&std::env::temp_dir(), &[])
+                Err(_) => Self::start_private(&std::env::temp_dir(), None, &[])
                     .unwrap_or_else(|error| panic!("{error:#}")),
             })
         };
@@ -68,11 +68,32 @@ impl Postgres {
         let settings: Vec<_> =
             settings.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
         let parent = parent.to_owned();
-        apart(move || Self::start_private(&parent, &settings)).await
+        apart(move || Self::start_private(&parent, None, &settings)).await
     }
 
-    fn start_private(parent: &Path, settings: &[(String, String)]) -> anyhow::Result<Self> {
-        let server = Server::create(parent, settings, START_LIMIT)?;
+    /// A server of PostgreSQL 18 that all tests of this process share, from Maven Central.
+    ///
+    /// # Panics
+    /// When it cannot be started: as a skip of this test where it cannot be had.
+    pub async fn shared_18() -> &'static Self {
+        static SHARED: OnceLock<Result<Postgres, NotStarted>> = OnceLock::new();
+        shared(&SHARED, || Self::start_private(&std::env::temp_dir(), Some(18), &[])).await
+    }
+
+    /// A server of its own of another release than the installed one: 16, 17 or 18.
+    ///
+    /// # Errors
+    /// When it cannot be had, or does not start.
+    pub async fn release(major: u32) -> anyhow::Result<Self> {
+        apart(move || Self::start_private(&std::env::temp_dir(), Some(major), &[])).await
+    }
+
+    fn start_private(
+        parent: &Path,
+        release: Option<u32>,
+        settings: &[(String, String)],
+    ) -> anyhow::Result<Self> {
+        let server = Server::create(parent, release, settings, START_LIMIT)?;
         Ok(Self { url: server.url(), server: Some(Arc::new(server)) })
     }
 

@@ -8,13 +8,32 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
-/// Runs the tests against `server`, showing what they print as they print it.
+/// Runs the tests against `server`.
 pub(crate) fn test(tree: &Tree, server: &Postgres, only: Option<&str>) -> anyhow::Result<Tally> {
+    let mut arguments = vec!["--workspace", "--no-fail-fast"];
+    arguments.extend(only);
+    let tally = run(tree, server, &arguments)?;
+    if let Some(filter) = only {
+        ensure!(tally != Tally::default(), "no Rust test has {filter:?} in its name");
+    }
+    Ok(tally)
+}
+
+/// Runs the store contract against `server`, which is of another release.
+pub(crate) fn test_contract(tree: &Tree, server: &Postgres) -> anyhow::Result<Tally> {
+    let contract = ["-p", "postroom-store", "--test", "main", "--no-fail-fast", "postgres::"];
+    let tally = run(tree, server, &contract)?;
+    ensure!(tally != Tally::default(), "the store contract has no test on PostgreSQL");
+    Ok(tally)
+}
+
+/// Runs `cargo test`, showing what the tests print as they print it.
+fn run(tree: &Tree, server: &Postgres, arguments: &[&str]) -> anyhow::Result<Tally> {
     let skips = tempfile::NamedTempFile::new().context("a file for skips")?;
     let mut child = tree
         .cargo()
-        .args(["test", "--workspace", "--all-features", "--no-fail-fast"])
-        .args(only)
+        .args(["test", "--all-features"])
+        .args(arguments)
         .env("DATABASE_URL", server.url())
         .env("POSTROOM_SKIPS", skips.path())
         .stdout(Stdio::piped())
@@ -32,11 +51,7 @@ pub(crate) fn test(tree: &Tree, server: &Postgres, only: Option<&str>) -> anyhow
     }
     let status = child.wait().context("waiting for cargo test")?;
     let skips = fs::read_to_string(skips.path()).context("reading the skips")?;
-    let tally = results.tally(status.success(), &skips);
-    if let Some(filter) = only {
-        ensure!(tally != Tally::default(), "no Rust test has {filter:?} in its name");
-    }
-    Ok(tally)
+    Ok(results.tally(status.success(), &skips))
 }
 
 /// Programs without tests, and the lines between them.

@@ -9,7 +9,8 @@
 --
 -- Text is compared byte by byte and without padding: two event ids that differ in case or in a
 -- trailing space are two events. That collation has one name on MariaDB and another on MySQL, so
--- it stands in comments that only the one or the other reads.
+-- it stands in comments that only the one or the other reads. MySQL before 8.0.17 has none without
+-- padding: there it is the one that ignores trailing spaces. Where two are read, the last one holds.
 
 CREATE TABLE IF NOT EXISTS integration_outbox (
     -- The row's own key: deliveries are found by it without another index.
@@ -91,7 +92,8 @@ CREATE TABLE IF NOT EXISTS integration_outbox (
     -- everything a second time, so it is stopped with an error.
     CONSTRAINT claims_live_in_delivery CHECK (status <> 'CLAIMED')
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4
-  COLLATE /*M! utf8mb4_nopad_bin */ /*!80000 utf8mb4_0900_bin */;
+  /*M! COLLATE utf8mb4_nopad_bin */
+  /*!80000 COLLATE utf8mb4_bin */ /*!80017 COLLATE utf8mb4_0900_bin */;
 
 -- One narrow row per message that is not SENT.
 CREATE TABLE IF NOT EXISTS outbox_delivery (
@@ -112,7 +114,8 @@ CREATE TABLE IF NOT EXISTS outbox_delivery (
     KEY outbox_delivery_queue (queue, integration, due_at, seq),
     KEY outbox_delivery_claim (claim)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4
-  COLLATE /*M! utf8mb4_nopad_bin */ /*!80000 utf8mb4_0900_bin */;
+  /*M! COLLATE utf8mb4_nopad_bin */
+  /*!80000 COLLATE utf8mb4_bin */ /*!80017 COLLATE utf8mb4_0900_bin */;
 
 -- One row per batch taken, so that a batch is extended by one small write.
 CREATE TABLE IF NOT EXISTS outbox_claim (
@@ -126,7 +129,8 @@ CREATE TABLE IF NOT EXISTS outbox_claim (
     PRIMARY KEY (token),
     KEY outbox_claim_until (until)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4
-  COLLATE /*M! utf8mb4_nopad_bin */ /*!80000 utf8mb4_0900_bin */;
+  /*M! COLLATE utf8mb4_nopad_bin */
+  /*!80000 COLLATE utf8mb4_bin */ /*!80017 COLLATE utf8mb4_0900_bin */;
 
 -- One row per failed attempt, numbered within its message. No foreign key: it would forbid
 -- TRUNCATE and partitions of the messages.
@@ -141,7 +145,8 @@ CREATE TABLE IF NOT EXISTS outbox_attempt (
     PRIMARY KEY (seq, number),
     CONSTRAINT outcome_known CHECK (outcome IN ('retry', 'reject', 'lost'))
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4
-  COLLATE /*M! utf8mb4_nopad_bin */ /*!80000 utf8mb4_0900_bin */;
+  /*M! COLLATE utf8mb4_nopad_bin */
+  /*!80000 COLLATE utf8mb4_bin */ /*!80017 COLLATE utf8mb4_0900_bin */;
 
 -- What operators did: who, when, what, how many.
 CREATE TABLE IF NOT EXISTS outbox_action (
@@ -154,7 +159,8 @@ CREATE TABLE IF NOT EXISTS outbox_action (
 
     PRIMARY KEY (id)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4
-  COLLATE /*M! utf8mb4_nopad_bin */ /*!80000 utf8mb4_0900_bin */;
+  /*M! COLLATE utf8mb4_nopad_bin */
+  /*!80000 COLLATE utf8mb4_bin */ /*!80017 COLLATE utf8mb4_0900_bin */;
 
 DROP TRIGGER IF EXISTS outbox_feed;
 DROP TRIGGER IF EXISTS outbox_follow;

@@ -1,7 +1,8 @@
 //! Numbered migrations, applied once each.
 
 use super::error::store_error;
-use super::{connect, execute, triggers};
+use super::hosts::Hosts;
+use super::{connect, execute, triggers, version};
 use crate::migrations::{self, Migrated, Migration, Noted, Planned};
 use postroom_core::{StoreError, StoreErrorKind, StoreResult};
 use sqlx::mysql::MySqlPool;
@@ -66,9 +67,10 @@ const LOOKING: &str = "looking at what was migrated";
 /// When the database cannot be reached, refuses, holds a table of that name that Postroom did
 /// not make, or a schema newer than this program.
 pub async fn migrate(url: &str) -> StoreResult<Migrated> {
-    let pool = connect::pool(connect::options(url)?, 1);
     let failed = |error| store_error("migrating", error);
+    let pool = connect::pool(Hosts::parse(url)?.writable().await.map_err(failed)?, 1);
     let mut connection = pool.acquire().await.map_err(failed)?;
+    expect_supported(&mut connection).await.map_err(failed)?;
     let locked: Option<bool> =
         sqlx::query_scalar(LOCK).fetch_one(&mut *connection).await.map_err(failed)?;
     if locked != Some(true) {
@@ -93,12 +95,21 @@ pub async fn migrate(url: &str) -> StoreResult<Migrated> {
 /// # Errors
 /// As [`migrate`].
 pub async fn plan(url: &str) -> StoreResult<Vec<Planned>> {
-    let pool = connect::pool(connect::options(url)?, 1);
-    let mut connection = pool.acquire().await.map_err(|e| store_error(LOOKING, e))?;
+    let failed = |error| store_error(LOOKING, error);
+    let pool = connect::pool(Hosts::parse(url)?.writable().await.map_err(failed)?, 1);
+    let mut connection = pool.acquire().await.map_err(failed)?;
+    expect_supported(&mut connection).await.map_err(failed)?;
     let planned = left(&mut connection).await?;
     drop(connection);
     pool.close().await;
     Ok(planned)
+}
+
+/// An outbox must not be made where it would not work.
+async fn expect_supported(connection: &mut MySqlConnection) -> Result<(), Error> {
+    let version: String = sqlx::query_scalar("SELECT VERSION()").fetch_one(connection).await?;
+    version::locking(&version).map_err(|unsupported| Error::Configuration(unsupported.into()))?;
+    Ok(())
 }
 
 /// Everything that is left to do, in order. Changes nothing.

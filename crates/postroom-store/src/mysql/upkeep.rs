@@ -35,6 +35,8 @@ impl Upkeep for MySqlStore {
     }
 
     async fn ready(&self) -> StoreResult<()> {
+        // Before anything else, so that a server that cannot be used is named.
+        self.locking().await.map_err(|e| store_error("looking at the server", e))?;
         migrate::check_version(&self.pool).await
     }
 

@@ -25,11 +25,7 @@ pub(crate) struct Database {
 }
 
 pub(crate) async fn start() -> Database {
-    let database = Postgres::shared().await.database().await;
-    postroom_store::migrate(database.url()).await.expect("migrate");
-    let by_hand = database.client().await;
-    let store_url = database.url().to_owned();
-    Database { database, by_hand, store_url, transaction_pooler: false }
+    Database::on(Postgres::shared().await.database().await).await
 }
 
 /// The same, for stores that have no right but those of a relay.
@@ -53,6 +49,14 @@ pub(crate) async fn start_behind_a_pooler() -> Database {
 }
 
 impl Database {
+    /// Makes an outbox in an empty database.
+    pub(crate) async fn on(database: TestDatabase) -> Self {
+        postroom_store::migrate(database.url()).await.expect("migrate");
+        let by_hand = database.client().await;
+        let store_url = database.url().to_owned();
+        Self { database, by_hand, store_url, transaction_pooler: false }
+    }
+
     async fn open(&self, keep_sent: bool) -> Arc<dyn Store> {
         let transaction_pooler = self.transaction_pooler;
         let options = OpenOptions { keep_sent, transaction_pooler, ..OpenOptions::default() };

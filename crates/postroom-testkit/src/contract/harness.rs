@@ -17,6 +17,11 @@ pub trait Harness: Send + Sync {
     /// The store's name, for skips.
     fn name(&self) -> &'static str;
 
+    /// Whether the database refuses rows that break a rule of the table. An error says why not.
+    fn checks_constraints(&self) -> Result<(), &'static str> {
+        Ok(())
+    }
+
     /// A store on this outbox. Where it can be, each call opens one of its own, as another relay
     /// would.
     fn store(&self) -> impl Future<Output = Arc<dyn Store>> + Send;

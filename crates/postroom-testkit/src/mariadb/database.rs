@@ -19,7 +19,7 @@ pub struct MariaDatabase {
 }
 
 impl MariaDatabase {
-    pub(super) async fn create(server_url: &str) -> anyhow::Result<Self> {
+    pub(crate) async fn create(server_url: &str) -> anyhow::Result<Self> {
         let name = format!("postroom_{}", Uuid::new_v4().simple());
         let url = with_database(server_url, &name)?;
         let mut connection = connect(server_url).await?;

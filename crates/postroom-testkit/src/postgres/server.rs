@@ -1,6 +1,6 @@
 //! A private PostgreSQL server.
 
-use super::binaries::find_postgres;
+use super::binaries::{find_postgres, unpack_release};
 use crate::guarded::{Guarded, Kind, on_free_port};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -32,14 +32,19 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Makes a data folder below `parent` and starts a server on it.
+    /// Makes a data folder below `parent` and starts a server on it: the installed one, or one of
+    /// another release, which is unpacked there first.
     pub(super) fn create(
         parent: &Path,
+        release: Option<u32>,
         settings: &[(String, String)],
         limit: Duration,
     ) -> anyhow::Result<Self> {
-        let binaries = find_postgres()?;
         let guarded = Guarded::new_in(parent, KIND)?;
+        let binaries = match release {
+            None => find_postgres()?,
+            Some(major) => unpack_release(major, &guarded.folder().join("release"))?,
+        };
         let mut initdb = Command::new(binaries.join("initdb"));
         initdb
             .args(["-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C", "-D"])
