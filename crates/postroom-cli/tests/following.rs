@@ -3,6 +3,7 @@
 use crate::command::Folder;
 use postroom_testkit::{Behaviour, MariaDb, Postgres, Process, Receiver, Signal, eventually};
 use serde_json::Value;
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 const SOON: Duration = Duration::from_secs(60);
@@ -112,18 +113,29 @@ async fn watch_shows_how_many_are_sent_per_second() {
     assert!(text.contains("SENT") && text.contains("0/s"), "{text}");
 }
 
+/// A command that does not outlive its test, whatever becomes of that.
+struct Going(Child);
+
+impl Drop for Going {
+    fn drop(&mut self) {
+        // It has ended, if all is well.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_goes_on_ends_when_its_reader_has_gone() {
     let folder = Folder::new();
     folder.run(&["migrate"]).ok();
     for command in ["watch", "tail"] {
         let mut command = folder.command(&["messages", command, "--json", "--interval", "20ms"]);
-        let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
-        drop(child.stdout.take());
+        let mut going = Going(command.stdout(Stdio::piped()).spawn().unwrap());
+        drop(going.0.stdout.take());
         let status = eventually("the end", SOON, async || {
             folder.enqueue("noop", &[]);
             folder.run(&["run", "--once"]).ok();
-            child.try_wait().unwrap()
+            going.0.try_wait().unwrap()
         })
         .await;
         assert!(status.success(), "{status}");

@@ -3,7 +3,7 @@
 use crate::command::Folder;
 use postroom_testkit::{Behaviour, Receiver};
 use std::io::Write as _;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 /// A folder with a webhook that answers 503 and allows three attempts.
 fn failing() -> (Folder, Receiver) {
@@ -85,6 +85,42 @@ fn a_list_shows_event_age_and_error_of_each() {
     }
     let answer = folder.run(&["messages", "cancel", "--error", "answered 503", "--dry-run"]).ok();
     assert!(answer.contains("would cancel 1 PENDING or FAILED message"), "{answer}");
+}
+
+/// What a command prints in a terminal of this width.
+fn in_a_terminal(folder: &Folder, columns: usize, variable: (&str, &str), args: &str) -> String {
+    let program = env!("CARGO_BIN_EXE_postroom");
+    let script = format!("stty rows 40 cols {columns}; {program} {args} 2>/dev/null");
+    let mut command = Command::new("script");
+    command.args(["-qec", &script, "/dev/null"]).current_dir(folder.path());
+    command.env_clear().env("PATH", "/usr/bin:/bin").env(variable.0, variable.1);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap().replace('\r', "")
+}
+
+#[test]
+fn a_terminal_gets_colour_and_every_column_cut_to_its_width() {
+    let (folder, _receiver) = failing();
+    folder.enqueue("webhook:a", &[]);
+    folder.enqueue("noop", &[]);
+    folder.run(&["run", "--once"]).ok();
+    assert!(!folder.run(&["messages", "list"]).ok().contains('\x1b'), "not into a pipe");
+    let terminal = ("TERM", "xterm");
+    for columns in [80, 120] {
+        let text = in_a_terminal(&folder, columns, terminal, "messages list");
+        assert!(text.contains("\x1b[33mFAILED\x1b[0m"), "{text}");
+        assert!(text.contains("\x1b[32mSENT\x1b[0m"), "{text}");
+        let plain = in_a_terminal(&folder, columns, ("NO_COLOR", "1"), "messages list");
+        assert!(!plain.contains('\x1b'), "{plain}");
+        let titles = plain.lines().next().unwrap();
+        for title in ["ID", "STATUS", "TRIED", "AGE", "INTEGR", "TYPE", "EVENT", "ERROR"] {
+            assert!(titles.contains(title), "{columns}: {titles}");
+        }
+        let widest = plain.lines().map(|line| line.chars().count()).max().unwrap();
+        assert!(widest <= columns, "{widest} of {columns}\n{plain}");
+        assert!(plain.contains('…'), "{plain}");
+    }
 }
 
 #[test]

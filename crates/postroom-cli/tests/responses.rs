@@ -1,8 +1,10 @@
 //! What a receiver answers to a failed attempt is kept, where that is asked for.
 
 use crate::command::Folder;
+use postroom_testkit::{Redis, eventually};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
+use std::time::Duration;
 
 /// Answers every request with 500 and this body, on a thread that ends with the process. Where it
 /// announces more than that, the rest never comes.
@@ -95,4 +97,28 @@ fn a_response_that_does_not_end_takes_nothing_back() {
     let shown = folder.run(&["messages", "show", &id, "--json"]).json();
     assert!(shown["last_error"].as_str().unwrap().contains("answered 500"), "{shown}");
     assert_eq!(shown["failed_attempts"][0]["response"], "the beginning", "{shown}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_response_is_kept_through_bullmq_too() {
+    let redis = Redis::private(&[]).await.unwrap();
+    let folder = Folder::new();
+    folder.write(
+        "postroom.toml",
+        &format!(
+            "[server]\nlisten = \"127.0.0.1:0\"\n[redis]\nurl = \"redis://{}\"\n\
+             [integrations.\"webhook:a\"]\nurl = \"{}\"\nallow_addresses = [\"127.0.0.0/8\"]\n\
+             transport = \"bullmq\"\nkeep_response = true\nretry = {{ base = \"1h\" }}\n",
+            redis.address(),
+            receiver(b"no such order", 13)
+        ),
+    );
+    let id = folder.enqueue("webhook:a", &[]);
+    let _relay = folder.start(&["run"]);
+    let response = eventually("a response", Duration::from_secs(60), async || {
+        let shown = folder.run(&["messages", "show", &id, "--json"]).json();
+        shown["failed_attempts"][0]["response"].as_str().map(str::to_owned)
+    })
+    .await;
+    assert_eq!(response, "no such order");
 }

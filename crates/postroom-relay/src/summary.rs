@@ -9,7 +9,8 @@ use std::time::Duration;
 const INTERVAL: Duration = Duration::from_secs(60);
 
 pub(crate) async fn run(shared: Arc<Shared>) {
-    let mut before = counted(&shared);
+    // From the beginning: other stages are at work already.
+    let mut before = (0, Sums::default());
     loop {
         tokio::time::sleep(INTERVAL).await;
         let now = counted(&shared);

@@ -21,7 +21,8 @@ impl Named {
     /// The ids that begin so; `None` when no id does.
     pub(crate) fn ids(&self) -> Option<RangeInclusive<Uuid>> {
         let digits: String = self.0.chars().filter(|c| *c != '-').collect();
-        if digits.is_empty() || digits.len() > 32 {
+        let are_digits = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+        if digits.is_empty() || digits.len() > 32 || !are_digits {
             return None;
         }
         let first = u128::from_str_radix(&format!("{digits:0<32}"), 16).ok()?;
