@@ -10,9 +10,25 @@ pub fn clip_error(text: &str) -> String {
     text.chars().filter(|c| *c != '\0').take(ERROR_TEXT_CHARS).collect()
 }
 
+/// Cuts a receiver's response to [`RESPONSE_BYTES`](crate::RESPONSE_BYTES), at a character
+/// boundary, and removes NUL.
+#[must_use]
+pub fn clip_response(text: &str) -> String {
+    let mut text = text.replace('\0', "");
+    text.truncate(text.floor_char_boundary(crate::RESPONSE_BYTES));
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_response_is_cut_by_bytes_at_the_border_of_a_character() {
+        let clipped = clip_response(&format!("a{}", "é".repeat(crate::RESPONSE_BYTES)));
+        assert_eq!(clipped.len(), crate::RESPONSE_BYTES - 1);
+        assert_eq!(clip_response("a\0b"), "ab");
+    }
 
     #[test]
     fn long_text_is_cut_by_characters_not_bytes() {

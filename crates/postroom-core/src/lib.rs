@@ -20,7 +20,7 @@ mod store;
 
 pub use announcement::{DEAD_EVENT_TYPE, announce_dead};
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use error_text::{ERROR_TEXT_CHARS, clip_error};
+pub use error_text::{ERROR_TEXT_CHARS, clip_error, clip_response};
 pub use json::{JsonFault, RawJson};
 pub use message::{Message, Record};
 pub use new_message::{Field, Limits, MessageError, NewMessage};
@@ -29,9 +29,9 @@ pub use retry::{AttemptLimit, RetryPolicy};
 pub use sink::{OutcomeReceiver, ProbeError, Report, Sink};
 pub use status::Status;
 pub use store::{
-    ATTEMPTS_KEPT, Action, ActionId, Admin, Attempt, AttemptOutcome, Backlog, Batch, CANCELLED,
-    Claims, ContentFault, Dispatched, Dispatches, Enqueued, Fate, Fence, Filter, Finding, Key,
-    LaneBacklog, NewAction, Operate, Operation, Quota, REPLAY_HEADER, Reconciled, Settled,
-    Settlement, Severity, StatusCounts, Store, StoreError, StoreErrorKind, StoreResult, Take,
-    Taken, Token, Tried, Upkeep, Verdict, Wake,
+    ATTEMPTS_KEPT, Action, ActionId, Admin, Arrived, Attempt, AttemptOutcome, Backlog, Batch,
+    CANCELLED, Claims, ContentFault, Dispatched, Dispatches, Enqueued, ErrorGroup, Fate, Fence,
+    Filter, Finding, Inspect, Key, LaneBacklog, NewAction, Operate, Operation, Quota,
+    REPLAY_HEADER, RESPONSE_BYTES, Reconciled, Settled, Settlement, Severity, StatusCounts, Store,
+    StoreError, StoreErrorKind, StoreResult, Take, Taken, Token, Tried, Upkeep, Verdict, Wake,
 };

@@ -55,6 +55,12 @@ pub trait OutcomeReceiver: Send + Sync {
     /// The outcome of the message at `index` of the batch. Only the first word on a message
     /// counts.
     fn outcome(&self, index: usize, outcome: Outcome);
+
+    /// What the receiver answered, to be kept with the failed attempt of the message at `index`.
+    /// Comes before its outcome. It may hold anything, so it is never logged.
+    fn response(&self, index: usize, response: String) {
+        let _ = (index, response);
+    }
 }
 
 /// Where a sink reports to during one [`Sink::deliver`].
@@ -79,6 +85,12 @@ impl<'a> Report<'a> {
     /// States the outcome of the message at `index`.
     pub fn outcome(&self, index: usize, outcome: Outcome) {
         self.receiver.outcome(self.offset + index, outcome);
+    }
+
+    /// Hands over what the receiver answered to the message at `index`, before its outcome: for
+    /// sinks that were asked to keep the responses of failed attempts.
+    pub fn response(&self, index: usize, response: String) {
+        self.receiver.response(self.offset + index, response);
     }
 
     /// States that the message at `index` was acknowledged.

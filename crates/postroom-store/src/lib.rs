@@ -23,3 +23,7 @@ pub use migrations::{
 };
 pub use open::{OpenOptions, open};
 pub use repository::Repository;
+
+/// What to do about a right that the database's user lacks.
+pub(crate) const MISSING_RIGHT: &str = "the user of the database URL lacks a right; \
+    `postroom migrate --print-grants` prints the statements that give it";

@@ -47,6 +47,10 @@ pub struct Filter {
     pub correlation: Option<String>,
     /// By event id.
     pub event_id: Option<String>,
+    /// By stream.
+    pub stream: Option<String>,
+    /// Only messages whose last error contains this text, in upper or lower case.
+    pub error: Option<String>,
     /// Only messages created at this moment or later.
     pub since: Option<DateTime<Utc>>,
     /// Only messages created before this moment.
@@ -56,6 +60,35 @@ pub struct Filter {
     /// The most rows.
     pub limit: usize,
 }
+
+impl Filter {
+    /// Whether it finds this message.
+    #[must_use]
+    pub fn matches(&self, record: &Record) -> bool {
+        let message = &record.message;
+        let is =
+            |wanted: &Option<String>, text: &str| wanted.as_ref().is_none_or(|one| one == text);
+        let has =
+            |wanted: &Option<String>, text: &Option<String>| wanted.is_none() || wanted == text;
+        self.status.is_none_or(|status| record.status == status.as_str())
+            && is(&self.integration, &message.integration)
+            && has(&self.tenant, &message.tenant_id)
+            && is(&self.event_type, &message.event_type)
+            && has(&self.correlation, &message.correlation_id)
+            && is(&self.event_id, &message.event_id)
+            && is(&self.stream, &message.stream_id)
+            && self.error.as_ref().is_none_or(|part| {
+                let error = record.last_error.as_ref().map(|error| error.to_lowercase());
+                error.is_some_and(|error| error.contains(&part.to_lowercase()))
+            })
+            && self.since.is_none_or(|since| message.created_at >= since)
+            && self.until.is_none_or(|until| message.created_at < until)
+            && self.before.is_none_or(|before| message.seq < before)
+    }
+}
+
+/// The most bytes of a receiver's response that are kept with a failed attempt.
+pub const RESPONSE_BYTES: usize = 2_048;
 
 /// How many failed attempts are kept for one message; older ones go.
 pub const ATTEMPTS_KEPT: usize = 100;
@@ -71,6 +104,9 @@ pub struct Attempt {
     pub outcome: AttemptOutcome,
     /// Why it failed.
     pub error: String,
+    /// What the receiver answered, where its integration keeps that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response: Option<String>,
 }
 
 /// How a failed attempt ended.

@@ -216,6 +216,10 @@ pub trait Claims: Send + Sync {
         claim_time: Duration,
     ) -> StoreResult<Vec<Token>>;
 
+    /// Keeps what receivers answered with the latest failed attempt of each message, which must
+    /// have no response yet. What is longer than [`RESPONSE_BYTES`](super::RESPONSE_BYTES) is cut.
+    async fn keep_responses(&self, responses: &[(Uuid, String)]) -> StoreResult<()>;
+
     /// A signal for new messages, where the database has one.
     async fn wake(&self) -> Option<Box<dyn Wake>>;
 }

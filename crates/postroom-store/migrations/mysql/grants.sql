@@ -17,7 +17,7 @@ CREATE ROLE IF NOT EXISTS postroom_relay;
 GRANT SELECT, INSERT, UPDATE, DELETE ON integration_outbox TO postroom_relay;
 GRANT SELECT, INSERT, UPDATE, DELETE ON outbox_delivery TO postroom_relay;
 GRANT SELECT, INSERT, UPDATE, DELETE ON outbox_claim TO postroom_relay;
-GRANT SELECT, INSERT, DELETE ON outbox_attempt TO postroom_relay;
+GRANT SELECT, INSERT, DELETE, UPDATE (response) ON outbox_attempt TO postroom_relay;
 GRANT SELECT, INSERT, UPDATE ON outbox_action TO postroom_relay;
 GRANT SELECT ON outbox_messages TO postroom_relay;
 GRANT SELECT ON outbox_schema_migration TO postroom_relay;

@@ -22,5 +22,5 @@ GRANT SELECT, INSERT, UPDATE, DELETE
     ON core_outbox.integration_outbox, core_outbox.delivery, core_outbox.claim TO postroom_relay;
 GRANT SELECT ON core_outbox.messages, core_outbox.schema_migration TO postroom_relay;
 GRANT EXECUTE ON FUNCTION core_outbox.uuid_v7() TO postroom_relay;
-GRANT SELECT, INSERT, DELETE ON core_outbox.attempt TO postroom_relay;
+GRANT SELECT, INSERT, DELETE, UPDATE (response) ON core_outbox.attempt TO postroom_relay;
 GRANT SELECT, INSERT, UPDATE ON core_outbox.action TO postroom_relay;

@@ -104,6 +104,8 @@ fn in_words(filter: &Filter) -> String {
         ("type", filter.event_type.clone()),
         ("correlation", filter.correlation.clone()),
         ("event id", filter.event_id.clone()),
+        ("stream", filter.stream.clone()),
+        ("error", filter.error.clone()),
         ("since", time(filter.since)),
         ("until", time(filter.until)),
     ];

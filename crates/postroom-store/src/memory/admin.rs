@@ -32,7 +32,7 @@ impl Admin for MemoryStore {
     async fn list(&self, filter: &Filter) -> StoreResult<Vec<Record>> {
         let tables = self.lock();
         let newest_first = tables.messages.values().rev().map(|row| tables.record(row));
-        Ok(newest_first.filter(|record| matches(filter, record)).take(filter.limit).collect())
+        Ok(newest_first.filter(|record| filter.matches(record)).take(filter.limit).collect())
     }
 
     async fn status_counts(&self) -> StoreResult<StatusCounts> {
@@ -64,19 +64,4 @@ impl Admin for MemoryStore {
     async fn now(&self) -> StoreResult<DateTime<Utc>> {
         Ok(self.clock.now())
     }
-}
-
-fn matches(filter: &Filter, record: &Record) -> bool {
-    let message = &record.message;
-    let is = |wanted: &Option<String>, text: &str| wanted.as_ref().is_none_or(|one| one == text);
-    let has = |wanted: &Option<String>, text: &Option<String>| wanted.is_none() || wanted == text;
-    filter.status.is_none_or(|status| record.status == status.as_str())
-        && is(&filter.integration, &message.integration)
-        && has(&filter.tenant, &message.tenant_id)
-        && is(&filter.event_type, &message.event_type)
-        && has(&filter.correlation, &message.correlation_id)
-        && is(&filter.event_id, &message.event_id)
-        && filter.since.is_none_or(|since| message.created_at >= since)
-        && filter.until.is_none_or(|until| message.created_at < until)
-        && filter.before.is_none_or(|before| message.seq < before)
 }

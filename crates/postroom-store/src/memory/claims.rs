@@ -8,9 +8,10 @@ use async_trait::async_trait;
 use chrono::{DateTime, TimeDelta, Utc};
 use postroom_core::{
     Batch, Claims, ContentFault, RawJson, Settled, Settlement, StoreResult, Take, Taken, Token,
-    Wake,
+    Wake, clip_response,
 };
 use std::time::Duration;
+use uuid::Uuid;
 
 #[async_trait]
 impl Claims for MemoryStore {
@@ -108,6 +109,18 @@ impl Claims for MemoryStore {
             }
         }
         Ok(known.lost)
+    }
+
+    async fn keep_responses(&self, responses: &[(Uuid, String)]) -> StoreResult<()> {
+        let mut tables = self.lock();
+        for (id, response) in responses {
+            let Some(seq) = tables.seq_of(*id) else { continue };
+            let latest = tables.attempts.get_mut(&seq).and_then(|attempts| attempts.last_mut());
+            if let Some(latest) = latest.filter(|latest| latest.response.is_none()) {
+                latest.response = Some(clip_response(response));
+            }
+        }
+        Ok(())
     }
 
     async fn wake(&self) -> Option<Box<dyn Wake>> {

@@ -9,6 +9,7 @@ mod by_hand;
 mod claims;
 mod deliveries;
 mod dispatch;
+mod inspect;
 mod operate;
 mod settle;
 mod tables;

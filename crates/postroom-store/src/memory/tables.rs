@@ -231,6 +231,7 @@ impl Tables {
             took_ms: u64::try_from(tried.took.as_millis()).unwrap_or(u64::MAX),
             outcome: tried.outcome,
             error: clip_error(error),
+            response: None,
         });
         let surplus = attempts.len().saturating_sub(ATTEMPTS_KEPT);
         attempts.drain(..surplus);

@@ -92,6 +92,14 @@ fn matching(filter: &Filter) -> QueryBuilder<MySql> {
         "SELECT {} FROM outbox_messages AS m WHERE TRUE",
         statements::RECORD
     ));
+    conditions(&mut query, filter);
+    query.push(" ORDER BY m.seq DESC LIMIT ");
+    query.push_bind(i64::try_from(filter.limit).unwrap_or(i64::MAX));
+    query
+}
+
+/// What a filter asks of `outbox_messages AS m`.
+pub(super) fn conditions(query: &mut QueryBuilder<MySql>, filter: &Filter) {
     if let Some(status) = filter.status {
         query.push(" AND m.status = ").push_bind(status.as_str());
         // What is not SENT has a delivery: only such messages are looked at.
@@ -111,6 +119,7 @@ fn matching(filter: &Filter) -> QueryBuilder<MySql> {
         ("event_type", &filter.event_type),
         ("correlation_id", &filter.correlation),
         ("source_event_id", &filter.event_id),
+        ("source_stream_id", &filter.stream),
     ];
     for (column, wanted) in texts {
         if let Some(wanted) = wanted {
@@ -126,7 +135,8 @@ fn matching(filter: &Filter) -> QueryBuilder<MySql> {
     if let Some(before) = filter.before {
         query.push(" AND m.seq < ").push_bind(before);
     }
-    query.push(" ORDER BY m.seq DESC LIMIT ");
-    query.push_bind(i64::try_from(filter.limit).unwrap_or(i64::MAX));
-    query
+    if let Some(error) = &filter.error {
+        query.push(" AND LOCATE(LOWER(").push_bind(error.clone());
+        query.push("), LOWER(m.last_error)) > 0");
+    }
 }

@@ -1,13 +1,17 @@
 //! The history of failed attempts.
 
-use super::{LIST, delete, execute, fetch, list, numbers};
+use super::error::store_error;
+use super::{LIST, MySqlStore, delete, execute, fetch, list, numbers};
 use crate::round::Round;
 use chrono::NaiveDateTime;
-use postroom_core::{ATTEMPTS_KEPT, Attempt, AttemptOutcome, clip_error};
+use postroom_core::{
+    ATTEMPTS_KEPT, Attempt, AttemptOutcome, StoreResult, clip_error, clip_response,
+};
 use sqlx::mysql::MySqlRow;
 use sqlx::{Error, MySql, MySqlConnection, QueryBuilder, Row as _};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
+use uuid::Uuid;
 
 /// A failed attempt that goes on record.
 pub(super) struct Failure<'a> {
@@ -63,6 +67,34 @@ async fn last_numbers(
     fetch(tx, sql).await?.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
 }
 
+/// Id of the message.
+const LATEST: &str = "
+    SELECT a.seq, MAX(a.number) FROM integration_outbox AS m FORCE INDEX (outbox_id)
+    JOIN outbox_attempt AS a FORCE INDEX (PRIMARY) ON a.seq = m.seq
+    WHERE m.id = ? GROUP BY a.seq";
+/// Response, number of the message, number of the attempt.
+const KEEP_RESPONSE: &str =
+    "UPDATE outbox_attempt SET response = ? WHERE seq = ? AND number = ? AND response IS NULL";
+
+/// Keeps what receivers answered with the latest attempts.
+pub(super) async fn keep_responses(
+    store: &MySqlStore,
+    responses: &[(Uuid, String)],
+) -> StoreResult<()> {
+    let failed = |error| store_error("keeping responses", error);
+    for (id, response) in responses {
+        let latest: Option<(i64, i32)> = sqlx::query_as(LATEST)
+            .bind(id.hyphenated())
+            .fetch_optional(&store.pool)
+            .await
+            .map_err(failed)?;
+        let Some((seq, number)) = latest else { continue };
+        let kept = sqlx::query(KEEP_RESPONSE).bind(clip_response(response)).bind(seq).bind(number);
+        kept.execute(&store.pool).await.map_err(failed)?;
+    }
+    Ok(())
+}
+
 /// Forgets the attempts of messages that leave.
 pub(super) async fn forget(tx: &mut MySqlConnection, seqs: &[i64]) -> Result<(), Error> {
     delete(tx, "outbox_attempt", seqs).await
@@ -103,5 +135,6 @@ pub(super) fn attempt(row: &MySqlRow) -> Result<Attempt, Error> {
         // A CHECK keeps every other word out.
         outcome: AttemptOutcome::from_word(&outcome).unwrap_or(AttemptOutcome::Retry),
         error: row.try_get(3)?,
+        response: row.try_get(4)?,
     })
 }

@@ -78,6 +78,10 @@ impl Claims for MySqlStore {
     }
 
     /// There is no such signal on these servers: relays poll.
+    async fn keep_responses(&self, responses: &[(Uuid, String)]) -> StoreResult<()> {
+        super::attempts::keep_responses(self, responses).await
+    }
+
     async fn wake(&self) -> Option<Box<dyn Wake>> {
         None
     }

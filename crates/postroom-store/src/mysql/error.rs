@@ -36,6 +36,8 @@ fn hint(kind: StoreErrorKind, error: &Error) -> &'static str {
              it names, or the server's settings"
         }
         StoreErrorKind::Refused => match number(error) {
+            // Of a database, a table, a column, a routine, a statement of administrators.
+            Some(1044 | 1142 | 1143 | 1370 | 1227) => crate::MISSING_RIGHT,
             Some(1153) => {
                 "the statement is longer than the server's max_allowed_packet; raise that"
             }

@@ -29,6 +29,11 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "reopened",
         sql: include_str!("../../migrations/mysql/0004_reopened.sql"),
     },
+    Migration {
+        number: 5,
+        name: "responses",
+        sql: include_str!("../../migrations/mysql/0005_responses.sql"),
+    },
 ];
 
 /// Two processes that migrate one database at once take turns by this lock. A session's locks go

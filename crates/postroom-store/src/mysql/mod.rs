@@ -12,6 +12,7 @@ mod connect;
 mod dispatch;
 mod error;
 mod follow;
+mod inspect;
 mod migrate;
 mod operate;
 #[cfg(test)]

@@ -131,7 +131,7 @@ pub(super) const CLAIM_OF: &str = "
 
 /// Id.
 pub(super) const ATTEMPTS: &str = "
-    SELECT a.at, a.took_ms, a.outcome, a.error
+    SELECT a.at, a.took_ms, a.outcome, a.error, a.response
     FROM outbox_attempt AS a
     JOIN integration_outbox AS m ON m.seq = a.seq
     WHERE m.id = ? ORDER BY a.number";

@@ -3,14 +3,20 @@
 
 use super::PgStore;
 use super::error::store_error;
-use postroom_core::{Attempt, AttemptOutcome, StoreResult};
+use postroom_core::{Attempt, AttemptOutcome, StoreResult, clip_response};
 use std::sync::{Mutex, PoisonError};
 use tokio_postgres::{Error, Row};
 use uuid::Uuid;
 
-const ATTEMPTS: &str = "SELECT at, took_ms, outcome, error FROM core_outbox.attempt \
+const ATTEMPTS: &str = "SELECT at, took_ms, outcome, error, response FROM core_outbox.attempt \
                         WHERE message_id = $1 ORDER BY number";
 const SWEEP: &str = include_str!("sql/sweep_attempts.sql");
+
+/// $1 messages, $2 responses.
+const KEEP_RESPONSES: &str = "UPDATE core_outbox.attempt a SET response = r.response \
+    FROM unnest($1::uuid[], $2::text[]) AS r (id, response) \
+    WHERE a.message_id = r.id AND a.response IS NULL \
+      AND a.number = (SELECT max(b.number) FROM core_outbox.attempt b WHERE b.message_id = r.id)";
 
 /// How far the sweep has come. Every process sweeps for itself: what one has looked at, another
 /// may look at again.
@@ -24,6 +30,19 @@ pub(super) async fn of(store: &PgStore, id: Uuid) -> StoreResult<Vec<Attempt>> {
     rows.iter().map(attempt).collect::<Result<_, _>>().map_err(|e| store_error(doing, e))
 }
 
+/// Keeps what receivers answered with the latest attempts.
+pub(super) async fn keep_responses(
+    store: &PgStore,
+    responses: &[(Uuid, String)],
+) -> StoreResult<()> {
+    let ids: Vec<Uuid> = responses.iter().map(|(id, _)| *id).collect();
+    let texts: Vec<String> = responses.iter().map(|(_, text)| clip_response(text)).collect();
+    let client = store.connection().await?;
+    let kept = client.execute(KEEP_RESPONSES, &[&ids, &texts]).await;
+    kept.map_err(|e| store_error("keeping responses", e))?;
+    Ok(())
+}
+
 fn attempt(row: &Row) -> Result<Attempt, Error> {
     let outcome: &str = row.try_get(2)?;
     Ok(Attempt {
@@ -32,6 +51,7 @@ fn attempt(row: &Row) -> Result<Attempt, Error> {
         // A CHECK keeps every other word out.
         outcome: AttemptOutcome::from_word(outcome).unwrap_or(AttemptOutcome::Retry),
         error: row.try_get(3)?,
+        response: row.try_get(4)?,
     })
 }
 

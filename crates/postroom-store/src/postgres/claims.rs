@@ -122,6 +122,10 @@ impl Claims for PgStore {
         Ok(known.lost)
     }
 
+    async fn keep_responses(&self, responses: &[(Uuid, String)]) -> StoreResult<()> {
+        super::attempts::keep_responses(self, responses).await
+    }
+
     async fn wake(&self) -> Option<Box<dyn Wake>> {
         self.listens_on.clone().map(super::wake::listen)
     }

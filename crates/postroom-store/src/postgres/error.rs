@@ -10,15 +10,18 @@ pub(super) fn store_error(doing: &str, error: Error) -> StoreError {
     let kind = kind(&error);
     let hint = match kind {
         StoreErrorKind::Schema => {
-            ": the outbox is missing or older than this program; run `postroom migrate`"
+            "the outbox is missing or older than this program; run `postroom migrate`"
         }
-        StoreErrorKind::Unavailable => ": PostgreSQL cannot be reached or went away",
-        StoreErrorKind::Conflict => ": lost to a concurrent transaction",
-        StoreErrorKind::Refused => ": PostgreSQL refused it",
+        StoreErrorKind::Unavailable => "PostgreSQL cannot be reached or went away",
+        StoreErrorKind::Conflict => "lost to a concurrent transaction",
+        StoreErrorKind::Refused if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
+            crate::MISSING_RIGHT
+        }
+        StoreErrorKind::Refused => "PostgreSQL refused it",
     };
     // The server's own words are in the driver error's source; bring them to the top.
     let detail = error.as_db_error().map_or_else(String::new, |db| format!(" ({})", db.message()));
-    StoreError::new(kind, format!("{doing}{hint}{detail}"), error)
+    StoreError::new(kind, format!("{doing}: {hint}{detail}"), error)
 }
 
 /// Wraps a pool's error.

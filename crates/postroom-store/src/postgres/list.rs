@@ -8,7 +8,8 @@ use super::PgStore;
 use super::error::store_error;
 use super::row::{RECORD_COLUMNS, record};
 use super::transaction::{BEGIN_DURABLE, transact};
-use postroom_core::{Filter, Record, Status, StoreResult};
+use postroom_core::{ErrorGroup, Filter, Record, Status, StoreResult};
+use tokio_postgres::{Error, Row};
 
 macro_rules! filter {
     () => {
@@ -85,16 +86,21 @@ const ANY: &str = concat!(
 /// can guess which of the two reads less.
 const BEGIN_BY_TIME: &str = "BEGIN; SET LOCAL jit = off; SET LOCAL enable_seqscan = off";
 
-/// How to begin, and the statement.
-pub(super) fn statement(filter: &Filter) -> (&'static str, String) {
-    let (begin, pick) = match filter.status {
+/// How to begin, and the statement that picks the numbers.
+fn pick(filter: &Filter) -> (&'static str, &'static str) {
+    match filter.status {
         _ if filter.event_id.is_some() => (BEGIN_DURABLE, OF_EVENT),
         Some(Status::Pending | Status::Failed) => (BEGIN_DURABLE, WAITING),
         Some(Status::Claimed) => (BEGIN_DURABLE, CLAIMED),
         Some(Status::Dead) => (BEGIN_DURABLE, DEAD),
         Some(Status::Sent) | None if filter.since.is_some() => (BEGIN_BY_TIME, ANY),
         Some(Status::Sent) | None => (BEGIN_DURABLE, ANY),
-    };
+    }
+}
+
+/// How to begin, and the statement.
+pub(super) fn statement(filter: &Filter) -> (&'static str, String) {
+    let (begin, pick) = pick(filter);
     let sql = format!(
         "WITH picked AS MATERIALIZED (\n{pick}\n)
          SELECT {RECORD_COLUMNS} FROM core_outbox.messages
@@ -106,10 +112,52 @@ pub(super) fn statement(filter: &Filter) -> (&'static str, String) {
 
 pub(super) async fn list(store: &PgStore, filter: &Filter) -> StoreResult<Vec<Record>> {
     let doing = "listing messages";
-    let client = store.connection().await?;
     let (begin, sql) = statement(filter);
-    let statement = client.prepare_cached(&sql).await.map_err(|e| store_error(doing, e))?;
-    let rows = transact(
+    let rows = run(store, doing, begin, &sql, filter, filter.limit).await?;
+    rows.iter().map(record).collect::<Result<_, _>>().map_err(|e| store_error(doing, e))
+}
+
+/// The messages of a filter by integration and error. All that match are read, and what is shown
+/// of them is a few groups.
+pub(super) async fn errors(store: &PgStore, filter: &Filter) -> StoreResult<Vec<ErrorGroup>> {
+    let doing = "grouping messages by error";
+    let (begin, pick) = pick(filter);
+    let sql = format!(
+        "WITH picked AS MATERIALIZED (\n{pick}\n)
+         SELECT m.integration_type, m.last_error, count(*), min(m.created_at), max(m.created_at),
+                max(m.id::text)::uuid
+         FROM picked JOIN core_outbox.integration_outbox m USING (seq)
+         WHERE m.last_error IS NOT NULL
+         GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT {}",
+        filter.limit
+    );
+    let rows = run(store, doing, begin, &sql, filter, usize::MAX).await?;
+    rows.iter().map(group).collect::<Result<_, _>>().map_err(|e| store_error(doing, e))
+}
+
+fn group(row: &Row) -> Result<ErrorGroup, Error> {
+    Ok(ErrorGroup {
+        integration: row.try_get(0)?,
+        error: row.try_get(1)?,
+        messages: u64::try_from(row.try_get::<_, i64>(2)?).unwrap_or(0),
+        oldest: row.try_get(3)?,
+        newest: row.try_get(4)?,
+        example: row.try_get(5)?,
+    })
+}
+
+/// Runs a statement that picks by a filter.
+async fn run(
+    store: &PgStore,
+    doing: &str,
+    begin: &str,
+    sql: &str,
+    filter: &Filter,
+    rows: usize,
+) -> StoreResult<Vec<Row>> {
+    let client = store.connection().await?;
+    let statement = client.prepare_cached(sql).await.map_err(|e| store_error(doing, e))?;
+    transact(
         &client,
         begin,
         &statement,
@@ -123,10 +171,11 @@ pub(super) async fn list(store: &PgStore, filter: &Filter) -> StoreResult<Vec<Re
             &filter.since,
             &filter.until,
             &filter.before.unwrap_or(i64::MAX),
-            &i64::try_from(filter.limit).unwrap_or(i64::MAX),
+            &i64::try_from(rows).unwrap_or(i64::MAX),
+            &filter.stream,
+            &filter.error,
         ],
     )
     .await
-    .map_err(|e| store_error(doing, e))?;
-    rows.iter().map(record).collect::<Result<_, _>>().map_err(|e| store_error(doing, e))
+    .map_err(|e| store_error(doing, e))
 }

@@ -8,6 +8,7 @@ mod connection;
 mod diagnose;
 mod dispatch;
 mod error;
+mod inspect;
 mod list;
 mod marks;
 mod migrate;

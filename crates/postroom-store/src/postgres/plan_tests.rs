@@ -182,13 +182,15 @@ async fn a_batch_is_all_that_is_read_and_no_index_is_touched() {
 async fn rows_listed(client: &Client, filter: &Filter) -> (Value, f64) {
     let (begin, sql) = list::statement(filter);
     let prepare = format!(
-        "PREPARE list (text, text, text, text, text, text, timestamptz, timestamptz, bigint, bigint)
+        "PREPARE list (text, text, text, text, text, text, timestamptz, timestamptz, bigint, bigint,
+                       text, text)
          AS {sql}"
     );
     client.batch_execute(&prepare).await.unwrap();
     let text = |text: Option<&str>| text.map_or("NULL".to_owned(), |text| format!("'{text}'"));
     let execute = format!(
-        "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE list ({}, {}, NULL, NULL, NULL, {}, NULL, NULL, {}, {})",
+        "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE list ({}, {}, NULL, NULL, NULL, {}, NULL, NULL, {}, {},
+                                              NULL, NULL)",
         text(filter.status.map(Status::as_str)),
         text(filter.integration.as_deref()),
         text(filter.event_id.as_deref()),

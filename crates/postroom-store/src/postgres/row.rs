@@ -81,6 +81,11 @@ pub(super) const RECORD_COLUMNS: &str = "seq, id, source_event_id, source_stream
     due_at, attempts, max_attempts, created_at, \
     status, locked_at, locked_by, updated_at, sent_at, last_error";
 
+/// The same without content.
+pub(super) fn state_columns() -> String {
+    RECORD_COLUMNS.replace("payload::text, headers::text", "NULL::text, NULL::text")
+}
+
 pub(super) fn record(row: &Row) -> Result<Record, Error> {
     Ok(Record {
         message: message(row, row.try_get(0)?, 1)?,

@@ -3,17 +3,19 @@
 use super::SqliteStore;
 use super::claims::json;
 use super::error::store_error;
-use super::row::text;
+use super::row::{optional_text, text};
 use super::time::moment;
 use super::upkeep::count;
 use crate::round::Round;
-use postroom_core::{ATTEMPTS_KEPT, Attempt, AttemptOutcome, StoreResult, Tried, clip_error};
+use postroom_core::{
+    ATTEMPTS_KEPT, Attempt, AttemptOutcome, StoreResult, Tried, clip_error, clip_response,
+};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Error, Row as _, SqliteConnection};
 use uuid::Uuid;
 
 const ATTEMPTS: &str = "
-    SELECT a.at, a.took_ms, a.outcome, a.error
+    SELECT a.at, a.took_ms, a.outcome, a.error, a.response
     FROM integration_outbox AS m CROSS JOIN outbox_attempt AS a ON a.seq = m.seq
     WHERE m.id = ?1 ORDER BY a.number";
 
@@ -26,6 +28,14 @@ const NOTE: &str = "
 const FORGET_OLDEST: &str = "
     DELETE FROM outbox_attempt
     WHERE seq = ?1 AND number <= (SELECT max(number) FROM outbox_attempt WHERE seq = ?1) - ?2";
+
+/// `?1` id of the message, `?2` response.
+const KEEP_RESPONSE: &str = "
+    UPDATE outbox_attempt SET response = ?2
+    WHERE (seq, number) = (
+        SELECT a.seq, max(a.number) FROM integration_outbox AS m
+        CROSS JOIN outbox_attempt AS a ON a.seq = m.seq WHERE m.id = ?1
+    ) AND response IS NULL";
 
 /// `?1` numbers of messages.
 const FORGET: &str = "DELETE FROM outbox_attempt WHERE seq IN (SELECT value FROM json_each(?1))";
@@ -56,6 +66,7 @@ fn attempt(row: &SqliteRow) -> Result<Attempt, Error> {
         // A CHECK keeps every other word out.
         outcome: AttemptOutcome::from_word(&text(row, 2)?).unwrap_or(AttemptOutcome::Retry),
         error: text(row, 3)?,
+        response: optional_text(row, 4)?,
     })
 }
 
@@ -81,6 +92,24 @@ pub(super) async fn note(
         .execute(&mut *tx)
         .await?;
     Ok(())
+}
+
+/// Keeps what receivers answered with the latest attempts.
+pub(super) async fn keep_responses(
+    store: &SqliteStore,
+    responses: &[(Uuid, String)],
+) -> StoreResult<()> {
+    let doing = "keeping responses";
+    let mut tx = store.begin(doing).await?;
+    for (id, response) in responses {
+        sqlx::query(KEEP_RESPONSE)
+            .bind(id.to_string())
+            .bind(clip_response(response))
+            .execute(&mut *tx)
+            .await
+            .map_err(|e| store_error(doing, e))?;
+    }
+    tx.commit().await.map_err(|e| store_error(doing, e))
 }
 
 /// Forgets the attempts of messages that go.

@@ -11,6 +11,7 @@ use postroom_core::{
 };
 use sqlx::{Error, Row as _, SqliteConnection};
 use std::time::Duration;
+use uuid::Uuid;
 
 /// A delivery that may be taken.
 struct Candidate {
@@ -89,6 +90,10 @@ impl Claims for SqliteStore {
             .map_err(|e| store_error(doing, e))?;
         tx.commit().await.map_err(|e| store_error(doing, e))?;
         Ok(lost)
+    }
+
+    async fn keep_responses(&self, responses: &[(Uuid, String)]) -> StoreResult<()> {
+        super::attempts::keep_responses(self, responses).await
     }
 
     async fn wake(&self) -> Option<Box<dyn Wake>> {

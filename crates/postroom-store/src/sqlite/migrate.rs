@@ -37,6 +37,11 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "reopened",
         sql: include_str!("../../migrations/sqlite/0005_reopened.sql"),
     },
+    Migration {
+        number: 6,
+        name: "responses",
+        sql: include_str!("../../migrations/sqlite/0006_responses.sql"),
+    },
 ];
 
 const BOOKS: &str = "

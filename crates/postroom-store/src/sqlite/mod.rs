@@ -14,6 +14,7 @@ mod claims;
 mod connect;
 mod dispatch;
 mod error;
+mod inspect;
 mod list;
 mod migrate;
 mod operate;

@@ -87,12 +87,14 @@ pub(super) fn text(row: &SqliteRow, index: usize) -> Result<String, Error> {
     Ok(String::from_utf8_lossy(bytes).into_owned())
 }
 
-fn optional_text(row: &SqliteRow, index: usize) -> Result<Option<String>, Error> {
+/// Reads text that may be missing.
+pub(super) fn optional_text(row: &SqliteRow, index: usize) -> Result<Option<String>, Error> {
     let bytes: Option<&[u8]> = row.try_get_unchecked(index)?;
     Ok(bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned()))
 }
 
-fn uuid(row: &SqliteRow, index: usize) -> Result<Uuid, Error> {
+/// Reads an id.
+pub(super) fn uuid(row: &SqliteRow, index: usize) -> Result<Uuid, Error> {
     Uuid::parse_str(&text(row, index)?)
         .map_err(|error| Error::ColumnDecode { index: index.to_string(), source: error.into() })
 }

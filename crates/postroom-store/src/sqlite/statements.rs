@@ -11,14 +11,20 @@ macro_rules! ms {
     };
 }
 
-/// What `row::message` reads, in its order; `$payload` may leave a payload out.
+/// What `row::message` reads, in its order; `$payload` may leave a payload out, `$headers` the
+/// headers.
 macro_rules! message_columns {
     ($payload:literal) => {
+        message_columns!($payload, "m.headers")
+    };
+    ($payload:literal, $headers:literal) => {
         concat!(
             "m.seq, m.id, m.source_event_id, m.source_stream_id, m.integration_type, \
              m.event_type, ",
             $payload,
-            ", m.headers, m.tenant_id, m.user_id, m.correlation_id, m.causation_id, m.source, \
+            ", ",
+            $headers,
+            ", m.tenant_id, m.user_id, m.correlation_id, m.causation_id, m.source, \
              m.ordering_key, m.schema_version, m.copy, ",
             ms!("m.occurred_at"),
             ", ",
@@ -32,8 +38,11 @@ macro_rules! message_columns {
 /// What `row::record` reads, in its order.
 macro_rules! record_columns {
     () => {
+        record_columns!("m.payload", "m.headers")
+    };
+    ($payload:literal, $headers:literal) => {
         concat!(
-            message_columns!("m.payload"),
+            message_columns!($payload, $headers),
             ", m.status, ",
             ms!("m.locked_at"),
             ", m.locked_by, ",
@@ -42,6 +51,13 @@ macro_rules! record_columns {
             ms!("m.sent_at"),
             ", m.last_error"
         )
+    };
+}
+
+/// The same without content.
+macro_rules! state_columns {
+    () => {
+        record_columns!("NULL", "NULL")
     };
 }
 

@@ -79,7 +79,7 @@ pub async fn a_list_is_filtered_by_status_and_integration(outbox: &impl Harness)
 pub async fn a_list_is_filtered_by_what_a_message_says(outbox: &impl Harness) {
     let store = outbox.store().await;
     let text = |text: &str| Some(text.to_owned());
-    let mut wanted = message("a").event_id("evt-1");
+    let mut wanted = message("a").event_id("evt-1").stream("order-7");
     wanted.event_type = "invoice.paid.v1".to_owned();
     wanted.tenant_id = text("acme");
     wanted.correlation_id = text("req-7");
@@ -95,6 +95,8 @@ pub async fn a_list_is_filtered_by_what_a_message_says(outbox: &impl Harness) {
         Filter { event_type: text("invoice.paid.v1"), ..all() },
         Filter { correlation: text("req-7"), ..all() },
         Filter { event_id: text("evt-1"), ..all() },
+        Filter { stream: text("order-7"), ..all() },
+        Filter { stream: text("order-7"), status: Some(Status::Pending), ..all() },
         Filter { event_id: text("evt-1"), tenant: text("acme"), ..all() },
     ] {
         assert_eq!(ids(&list(&*store, filter.clone()).await), [wanted], "{filter:?}");

@@ -5,7 +5,7 @@ use super::steps::{
     assert_between, dead, enqueue, enqueue_many, failed, message, now, rejected, settle_one,
     take_and_settle, take_one, take_rescued,
 };
-use postroom_core::{ATTEMPTS_KEPT, Attempt, AttemptOutcome, Fate, Store, Tried};
+use postroom_core::{ATTEMPTS_KEPT, Attempt, AttemptOutcome, Fate, RESPONSE_BYTES, Store, Tried};
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -68,6 +68,27 @@ pub async fn a_death_without_an_attempt_has_none(outbox: &impl Harness) {
     let fate = Fate::Dead { error: "too large".to_owned(), tried: None, announcement: None };
     take_and_settle(&*store, "noop", fate).await;
     assert!(attempts(&*store, id).await.is_empty());
+}
+
+/// What the receiver answered, cut to its limit between two characters. The first word stays.
+pub async fn a_response_is_kept_with_the_latest_attempt(outbox: &impl Harness) {
+    let store = outbox.store().await;
+    let id = enqueue(&*store, &message("noop")).await;
+    take_and_settle(&*store, "noop", fail("500", 1)).await;
+    let keep = async |response: &str| {
+        let responses = [(id, response.to_owned()), (Uuid::now_v7(), "nobody's".to_owned())];
+        store.keep_responses(&responses).await.expect("keep_responses");
+    };
+    keep("first").await;
+    keep("too late").await;
+    take_and_settle(&*store, "noop", fail("500", 1)).await;
+    take_and_settle(&*store, "noop", fail("500", 1)).await;
+    keep(&format!("\0a{}", "é".repeat(RESPONSE_BYTES))).await;
+
+    let kept: Vec<_> =
+        attempts(&*store, id).await.into_iter().map(|attempt| attempt.response).collect();
+    let cut = format!("a{}", "é".repeat(RESPONSE_BYTES / 2 - 1));
+    assert_eq!(kept, [Some("first".to_owned()), None, Some(cut)]);
 }
 
 /// The late word of a relay that lost its claim is no history.

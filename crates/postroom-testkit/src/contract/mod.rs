@@ -13,6 +13,7 @@ pub mod enqueue;
 pub mod extend;
 pub mod fencing;
 mod harness;
+pub mod inspect;
 pub mod lease;
 pub mod operate;
 mod plain_row;
@@ -203,12 +204,20 @@ macro_rules! contract_tests {
                 a_claim_is_found_by_its_worker
                 the_clock_goes_forward
             }
+            inspect {
+                a_message_is_found_by_the_beginning_of_its_id
+                a_list_is_filtered_by_a_part_of_the_error
+                errors_are_grouped_by_integration_and_text
+                new_messages_are_counted_by_integration
+                what_is_new_and_what_is_due_next_can_be_followed
+            }
             attempts {
                 every_failed_attempt_is_kept
                 a_success_and_a_release_leave_no_trace
                 a_death_without_an_attempt_has_none
                 a_late_failure_leaves_no_trace
                 a_repeated_settlement_keeps_one
+                a_response_is_kept_with_the_latest_attempt
                 lost_alone_is_an_attempt
                 only_the_latest_are_kept
                 attempts_go_with_their_message
@@ -276,6 +285,7 @@ mod tests {
             include_str!("by_hand.rs"),
             include_str!("upkeep.rs"),
             include_str!("admin.rs"),
+            include_str!("inspect.rs"),
             include_str!("attempts.rs"),
             include_str!("operate.rs"),
             include_str!("replay.rs"),

@@ -3,11 +3,12 @@
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use postroom_core::{
-    Action, ActionId, Admin, Attempt, Backlog, Batch, Claims, Dispatched, Dispatches, Enqueued,
-    Filter, Finding, Key, NewAction, NewMessage, Operate, Reconciled, Record, Settled, Settlement,
-    Status, StatusCounts, Store, StoreError, StoreErrorKind, StoreResult, Take, Token, Upkeep,
-    Wake,
+    Action, ActionId, Admin, Arrived, Attempt, Backlog, Batch, Claims, Dispatched, Dispatches,
+    Enqueued, ErrorGroup, Filter, Finding, Inspect, Key, NewAction, NewMessage, Operate,
+    Reconciled, Record, Settled, Settlement, Status, StatusCounts, Store, StoreError,
+    StoreErrorKind, StoreResult, Take, Token, Upkeep, Wake,
 };
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
@@ -82,6 +83,10 @@ impl Claims for Faulty {
         self.inner.keep(lease, worker, claims, claim_time).await
     }
 
+    async fn keep_responses(&self, responses: &[(Uuid, String)]) -> StoreResult<()> {
+        self.inner.keep_responses(responses).await
+    }
+
     async fn wake(&self) -> Option<Box<dyn Wake>> {
         self.inner.wake().await
     }
@@ -154,6 +159,37 @@ impl Admin for Faulty {
 
     async fn now(&self) -> StoreResult<DateTime<Utc>> {
         self.inner.now().await
+    }
+}
+
+#[async_trait]
+impl Inspect for Faulty {
+    async fn find_range(
+        &self,
+        ids: RangeInclusive<Uuid>,
+        limit: usize,
+    ) -> StoreResult<Vec<Record>> {
+        self.inner.find_range(ids, limit).await
+    }
+
+    async fn errors(&self, filter: &Filter) -> StoreResult<Vec<ErrorGroup>> {
+        self.inner.errors(filter).await
+    }
+
+    async fn arrived(&self, after: i64) -> StoreResult<Vec<Arrived>> {
+        self.inner.arrived(after).await
+    }
+
+    async fn last_seq(&self) -> StoreResult<i64> {
+        self.inner.last_seq().await
+    }
+
+    async fn upcoming(&self, after: i64, limit: usize) -> StoreResult<Vec<i64>> {
+        self.inner.upcoming(after, limit).await
+    }
+
+    async fn states(&self, seqs: &[i64]) -> StoreResult<Vec<Record>> {
+        self.inner.states(seqs).await
     }
 }
 

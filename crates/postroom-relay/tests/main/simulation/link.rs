@@ -6,10 +6,12 @@ use super::world::World;
 use async_trait::async_trait;
 use chrono::{DateTime, TimeDelta, Utc};
 use postroom_core::{
-    Action, ActionId, Admin, Attempt, Backlog, Batch, Claims, Dispatched, Dispatches, Enqueued,
-    Filter, Finding, Key, NewAction, NewMessage, Operate, Reconciled, Record, Settled, Settlement,
-    Status, StatusCounts, StoreError, StoreResult, Take, Token, Upkeep, Wake,
+    Action, ActionId, Admin, Arrived, Attempt, Backlog, Batch, Claims, Dispatched, Dispatches,
+    Enqueued, ErrorGroup, Filter, Finding, Inspect, Key, NewAction, NewMessage, Operate,
+    Reconciled, Record, Settled, Settlement, Status, StatusCounts, StoreError, StoreResult, Take,
+    Token, Upkeep, Wake,
 };
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
@@ -113,6 +115,10 @@ impl Claims for Link {
         self.world.store.keep(lease, worker, claims, claim_time).await
     }
 
+    async fn keep_responses(&self, responses: &[(Uuid, String)]) -> StoreResult<()> {
+        self.world.store.keep_responses(responses).await
+    }
+
     async fn wake(&self) -> Option<Box<dyn Wake>> {
         self.world.store.wake().await
     }
@@ -191,6 +197,37 @@ impl Admin for Link {
 
     async fn now(&self) -> StoreResult<DateTime<Utc>> {
         Ok(self.world.now())
+    }
+}
+
+#[async_trait]
+impl Inspect for Link {
+    async fn find_range(
+        &self,
+        ids: RangeInclusive<Uuid>,
+        limit: usize,
+    ) -> StoreResult<Vec<Record>> {
+        self.world.store.find_range(ids, limit).await
+    }
+
+    async fn errors(&self, filter: &Filter) -> StoreResult<Vec<ErrorGroup>> {
+        self.world.store.errors(filter).await
+    }
+
+    async fn arrived(&self, after: i64) -> StoreResult<Vec<Arrived>> {
+        self.world.store.arrived(after).await
+    }
+
+    async fn last_seq(&self) -> StoreResult<i64> {
+        self.world.store.last_seq().await
+    }
+
+    async fn upcoming(&self, after: i64, limit: usize) -> StoreResult<Vec<i64>> {
+        self.world.store.upcoming(after, limit).await
+    }
+
+    async fn states(&self, seqs: &[i64]) -> StoreResult<Vec<Record>> {
+        self.world.store.states(seqs).await
     }
 }
 

@@ -61,6 +61,11 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "reopened",
         sql: include_str!("../../../migrations/postgres/0008_reopened.sql"),
     },
+    Migration {
+        number: 9,
+        name: "responses",
+        sql: include_str!("../../../migrations/postgres/0009_responses.sql"),
+    },
 ];
 
 /// Applies what is missing. Safe to run twice, from several processes at once, and again after

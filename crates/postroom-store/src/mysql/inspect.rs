@@ -1,0 +1,120 @@
+//! Looking closer, for tools that people work with.
+
+use super::admin::conditions;
+use super::error::store_error;
+use super::row::{count, record, time};
+use super::{LIST, MySqlStore, list, statements};
+use async_trait::async_trait;
+use postroom_core::{Arrived, ErrorGroup, Filter, Inspect, Record, StoreResult};
+use sqlx::mysql::MySqlRow;
+use sqlx::{AssertSqlSafe, Error, QueryBuilder, Row as _};
+use std::ops::RangeInclusive;
+use uuid::Uuid;
+use uuid::fmt::Hyphenated;
+
+/// After.
+const ARRIVED: &str = "
+    SELECT integration_type, COUNT(*), MAX(seq) FROM integration_outbox FORCE INDEX (PRIMARY)
+    WHERE seq > ? GROUP BY integration_type ORDER BY integration_type";
+/// After, rows, rows.
+const UPCOMING: &str = "
+    (SELECT seq FROM integration_outbox FORCE INDEX (PRIMARY) WHERE seq > ? ORDER BY seq LIMIT ?)
+    UNION
+    (SELECT seq FROM outbox_delivery WHERE NOT dead ORDER BY due_at, seq LIMIT ?)";
+
+#[async_trait]
+impl Inspect for MySqlStore {
+    async fn find_range(
+        &self,
+        ids: RangeInclusive<Uuid>,
+        limit: usize,
+    ) -> StoreResult<Vec<Record>> {
+        let sql = format!(
+            "SELECT {} FROM outbox_messages AS m WHERE m.id BETWEEN ? AND ? ORDER BY m.id LIMIT ?",
+            statements::RECORD
+        );
+        sqlx::query(AssertSqlSafe(sql))
+            .bind(ids.start().hyphenated())
+            .bind(ids.end().hyphenated())
+            .bind(i64::try_from(limit).unwrap_or(i64::MAX))
+            .fetch_all(&self.pool)
+            .await
+            .and_then(|rows| rows.iter().map(record).collect())
+            .map_err(|e| store_error("looking for messages by the beginning of an id", e))
+    }
+
+    async fn errors(&self, filter: &Filter) -> StoreResult<Vec<ErrorGroup>> {
+        let mut query = QueryBuilder::new(
+            "SELECT m.integration_type, m.last_error, COUNT(*), MIN(m.created_at), \
+             MAX(m.created_at), MAX(m.id) FROM outbox_messages AS m WHERE m.last_error IS NOT NULL",
+        );
+        conditions(&mut query, filter);
+        query.push(" GROUP BY m.integration_type, m.last_error ORDER BY 3 DESC, 1, 2 LIMIT ");
+        query.push_bind(i64::try_from(filter.limit).unwrap_or(i64::MAX));
+        query
+            .build()
+            .persistent(false)
+            .fetch_all(&self.pool)
+            .await
+            .and_then(|rows| rows.iter().map(group).collect())
+            .map_err(|e| store_error("grouping messages by error", e))
+    }
+
+    async fn arrived(&self, after: i64) -> StoreResult<Vec<Arrived>> {
+        sqlx::query(ARRIVED)
+            .bind(after)
+            .fetch_all(&self.pool)
+            .await
+            .and_then(|rows| rows.iter().map(arrived).collect())
+            .map_err(|e| store_error("counting new messages", e))
+    }
+
+    async fn last_seq(&self) -> StoreResult<i64> {
+        sqlx::query_scalar("SELECT COALESCE(MAX(seq), 0) FROM integration_outbox")
+            .fetch_one(&self.pool)
+            .await
+            .map_err(|e| store_error("looking for the newest message", e))
+    }
+
+    async fn upcoming(&self, after: i64, limit: usize) -> StoreResult<Vec<i64>> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        sqlx::query_scalar(UPCOMING)
+            .bind(after)
+            .bind(limit)
+            .bind(limit)
+            .fetch_all(&self.pool)
+            .await
+            .map_err(|e| store_error("looking for messages to follow", e))
+    }
+
+    async fn states(&self, seqs: &[i64]) -> StoreResult<Vec<Record>> {
+        let columns = statements::RECORD.replace("m.payload, m.headers", "NULL, NULL");
+        let mut found = Vec::with_capacity(seqs.len());
+        for part in seqs.chunks(LIST) {
+            let sql = format!(
+                "SELECT {columns} FROM outbox_messages AS m WHERE m.seq IN ({})",
+                list(part)
+            );
+            let rows = sqlx::query(AssertSqlSafe(sql)).persistent(false).fetch_all(&self.pool);
+            let records = rows.await.and_then(|rows| rows.iter().map(record).collect());
+            let records: Vec<Record> = records.map_err(|e| store_error("following messages", e))?;
+            found.extend(records);
+        }
+        Ok(found)
+    }
+}
+
+fn group(row: &MySqlRow) -> Result<ErrorGroup, Error> {
+    Ok(ErrorGroup {
+        integration: row.try_get(0)?,
+        error: row.try_get(1)?,
+        messages: count(row, 2)?,
+        oldest: time(row, 3)?,
+        newest: time(row, 4)?,
+        example: row.try_get::<Hyphenated, _>(5)?.into(),
+    })
+}
+
+fn arrived(row: &MySqlRow) -> Result<Arrived, Error> {
+    Ok(Arrived { integration: row.try_get(0)?, messages: count(row, 1)?, last: row.try_get(2)? })
+}
