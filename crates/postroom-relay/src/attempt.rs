@@ -168,6 +168,12 @@ impl OutcomeReceiver for Call<'_> {
     fn outcome(&self, index: usize, outcome: Outcome) {
         self.decide(index, || outcome);
     }
+
+    fn response(&self, index: usize, response: String) {
+        if let Some(message) = self.messages.get(index) {
+            self.shared.responses.put(message.id, response);
+        }
+    }
 }
 
 impl Drop for Call<'_> {

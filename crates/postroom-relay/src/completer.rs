@@ -6,6 +6,7 @@ use crate::lane::Work;
 use crate::metrics::Phase;
 use crate::pace::Backoff;
 use crate::relay::Shared;
+use crate::responses::keep_responses;
 use crate::room::Place;
 use crate::stop::Stop;
 use postroom_core::{Fate, Fence, Settled, Settlement, StoreError, StoreErrorKind, Token, Verdict};
@@ -51,22 +52,37 @@ pub(crate) async fn run(shared: Arc<Shared>, inbox: Inbox, stop: Arc<Stop>) {
     let mut aside = JoinSet::new();
     while let Some(completions) = next(&inbox).await {
         let group = Group::gather(completions);
+        let mut responses = shared.responses.take(&group.settlements);
         match insist(&shared, &group.settlements, &stop, Some(CONFLICTS_AT_ONCE)).await {
             None => group.end(&shared, None),
-            Some(Ok(settled)) => group.end(&shared, Some(Recorded::late(settled))),
+            Some(Ok(settled)) => {
+                responses.retain(|(seq, _)| !settled.late.contains(seq));
+                group.end(&shared, Some(Recorded::late(settled)));
+                keep(&shared, responses).await;
+            }
             // One bad row does not take others along, and one that somebody else has locked does
             // not hold up what comes after.
             Some(Err(_)) => {
                 let (shared, stop) = (Arc::clone(&shared), Arc::clone(&stop));
                 aside.spawn(async move {
                     let recorded = one_by_one(&shared, &group.settlements, &stop).await;
+                    responses.retain(|(seq, _)| {
+                        recorded.as_ref().is_some_and(|recorded| recorded.contains(*seq))
+                    });
                     group.end(&shared, recorded);
+                    keep(&shared, responses).await;
                 });
             }
         }
         while aside.try_join_next().is_some() {}
     }
     while aside.join_next().await.is_some() {}
+}
+
+/// Keeps the responses of attempts that are recorded.
+async fn keep(shared: &Shared, responses: Vec<(i64, (Uuid, String))>) {
+    let responses: Vec<_> = responses.into_iter().map(|(_, response)| response).collect();
+    keep_responses(&*shared.store, &responses).await;
 }
 
 /// Waits for decided messages, and takes what else has arrived, up to one settlement's worth.
@@ -161,6 +177,10 @@ struct Recorded {
 impl Recorded {
     fn late(settled: Settled) -> Self {
         Self { late: settled.late.into_iter().collect(), refused: HashSet::new() }
+    }
+
+    fn contains(&self, seq: i64) -> bool {
+        !self.late.contains(&seq) && !self.refused.contains(&seq)
     }
 }
 

@@ -124,6 +124,11 @@ impl Board {
         }
     }
 
+    /// How long the oldest due message had been due at the last look.
+    pub(crate) fn lag_ms(&self) -> u64 {
+        self.seen().lag_ms
+    }
+
     fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -28,10 +28,12 @@ mod pauses;
 mod pruner;
 mod relay;
 mod rescuer;
+mod responses;
 mod room;
 mod schema;
 mod settings;
 mod stop;
+mod summary;
 mod verdict;
 
 /// The documentation's page on a relay in a test, compiled as a doctest.
@@ -46,5 +48,6 @@ pub use metrics::{JobOutcome, Metrics, Phase};
 pub use pace::{Backoff, Heat};
 pub use pauses::Pauses;
 pub use relay::{Pass, Relay, RelayError};
+pub use responses::keep_responses;
 pub use settings::{Lane, Settings};
 pub use verdict::{dead, judge, log_fate, panicked, unanswered};

@@ -72,6 +72,16 @@ pub enum JobOutcome {
     POSTPONED,
 }
 
+/// What was counted over all lanes since the beginning.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Sums {
+    /// Messages taken for a queue.
+    pub(crate) queued: u64,
+    pub(crate) sent: u64,
+    pub(crate) failed: u64,
+    pub(crate) dead: u64,
+}
+
 type PerLane<M> = Family<LaneLabel, M>;
 
 /// Everything a relay counts.
@@ -96,6 +106,7 @@ pub struct Metrics {
     taken: PerLane<Counter>,
     jobs: Family<JobLabel, Counter>,
     jobs_outstanding: PerLane<Gauge>,
+    sums: Mutex<Sums>,
 }
 
 const BUCKETS_MS: [f64; 13] =
@@ -129,6 +140,7 @@ impl Metrics {
             taken: Family::default(),
             jobs: Family::default(),
             jobs_outstanding: Family::default(),
+            sums: Mutex::default(),
         };
         metrics.register();
         metrics
@@ -190,6 +202,16 @@ impl Metrics {
     /// Counts messages that were taken for a queue.
     pub fn taken(&self, integration: &str, count: u64) {
         self.taken.get_or_create(&lane(integration)).inc_by(count);
+        self.sum(|sums| sums.queued += count);
+    }
+
+    /// What was counted over all lanes.
+    pub(crate) fn sums(&self) -> Sums {
+        *self.sums.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn sum(&self, add: impl FnOnce(&mut Sums)) {
+        add(&mut self.sums.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Counts hand-overs to a queue.
@@ -211,6 +233,12 @@ impl Metrics {
         if phase == Phase::SENT {
             self.sent.get_or_create(&lane(integration)).inc_by(count);
         }
+        self.sum(|sums| match phase {
+            Phase::SENT => sums.sent += count,
+            Phase::FAILED => sums.failed += count,
+            Phase::DEAD => sums.dead += count,
+            Phase::RELEASED => {}
+        });
     }
 
     /// Counts outcomes that came too late.

@@ -8,10 +8,11 @@ use crate::health::{Board, Health, Observed, describe};
 use crate::held::Held;
 use crate::metrics::Metrics;
 use crate::pace::Backoff;
+use crate::responses::Responses;
 use crate::room::LaneRoom;
 use crate::settings::{Lane, Settings};
 use crate::stop::Stop;
-use crate::{completer, extender, lane, monitor, pruner, rescuer, schema};
+use crate::{completer, extender, lane, monitor, pruner, rescuer, schema, summary};
 use postroom_core::{Store, StoreError, StoreErrorKind};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -81,6 +82,7 @@ pub(crate) struct Shared {
     pub(crate) rescued: AtomicBool,
     pub(crate) due: DueTimes,
     pub(crate) tally: Tally,
+    pub(crate) responses: Responses,
 }
 
 /// What was done since the relay was made.
@@ -119,6 +121,13 @@ impl Shared {
 
     pub(crate) fn in_hand(&self) -> usize {
         self.lanes.iter().map(|room| room.in_hand()).sum()
+    }
+
+    /// What lanes hold, and what other transports have in their queues.
+    pub(crate) fn in_flight(&self) -> usize {
+        let beside = self.beside.get().map(|beside| beside.health());
+        let beside = beside.into_iter().flatten().map(|lane| lane.in_flight);
+        self.in_hand() + beside.sum::<usize>()
     }
 
     pub(crate) fn any_lane_full(&self) -> bool {
@@ -193,6 +202,7 @@ impl Relay {
             rescued: AtomicBool::new(true),
             due: DueTimes::default(),
             tally: Tally::default(),
+            responses: Responses::default(),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -226,6 +236,7 @@ impl Relay {
         upkeep.spawn(rescuer::run(Arc::clone(&self.shared)));
         upkeep.spawn(pruner::run(Arc::clone(&self.shared)));
         upkeep.spawn(monitor::run(Arc::clone(&self.shared)));
+        upkeep.spawn(summary::run(Arc::clone(&self.shared)));
         let defect = |stage, error: Option<JoinError>| {
             let cause = error.map_or_else(|| "it returned".to_owned(), |error| error.to_string());
             Err(RelayError::Defect { stage, cause })

@@ -10,7 +10,7 @@ use crate::worker::{Job, JobFailure, Processor};
 use async_trait::async_trait;
 use futures_util::FutureExt as _;
 use postroom_core::{Fate, Message, Outcome, OutcomeReceiver, Report};
-use postroom_relay::{judge, panicked, unanswered};
+use postroom_relay::{judge, keep_responses, panicked, unanswered};
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -112,7 +112,7 @@ impl Deliverer {
             dispatch = name.dispatch,
         );
         let began = Instant::now();
-        let outcome = self.deliver(&message, delivery).await;
+        let (outcome, response) = self.deliver(&message, delivery).await;
         state.pauses.heard(&outcome);
         if let Outcome::Refuse { .. } = outcome {
             // The job waits in its queue until the lane goes on; no attempt is used.
@@ -127,9 +127,13 @@ impl Deliverer {
             &self.shared.chance,
         );
         let ending = ending(&fate);
+        let response = response.filter(|_| ending.is_err()).map(|response| (message.id, response));
         let word = Word { message, dispatch: name.dispatch, fate };
         match self.settler.ask(word).await {
-            Said::Recorded => ending,
+            Said::Recorded => {
+                keep_responses(&*self.shared.store, response.as_slice()).await;
+                ending
+            }
             // Somebody else has settled it, and this word is not to be heard a second time.
             Said::Late => Err(JobFailure::Dropped),
             Said::Refused => Err(JobFailure::Failed {
@@ -144,7 +148,7 @@ impl Deliverer {
         let state = &self.shared.lanes[self.lane];
         let message = foreign(&state.lane.integration, job.id(), job.name(), job.data());
         self.wait_for_turn(job, state, message.tenant_id.as_deref())?;
-        let outcome = self.deliver(&message, &self.delivery).await;
+        let (outcome, _) = self.deliver(&message, &self.delivery).await;
         state.pauses.heard(&outcome);
         match outcome {
             Outcome::Delivered => Ok(()),
@@ -168,8 +172,9 @@ impl Deliverer {
         wait.map_or(Ok(()), |wait| Err(later(wait + Duration::from_millis(1))))
     }
 
-    /// One sink call for one message. Whatever it does, there is an outcome.
-    async fn deliver(&self, message: &Message, delivery: &Delivery) -> Outcome {
+    /// One sink call for one message. Whatever it does, there is an outcome; what the receiver
+    /// answered comes with it, where the integration keeps that.
+    async fn deliver(&self, message: &Message, delivery: &Delivery) -> (Outcome, Option<String>) {
         let first = FirstWord::default();
         let limit = delivery.timeout;
         let began = Instant::now();
@@ -184,11 +189,10 @@ impl Deliverer {
             }
         };
         self.shared.metrics.delivery_took(&message.integration, began.elapsed());
-        first
-            .0
-            .into_inner()
-            .unwrap_or_else(PoisonError::into_inner)
-            .unwrap_or(Outcome::retry(missing))
+        let FirstWord { outcome, response } = first;
+        let outcome = outcome.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let response = response.into_inner().unwrap_or_else(PoisonError::into_inner);
+        (outcome.unwrap_or(Outcome::retry(missing)), response)
     }
 }
 
@@ -208,11 +212,18 @@ fn ending(fate: &Fate) -> Result<(), JobFailure> {
 
 /// Keeps the first word on the one message of a call.
 #[derive(Default)]
-struct FirstWord(Mutex<Option<Outcome>>);
+struct FirstWord {
+    outcome: Mutex<Option<Outcome>>,
+    response: Mutex<Option<String>>,
+}
 
 impl OutcomeReceiver for FirstWord {
     fn outcome(&self, _: usize, outcome: Outcome) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(outcome);
+        self.outcome.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(outcome);
+    }
+
+    fn response(&self, _: usize, response: String) {
+        self.response.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(response);
     }
 }
 

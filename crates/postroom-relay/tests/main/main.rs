@@ -15,4 +15,5 @@ mod schema;
 mod script;
 mod simulation;
 mod stop;
+mod summary;
 mod tick;

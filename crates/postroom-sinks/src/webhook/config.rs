@@ -29,6 +29,8 @@ pub struct WebhookConfig {
     pub(super) allowed: Allowed,
     pub(super) tls: Tls,
     pub(super) timeout: Duration,
+    /// Whether what the receiver answers to a failed attempt is kept with it.
+    pub(super) keep_response: bool,
 }
 
 impl WebhookConfig {
@@ -48,6 +50,7 @@ impl WebhookConfig {
             allowed: Allowed::default(),
             tls: Tls::default(),
             timeout: Self::DEFAULT_TIMEOUT,
+            keep_response: false,
         })
     }
 
@@ -93,7 +96,8 @@ impl WebhookConfig {
         }
         let wrapping = Wrapping::read(options);
         let tls = tls.unwrap_or_default();
-        Some(Self { url: url?, headers, wrapping, signing, allowed, tls, timeout })
+        let keep_response = options.optional("keep_response", "true or false").unwrap_or(false);
+        Some(Self { url: url?, headers, wrapping, signing, allowed, tls, timeout, keep_response })
     }
 }
 

@@ -33,6 +33,7 @@ pub(crate) const KIND: SinkKind = SinkKind {
         "allow_addresses",
         "format",
         "idempotency_key",
+        "keep_response",
     ],
     concurrency: 16,
     timeout: WebhookConfig::DEFAULT_TIMEOUT,

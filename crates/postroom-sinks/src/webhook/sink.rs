@@ -8,13 +8,16 @@ use crate::registry::BuildError;
 use crate::tls::choose_provider;
 use async_trait::async_trait;
 use chrono::Utc;
-use postroom_core::{Message, Outcome, ProbeError, Report, Sink};
+use postroom_core::{Message, Outcome, ProbeError, RESPONSE_BYTES, Report, Sink};
 use reqwest::{Client, Method, Request, Response};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The most of an answer's body that is read, to be able to use its connection again.
 const BODY_BYTES_MAX: usize = 64 * 1024;
+
+/// How long an outcome waits for the body of a failed attempt that is to be kept.
+const RESPONSE_WAIT: Duration = Duration::from_secs(1);
 
 /// Sends messages to one URL over a pool of connections that stay open. Follows no redirect, uses
 /// no proxy, and connects to no address but those it may.
@@ -95,10 +98,16 @@ impl Sink for WebhookSink {
         for (index, message) in batch.iter().enumerate() {
             match self.post(message).await {
                 Err(outcome) => report.outcome(index, outcome),
-                Ok(response) => {
+                Ok(mut response) => {
                     // The status is the receiver's word. What its body does afterwards cannot
                     // take that back, so it is reported first.
                     let outcome = answered(&self.place, response.status(), response.headers());
+                    if self.config.keep_response && outcome != Outcome::Delivered {
+                        let beginning = beginning(&mut response).await;
+                        if !beginning.is_empty() {
+                            report.response(index, beginning);
+                        }
+                    }
                     report.outcome(index, outcome);
                     drain(response).await;
                 }
@@ -117,6 +126,27 @@ impl Sink for WebhookSink {
             Err(error) => Err(self.unanswered(error).into()),
         }
     }
+}
+
+/// The beginning of an answer's body, as far as it comes soon: the outcome waits for it.
+async fn beginning(response: &mut Response) -> String {
+    let mut read = Vec::new();
+    let reading = async {
+        while read.len() < RESPONSE_BYTES
+            && let Ok(Some(chunk)) = response.chunk().await
+        {
+            let room = RESPONSE_BYTES - read.len();
+            read.extend_from_slice(&chunk[..chunk.len().min(room)]);
+        }
+    };
+    let _ = tokio::time::timeout(RESPONSE_WAIT, reading).await;
+    // A character that the limit cuts in two is left out.
+    while let Err(error) = std::str::from_utf8(&read)
+        && error.error_len().is_none()
+    {
+        read.truncate(error.valid_up_to());
+    }
+    String::from_utf8_lossy(&read).into_owned()
 }
 
 /// Reads a bounded part of the body, so that the connection can be used again. One that is

@@ -1,0 +1,56 @@
+//! What receivers answered to failed attempts, on its way to the outbox.
+//!
+//! It is recorded right after the attempt itself, by a statement of its own: what no integration
+//! asked for costs nothing. A relay that is killed between the two loses a response, never an
+//! attempt.
+
+use crate::background::upkeep_failed;
+use postroom_core::{Fate, Settlement, Store};
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use uuid::Uuid;
+
+/// Responses to messages whose outcome is not recorded yet: at most one for each in flight.
+#[derive(Debug, Default)]
+pub(crate) struct Responses(Mutex<HashMap<Uuid, String>>);
+
+impl Responses {
+    pub(crate) fn put(&self, id: Uuid, response: String) {
+        self.held().insert(id, response);
+    }
+
+    /// Takes those of messages that are to be settled now, with their `seq`. What did not fail has
+    /// nothing to keep.
+    pub(crate) fn take(&self, settlements: &[Settlement]) -> Vec<(i64, (Uuid, String))> {
+        let mut held = self.held();
+        if held.is_empty() {
+            return Vec::new();
+        }
+        let verdicts = settlements.iter().flat_map(|settlement| &settlement.verdicts);
+        let mut taken = Vec::new();
+        for verdict in verdicts {
+            let Some(response) = held.remove(&verdict.id) else { continue };
+            match verdict.fate {
+                Fate::Failed { .. } | Fate::Dead { .. } => {
+                    taken.push((verdict.seq, (verdict.id, response)));
+                }
+                Fate::Sent | Fate::Released | Fate::Postponed { .. } => {}
+            }
+        }
+        taken
+    }
+
+    fn held(&self) -> MutexGuard<'_, HashMap<Uuid, String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Keeps responses with their attempts. The outbox goes on without those it cannot keep.
+pub async fn keep_responses(store: &dyn Store, responses: &[(Uuid, String)]) {
+    if responses.is_empty() {
+        return;
+    }
+    if let Err(error) = store.keep_responses(responses).await {
+        upkeep_failed("keeping responses", &error);
+    }
+}
