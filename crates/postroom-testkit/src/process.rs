@@ -19,7 +19,9 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `command`; its standard input is closed unless the command says otherwise.
+    /// Starts `command`; its standard input is closed unless the command says otherwise. The
+    /// program does not see this process's `DATABASE_URL`, which names the server of the tests,
+    /// unless the command sets it.
     ///
     /// ```no_run
     /// # use postroom_testkit::Process; use std::process::Command;
@@ -29,6 +31,7 @@ impl Process {
     /// # Panics
     /// When it cannot be started.
     pub fn spawn(command: &mut Command) -> Self {
+        hide_database(command);
         let mut child = command
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -161,6 +164,14 @@ impl Lines {
     fn is_closed(&self) -> bool {
         self.written().closed
     }
+}
+
+/// Keeps `DATABASE_URL` from a program that would take it for its outbox, unless the command sets it.
+pub(crate) fn hide_database(command: &mut Command) -> &mut Command {
+    if command.get_envs().all(|(name, _)| name != "DATABASE_URL") {
+        command.env_remove("DATABASE_URL");
+    }
+    command
 }
 
 fn program(command: &Command) -> String {

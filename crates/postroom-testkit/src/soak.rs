@@ -1,6 +1,7 @@
 //! Messages from PostgreSQL through BullMQ to a worker in Rust and one in Node, while Redis is
 //! restarted empty in the middle and each worker is killed once; then the books are compared.
 
+use crate::process::hide_database;
 use crate::{Bullmq, Postgres, Process, Redis, TestDatabase};
 use anyhow::{Context as _, bail, ensure};
 use std::collections::HashMap;
@@ -121,7 +122,8 @@ impl Scene {
         scene.write("worker.toml", "path = \"rust.jsonl\"\nconcurrency = 8")?;
         std::fs::write(scene.path("worker.mjs"), NODE_WORKER).context("the worker")?;
         let mut migrate = Command::new(&scene.postroom);
-        let status = migrate.args(["migrate", "--database", scene.database.url()]).status();
+        migrate.args(["migrate", "--database", scene.database.url()]);
+        let status = hide_database(&mut migrate).status();
         ensure!(status.context("migrating")?.success(), "the outbox was not migrated");
         Ok(scene)
     }

@@ -1,6 +1,7 @@
 //! Relays, each a process of its own.
 
 use super::database::INTEGRATION;
+use crate::process::hide_database;
 use crate::{Process, Signal};
 use anyhow::{Context as _, ensure};
 use std::path::{Path, PathBuf};
@@ -75,7 +76,7 @@ impl Relays {
 
 /// Runs `postroom` to its end.
 pub(super) fn postroom(program: &Path, arguments: &[&str]) -> anyhow::Result<()> {
-    let output = Command::new(program)
+    let output = hide_database(&mut Command::new(program))
         .args(arguments)
         .output()
         .with_context(|| format!("running {}", program.display()))?;

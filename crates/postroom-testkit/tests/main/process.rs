@@ -22,6 +22,22 @@ async fn output_is_waited_for_by_line_on_both_streams() {
 }
 
 #[tokio::test]
+async fn a_program_does_not_take_the_database_of_the_tests_for_its_own() {
+    let script = "echo url=$DATABASE_URL";
+    let mut command = Command::new("sh");
+    let mut process = Process::spawn(command.args(["-c", script]));
+    assert!(process.wait(DEADLINE).await.success());
+    assert_eq!(process.stdout(), "url=");
+    let is_hidden = command.get_envs().any(|variable| variable == ("DATABASE_URL".as_ref(), None));
+    assert!(is_hidden, "also where this process has none");
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).env("DATABASE_URL", "sqlite://own.db");
+    let mut process = Process::spawn(&mut command);
+    assert!(process.wait(DEADLINE).await.success());
+    assert_eq!(process.stdout(), "url=sqlite://own.db");
+}
+
+#[tokio::test]
 async fn a_kill_leaves_no_time_to_clean_up() {
     let mut process = shell("trap 'echo goodbye' EXIT TERM; echo up; while :; do sleep 0.1; done");
     process.wait_for_line("up", DEADLINE).await;
