@@ -66,10 +66,17 @@ impl Folder {
         Process::spawn(&mut self.command(args))
     }
 
-    /// Enqueues a message and returns its id.
+    /// Enqueues a message and returns its id. The outbox is made first if it is not there.
     pub(crate) fn enqueue(&self, to: &str, more: &[&str]) -> String {
         let args = ["enqueue", "--to", to, "--type", "t", "--payload", "{\"n\":1}", "--json"];
-        let answer = self.run(&[&args[..], more].concat()).json();
-        answer["id"].as_str().unwrap().to_owned()
+        let args = [&args[..], more].concat();
+        let mut answer = self.run(&args);
+        if answer.code == 1 && answer.stderr.contains("postroom migrate") {
+            let at = more.iter().position(|word| *word == "--database");
+            let database = at.map_or(&[][..], |at| &more[at..at + 2]);
+            self.run(&[&["migrate"], database].concat()).ok();
+            answer = self.run(&args);
+        }
+        answer.json()["id"].as_str().unwrap().to_owned()
     }
 }

@@ -8,6 +8,10 @@ use std::time::Duration;
 
 const SECRET: &str = "4111-1111-1111-1111";
 
+/// A bare level is for our own lines: drivers are named.
+const EVERYTHING: &str = "trace,deadpool=trace,h2=trace,hyper=trace,hyper_util=trace,mio=trace,\
+    reqwest=trace,rustls=trace,sqlx=trace,tokio=trace,tokio_postgres=trace,tower=trace";
+
 #[tokio::test]
 async fn no_payload_is_in_the_log_or_in_an_error_whatever_the_receiver_does() {
     let outbox = Outbox::postgres().await;
@@ -89,7 +93,7 @@ async fn fault_38_no_password_is_in_the_log_in_an_error_or_in_a_process_title() 
     );
     let run = |args: &[&str], password: &str| {
         let mut command = folder.command(args);
-        command.env("PASSWORD", password).env("RUST_LOG", "trace");
+        command.env("PASSWORD", password).env("RUST_LOG", EVERYTHING);
         command
     };
     assert!(run(&["migrate"], PASSWORD).output().unwrap().status.success());
@@ -161,7 +165,7 @@ async fn fault_38_no_secret_of_a_webhook_is_in_the_log_an_error_a_metric_or_a_re
 
     let run = |args: &[&str]| {
         let mut command = outbox.folder.command(&[args, &["--config", &config]].concat());
-        command.envs(WEBHOOK_SECRETS).env("RUST_LOG", "trace");
+        command.envs(WEBHOOK_SECRETS).env("RUST_LOG", EVERYTHING);
         command
     };
     let relay = Process::spawn(&mut run(&["run"]));

@@ -1,10 +1,12 @@
 //! The command line. Parsing has no side effects.
 
 mod messages;
+mod named;
 
 pub(crate) use messages::{
-    Actions, Actor, Change, List, Messages, Prune, ShowMessage, Watch, When, Which,
+    Actions, Actor, Change, GroupBy, List, Messages, Prune, ShowMessage, Tail, Watch, When, Which,
 };
+pub(crate) use named::Named;
 
 use crate::config::units;
 use chrono::{DateTime, Utc};
@@ -12,6 +14,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// The heading of what every command takes.
+const GLOBAL: &str = "Global options";
 
 /// Postroom delivers what your application has committed.
 #[derive(Debug, Parser)]
@@ -29,16 +34,17 @@ pub(crate) struct Cli {
 /// What every command takes.
 #[derive(Args, Debug)]
 pub(crate) struct Common {
-    /// The outbox: postgres://…, mysql://…, sqlite://PATH or memory: (overrides the configuration)
-    #[arg(long, value_name = "URL", global = true)]
+    /// The outbox: postgres://…, mysql://…, sqlite://PATH or memory:
+    /// [default: DATABASE_URL, then the configuration's, then sqlite://postroom.db]
+    #[arg(long, value_name = "URL", global = true, help_heading = GLOBAL)]
     pub(crate) database: Option<String>,
 
     /// The configuration file [default: postroom.toml, if there is one]
-    #[arg(long, value_name = "FILE", global = true)]
+    #[arg(long, value_name = "FILE", global = true, help_heading = GLOBAL)]
     pub(crate) config: Option<PathBuf>,
 
     /// How to write the log to standard error; RUST_LOG says how much
-    #[arg(long, value_name = "FORMAT", global = true, default_value = "text")]
+    #[arg(long, value_name = "FORMAT", global = true, default_value = "text", help_heading = GLOBAL)]
     pub(crate) log_format: LogFormat,
 }
 
@@ -52,25 +58,53 @@ pub(crate) enum LogFormat {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Show the whole of it: a producer, an outbox, a relay and a receiver that misbehaves
+    #[command(after_help = "Examples:
+  postroom demo
+  postroom demo --messages 20000
+  postroom demo --database postgres://app@localhost/shop")]
     Demo(Demo),
     /// Run the relay: deliver what is due until stopped
+    #[command(after_help = "Examples:
+  postroom run
+  postroom run --config relay.toml --log-format json
+  postroom run --once --limit 500")]
     Run(Run),
     /// Run a worker: deliver the jobs of integrations that go through BullMQ, until stopped
+    #[command(after_help = "Example:
+  postroom work --config worker.toml")]
     Work,
     /// Make or upgrade the tables of the outbox
+    #[command(after_help = "Examples:
+  postroom migrate
+  postroom migrate --dry-run --database postgres://owner@db/shop
+  postroom migrate --print-grants --database postgres://owner@db/shop")]
     Migrate(Migrate),
     /// Enqueue one message by hand
+    #[command(after_help = "Examples:
+  postroom enqueue --to webhook:partnerX --type order.created.v1 --payload '{\"orderId\": 1}'
+  postroom enqueue --to stdout --type order.created.v1 --payload @order.json
+  jq .order events.json | postroom enqueue --to stdout --type order.created.v1 --payload -")]
     Enqueue(Box<Enqueue>),
     /// Look at messages, and operate on them
     #[command(subcommand)]
     Messages(Messages),
     /// Count messages by status and integration
+    #[command(after_help = "Examples:
+  postroom stats
+  postroom stats --json")]
     Stats(Show),
     /// Check the configuration, then probe every database and sink
+    #[command(after_help = "Examples:
+  postroom check
+  postroom check --config relay.toml --json")]
     Check(Show),
     /// Make messages and deliveries agree, after a restore or a load with triggers off
+    #[command(after_help = "Example:
+  postroom reconcile --actor ann")]
     Reconcile(Reconcile),
     /// Print a completion script for a shell
+    #[command(after_help = "Example:
+  postroom completions bash > ~/.local/share/bash-completion/completions/postroom")]
     Completions {
         /// The shell
         shell: Shell,
@@ -153,7 +187,7 @@ pub(crate) struct Enqueue {
     #[arg(long = "type", value_name = "TYPE")]
     pub(crate) event_type: String,
 
-    /// The body, as JSON
+    /// The body, as JSON: the text itself, @FILE, or - for standard input
     #[arg(long, value_name = "JSON", allow_hyphen_values = true)]
     pub(crate) payload: String,
 

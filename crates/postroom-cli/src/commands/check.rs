@@ -35,6 +35,7 @@ enum Verdict {
 
 pub(super) async fn run(args: &Show, origin: &Origin<'_>) -> Result<(), Failure> {
     let config = origin.config()?;
+    outbox::announce(&config.database, args.json);
     let mut findings = vec![configuration(&config)];
     let (answer, store) = database(&config.database).await;
     findings.push(answer);

@@ -15,6 +15,7 @@ pub(super) async fn run(args: &Migrate, origin: &Origin<'_>) -> Result<(), Failu
     if args.print_grants {
         return Ok(output::print(postroom_store::grants(url)?)?);
     }
+    outbox::announce(&database, args.json);
     let mut options =
         MigrateOptions { replace_fence: args.replace_fence, ..MigrateOptions::default() };
     if let Some(grace) = args.claimed_grace {

@@ -1,26 +1,78 @@
 //! Opening the outbox for a command.
 
-use crate::config::Database;
+use crate::config::{Database, Origin};
 use crate::failure::Failure;
 use anyhow::anyhow;
-use postroom_core::Store;
+use postroom_core::{Store, StoreErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Opens an outbox to look at. Makes none: a typing error should not leave an empty file behind.
+/// The outbox that a command works on, and says so.
+pub(super) fn named(origin: &Origin<'_>, json: bool) -> Result<Database, Failure> {
+    let database = origin.database()?;
+    announce(&database, json);
+    Ok(database)
+}
+
+/// Says on standard error which outbox a command works on, and who named it. Whoever asked for
+/// JSON reads no such lines.
+pub(super) fn announce(database: &Database, json: bool) {
+    if !json {
+        let named_by = database.named_by.as_deref().unwrap_or("default");
+        eprintln!("outbox: {} ({named_by})", shown(&database.url));
+    }
+}
+
+/// Opens an outbox that is there. Makes none: a typing error should not leave an empty file behind.
 pub(super) async fn open(database: &Database) -> Result<Arc<dyn Store>, Failure> {
-    if let Some(path) = sqlite_path(&database.url)
-        && !path.exists()
-    {
-        return Err(Failure::Failed(anyhow!(
+    expect_file(database)?;
+    let store = postroom_store::open(&database.url, &database.options()).await?;
+    reach(&*store, database).await?;
+    Ok(store)
+}
+
+/// Fails where there is no file of a SQLite outbox.
+pub(super) fn expect_file(database: &Database) -> Result<(), Failure> {
+    match sqlite_path(&database.url) {
+        Some(path) if !path.exists() => Err(Failure::Failed(anyhow!(
             "there is no outbox at {}: make one with `postroom migrate`, or name another with \
              --database",
             shown(&database.url)
-        )));
+        ))),
+        _ => Ok(()),
     }
-    let store = postroom_store::open(&database.url, &database.options()).await?;
-    store.ready().await?;
-    Ok(store)
+}
+
+/// Fails where the outbox cannot be used, and names the place.
+async fn reach(store: &dyn Store, database: &Database) -> Result<(), Failure> {
+    store.ready().await.map_err(|error| match error.kind {
+        StoreErrorKind::Unavailable => Failure::Failed(
+            anyhow::Error::new(error)
+                .context(format!("cannot reach the outbox at {}", place(&database.url))),
+        ),
+        StoreErrorKind::Conflict | StoreErrorKind::Schema | StoreErrorKind::Refused => error.into(),
+    })
+}
+
+/// Where a database is: its host and port, the port being the usual one where none is named, or
+/// its file.
+fn place(url: &str) -> String {
+    let shown = shown(url);
+    let Some((scheme, rest)) = shown.split_once("://").filter(|(scheme, _)| *scheme != "sqlite")
+    else {
+        return shown;
+    };
+    let hosts = rest.split('/').next().unwrap_or_default();
+    let port = if scheme.starts_with("postgres") { 5432 } else { 3306 };
+    let hosts: Vec<String> = hosts
+        .split(',')
+        .map(|host| match host.rsplit_once(':') {
+            Some((_, digits)) if digits.parse::<u16>().is_ok() => host.to_owned(),
+            _ if host.is_empty() || host == "…" => shown.clone(),
+            _ => format!("{host}:{port}"),
+        })
+        .collect();
+    hosts.join(",")
 }
 
 /// Makes or upgrades an embedded outbox, which belongs to nobody else.
@@ -72,6 +124,16 @@ mod tests {
         assert!(has_password("postgres://app:se/cr?et@db/shop"));
         assert!(!has_password("postgres://app@db:5432/shop"));
         assert!(!has_password("sqlite://postroom.db"));
+    }
+
+    #[test]
+    fn a_place_is_a_host_and_a_port() {
+        assert_eq!(place("postgres://app:p@ss@db/shop?sslmode=require"), "db:5432");
+        assert_eq!(place("postgres://app@a,b:5433/shop"), "a:5432,b:5433");
+        assert_eq!(place("postgres://app@[::1]:5433/shop"), "[::1]:5433");
+        assert_eq!(place("mariadb://app@db:3307/shop"), "db:3307");
+        assert_eq!(place("mysql://db/shop"), "db:3306");
+        assert_eq!(place("sqlite://data/postroom.db"), "sqlite://data/postroom.db");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use postroom_core::{NewAction, Operation, Reconciled};
 
 pub(super) async fn run(args: &Reconcile, origin: &Origin<'_>) -> Result<(), Failure> {
     let actor = args.actor.name()?;
-    let store = outbox::open(&origin.database()?).await?;
+    let store = outbox::open(&outbox::named(origin, args.json)?).await?;
     let action = NewAction { actor: &actor, operation: Operation::Reconcile, target: "the outbox" };
     let action = store.begin_action(&action).await?;
     let mended = store.reconcile().await?;

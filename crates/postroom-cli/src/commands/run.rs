@@ -22,6 +22,10 @@ const LANE_GRACE: Duration = Duration::from_millis(500);
 pub(super) async fn run(args: &Run, origin: &Origin<'_>) -> Result<(), Failure> {
     let config = origin.config()?;
     let mut signals = StopSignals::listen()?;
+    if args.once {
+        outbox::announce(&config.database, args.json);
+    }
+    outbox::migrate_embedded(&config.database).await?;
     let store = open(&config).await?;
     let lanes = config.integrations.iter().map(lane).collect::<Result<Vec<_>, _>>()?;
     let relay = Arc::new(Relay::new(Arc::clone(&store), config.relay.clone(), lanes));
@@ -84,8 +88,8 @@ pub(super) fn stop_on(mut signals: StopSignals, stop: watch::Sender<bool>) {
     });
 }
 
+/// The outbox of a relay or a worker, which is there.
 pub(super) async fn open(config: &Config) -> Result<Arc<dyn Store>, Failure> {
-    outbox::migrate_embedded(&config.database).await?;
     let options =
         OpenOptions { keep_sent: !config.relay.keep_sent.is_zero(), ..config.database.options() };
     Ok(postroom_store::open(&config.database.url, &options).await?)
@@ -176,13 +180,20 @@ pub(super) async fn has_stopped(mut stopped: watch::Receiver<bool>) {
 
 fn announce(config: &Config) {
     let database = outbox::shown(&config.database.url);
+    let named_by = config.database.named_by.as_deref().unwrap_or("default");
     let names = config.names();
     let integrations = names.join(", ");
     match &config.file {
         Some(file) => {
-            tracing::info!(config = %file.display(), database, integrations, "the relay runs");
+            let config = file.display();
+            tracing::info!(%config, database, named_by, integrations, "the relay runs");
         }
-        None => tracing::info!(database, integrations, "the relay runs, without a configuration"),
+        None => tracing::info!(
+            database,
+            named_by,
+            integrations,
+            "the relay runs, without a configuration"
+        ),
     }
     if names.is_empty() {
         tracing::warn!("no integrations are configured: nothing will be delivered");

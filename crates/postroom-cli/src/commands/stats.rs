@@ -9,7 +9,7 @@ use postroom_core::{LaneBacklog, Status};
 use serde_json::{Map, Value, json};
 
 pub(super) async fn run(args: &Show, origin: &Origin<'_>) -> Result<(), Failure> {
-    let store = outbox::open(&origin.database()?).await?;
+    let store = outbox::open(&outbox::named(origin, args.json)?).await?;
     let backlog = store.backlog().await?;
     let counts = store.status_counts().await?;
     // What is claimed follows from the deliveries; everything else is recorded.

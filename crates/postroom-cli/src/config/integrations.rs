@@ -68,9 +68,12 @@ fn is_alone(section: &Section<'_>, queued: Option<&Queued>, queues: &mut HashMap
     }
 }
 
+/// The names of what a relay without any configuration serves.
+pub(super) const BUILT_IN: [&str; 2] = ["noop", "stdout"];
+
 /// What a relay without any configuration serves.
 pub(super) fn built_in(relay: &Relay, overrides: &Overrides) -> Vec<Integration> {
-    ["noop", "stdout"]
+    BUILT_IN
         .into_iter()
         .filter_map(|name| {
             let kind = SinkKind::of(name).ok()?;

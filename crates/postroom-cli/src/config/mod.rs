@@ -6,6 +6,7 @@ mod environment;
 mod fault;
 mod integrations;
 mod interpolate;
+mod known;
 mod model;
 mod queued;
 mod reader;
@@ -15,6 +16,7 @@ mod tests;
 pub(crate) mod units;
 
 pub(crate) use fault::Faults;
+pub(crate) use known::KnownIntegrations;
 pub(crate) use model::{Config, Database, Integration, Listen, Queued, QueuedWorkers};
 
 use environment::Overrides;
@@ -34,11 +36,14 @@ const DEFAULT_FILE: &str = "postroom.toml";
 /// The outbox that is used when none was named.
 const DEFAULT_DATABASE: &str = "sqlite://postroom.db";
 
+/// The environment variable that names the outbox.
+const DATABASE_URL: &str = "DATABASE_URL";
+
 /// Where a configuration comes from.
 pub(crate) struct Origin<'a> {
     /// `--config`.
     pub(crate) file: Option<&'a Path>,
-    /// `--database`, which overrides the file.
+    /// `--database`, which overrides the environment, which overrides the file.
     pub(crate) database: Option<&'a str>,
     /// The environment.
     pub(crate) environment: &'a dyn Fn(&str) -> Option<String>,
@@ -68,8 +73,8 @@ impl Origin<'_> {
                 "redis",
                 "tenants",
             ]);
-            let mut database = sections::database(&root);
-            self.override_database(&mut database, &mut outside);
+            let mut database = sections::database(&root, file.as_deref());
+            self.name_database(&mut database, &mut outside);
             let relay = sections::relay(&root, &overrides);
             let (mut integrations, queued) = integrations::read(&root, &relay, &overrides);
             if file.is_none() {
@@ -102,8 +107,9 @@ impl Origin<'_> {
         let document = Document::new(&text, self.environment);
         let table = document.parse();
         let mut outside = Vec::new();
-        let mut database = sections::database(&Section::root(&document, &table));
-        self.override_database(&mut database, &mut outside);
+        let root = Section::root(&document, &table);
+        let mut database = sections::database(&root, file.as_deref());
+        self.name_database(&mut database, &mut outside);
         let mut faults = document.into_faults();
         faults.append(&mut outside);
         if faults.is_empty() {
@@ -127,21 +133,40 @@ impl Origin<'_> {
         })
     }
 
-    fn override_database(&self, database: &mut Database, faults: &mut Vec<Fault>) {
-        let Some(url) = self.database else { return };
+    /// The outbox that counts: the command line's, the environment's, the file's, or the default.
+    fn name_database(&self, database: &mut Database, faults: &mut Vec<Fault>) {
+        let variable = (self.environment)(DATABASE_URL);
+        let variable = variable.map(|url| url.trim().to_owned()).filter(|url| !url.is_empty());
+        let (url, named_by) = match (self.database, variable) {
+            (Some(url), _) => (url.to_owned(), "--database"),
+            (None, Some(url)) => (url, DATABASE_URL),
+            (None, None) => return,
+        };
+        let named_by = Some(named_by.to_owned());
+        // A file that names the same one, such as by ${DATABASE_URL}, says more about it.
+        if database.url == url && database.named_by.is_some() {
+            database.named_by = named_by;
+            return;
+        }
+        if let Err(error) = postroom_store::migrations(&url) {
+            faults.push(Fault {
+                place: Place::Outside,
+                problem: match self.database {
+                    Some(_) => format!("--database: {error}"),
+                    None => format!("the environment variable {DATABASE_URL}: {error}"),
+                },
+                hint: self.database.is_none().then(|| {
+                    format!("correct it, `unset {DATABASE_URL}`, or name the outbox by --database")
+                }),
+            });
+        }
         // The file's pooler and its way round it belong to the file's database.
         *database = Database {
-            url: url.to_owned(),
+            url,
+            named_by,
             direct_url: None,
             transaction_pooler: false,
             notify: database.notify,
         };
-        if let Err(error) = postroom_store::migrations(url) {
-            faults.push(Fault {
-                place: Place::Outside,
-                problem: format!("--database: {error}"),
-                hint: None,
-            });
-        }
     }
 }

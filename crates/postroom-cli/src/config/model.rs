@@ -35,6 +35,8 @@ pub(crate) struct Config {
 pub(crate) struct Database {
     /// Its URL, which may hold a password.
     pub(crate) url: String,
+    /// Who named it: an option, a variable or a file; `None` for the default.
+    pub(crate) named_by: Option<String>,
     /// A URL that leads past a pooler, which may hold a password too.
     pub(crate) direct_url: Option<String>,
     /// Whether a pooler in transaction mode stands in between.

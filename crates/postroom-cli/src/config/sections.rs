@@ -8,6 +8,7 @@ use postroom_core::{AttemptLimit, RetryPolicy};
 use postroom_relay::Settings;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
+use std::path::Path;
 use std::time::Duration;
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -24,9 +25,10 @@ pub(super) struct Relay {
     pub(super) retry: RetryPolicy,
 }
 
-pub(super) fn database(root: &Section<'_>) -> Database {
+pub(super) fn database(root: &Section<'_>, file: Option<&Path>) -> Database {
     let mut database = Database {
         url: DEFAULT_DATABASE.to_owned(),
+        named_by: None,
         direct_url: None,
         transaction_pooler: false,
         notify: true,
@@ -40,7 +42,10 @@ pub(super) fn database(root: &Section<'_>) -> Database {
         }
         Some(url)
     };
-    set(&mut database.url, url("url"));
+    if let Some(url) = url("url") {
+        let named_by = file.map(|file| file.display().to_string());
+        database = Database { url, named_by, ..database };
+    }
     database.direct_url = url("direct_url");
     database.transaction_pooler = match section.string("pooler").as_deref() {
         None | Some("session") => false,

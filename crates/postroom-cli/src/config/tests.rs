@@ -295,6 +295,28 @@ fn without_a_file_the_built_in_integrations_are_served() {
 }
 
 #[test]
+fn the_environment_names_the_outbox_before_the_file() {
+    let file = "[database]\nurl = \"postgres://db/shop\"\npooler = \"transaction\"\n\
+                direct_url = \"postgres://direct/shop\"\n";
+    let config = read(file, &[("DATABASE_URL", "sqlite://x.db")]).unwrap();
+    assert_eq!(config.database.url, "sqlite://x.db");
+    assert_eq!(config.database.named_by.as_deref(), Some("DATABASE_URL"));
+    assert!(!config.database.transaction_pooler && config.database.direct_url.is_none());
+    // A file that says more about the same database goes on doing so.
+    let file = file.replace("postgres://db/shop", "${DATABASE_URL}");
+    let config = read(&file, &[("DATABASE_URL", "postgres://db/shop")]).unwrap();
+    assert!(config.database.transaction_pooler && config.database.direct_url.is_some());
+    assert_eq!(config.database.named_by.as_deref(), Some("DATABASE_URL"));
+    let config = read("", &[("DATABASE_URL", " ")]).unwrap();
+    assert_eq!(
+        (config.database.url.as_str(), config.database.named_by),
+        ("sqlite://postroom.db", None)
+    );
+    let faults = read("", &[("DATABASE_URL", "mongodb://u:hunter2@h")]).unwrap_err();
+    assert!(faults.contains("DATABASE_URL") && !faults.contains("hunter2"), "{faults}");
+}
+
+#[test]
 fn tools_need_the_database_section_alone() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("postroom.toml");

@@ -1,7 +1,9 @@
 //! What commands print: tables for people, JSON for programs.
 
+mod colour;
 mod table;
 
+pub(crate) use colour::{Colour, is_wanted as wants_colour};
 pub(crate) use table::{Align, Table};
 
 use chrono::{DateTime, SecondsFormat, Utc};
@@ -9,10 +11,16 @@ use std::io::{self, IsTerminal, Write};
 
 /// Writes a whole text to standard output. A reader that has gone, such as `head`, is no error.
 pub(crate) fn print(text: &str) -> io::Result<()> {
+    print_live(text).map(|_| ())
+}
+
+/// The same for commands that go on: `false` when the reader has gone, and nobody is left to go on
+/// for.
+pub(crate) fn print_live(text: &str) -> io::Result<bool> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        result => result,
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        result => result.map(|()| true),
     }
 }
 
@@ -30,12 +38,25 @@ pub(crate) fn print_table(table: &Table) -> io::Result<()> {
 
 /// A table as wide as the terminal, or as wide as it wants to be.
 pub(crate) fn rendered(table: &Table) -> String {
-    let width = if io::stdout().is_terminal() {
-        terminal_size::terminal_size().map(|(width, _)| usize::from(width.0))
-    } else {
-        None
-    };
-    table.render(width)
+    table.render(terminal_width(), wants_colour())
+}
+
+/// How wide the terminal is; `None` where standard output is none.
+pub(crate) fn terminal_width() -> Option<usize> {
+    let is_terminal = io::stdout().is_terminal();
+    let size = is_terminal.then(terminal_size::terminal_size).flatten();
+    size.map(|(width, _)| usize::from(width.0))
+}
+
+/// A table for standard error, as wide as the terminal there.
+pub(crate) fn rendered_for_errors(table: &Table) -> String {
+    let size = terminal_size::terminal_size_of(io::stderr());
+    table.render(size.map(|(width, _)| usize::from(width.0)), false)
+}
+
+/// A text from a database or a receiver on one line, without anything that a terminal would obey.
+pub(crate) fn printable(text: &str) -> String {
+    text.replace(char::is_control, " ")
 }
 
 /// A time in RFC 3339, UTC.
@@ -52,6 +73,11 @@ pub(crate) fn span(millis: u64) -> String {
         7_200_000..172_800_000 => format!("{} h", millis / 3_600_000),
         _ => format!("{} d", millis / 86_400_000),
     }
+}
+
+/// How long ago something was.
+pub(crate) fn age(since: DateTime<Utc>, now: DateTime<Utc>) -> String {
+    span(u64::try_from((now - since).num_milliseconds()).unwrap_or(0))
 }
 
 /// A count with its digits in groups.

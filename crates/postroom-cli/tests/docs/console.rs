@@ -32,7 +32,7 @@ async fn commands_print_what_the_page_shows() {
 fn the_readme_shows_what_the_demo_prints() {
     let page = Page::read("README.md");
     let fences = page.fences();
-    let demo = fences.iter().find(|fence| fence.text.starts_with("$ cargo run --release -- demo"));
+    let demo = fences.iter().find(|fence| fence.text.starts_with("$ cargo run -- demo"));
     let printed = Folder::new().run(&["demo", "--messages", "20"]).ok();
     let name = |line: &str| line.split("  ").next().unwrap_or_default().to_owned();
     let printed: Vec<String> = printed.lines().map(name).collect();

@@ -125,6 +125,10 @@ impl Stage {
                 (format!("sqlite://{}", file.display()), "webhook:demo".to_owned(), Some(folder))
             }
         };
+        match &folder {
+            Some(_) => eprintln!("outbox: a temporary SQLite file"),
+            None => eprintln!("outbox: {} (--database)", super::outbox::shown(&url)),
+        }
         if super::outbox::sqlite_path(&url).is_some() {
             postroom_store::migrate(&url).await?;
         }

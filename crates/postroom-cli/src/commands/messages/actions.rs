@@ -8,7 +8,7 @@ use crate::output::{self, Align, Table};
 use postroom_core::ActionId;
 
 pub(super) async fn run(args: &Actions, origin: &Origin<'_>) -> Result<(), Failure> {
-    let store = outbox::open(&origin.database()?).await?;
+    let store = outbox::open(&outbox::named(origin, args.json)?).await?;
     let limit = usize::try_from(args.limit).unwrap_or(usize::MAX);
     let actions = store.actions(args.before.map(ActionId), limit).await?;
     if args.json {
@@ -20,10 +20,10 @@ pub(super) async fn run(args: &Actions, origin: &Origin<'_>) -> Result<(), Failu
     let mut table = Table::new()
         .column("ID", Align::Right)
         .column("AT", Align::Left)
-        .dispensable("ACTOR", Align::Left, 1)
+        .text("ACTOR", 8)
         .column("OPERATION", Align::Left)
         .column("MESSAGES", Align::Right)
-        .dispensable("TARGET", Align::Left, 2);
+        .text("TARGET", 12);
     for action in &actions {
         table.row(vec![
             action.id.to_string(),

@@ -1,8 +1,8 @@
 //! `postroom messages redrive`, `replay`, `release` and `cancel`.
 
+use super::find::find;
 use super::progress::Progress;
-use super::show::find;
-use crate::args;
+use crate::args::{self, Named};
 use crate::commands::outbox;
 use crate::commands::stop::StopSignals;
 use crate::config::Origin;
@@ -12,7 +12,6 @@ use anyhow::anyhow;
 use postroom_core::{Status, Store, StoreError};
 use postroom_store::bulk::{Bulk, Change, Finished, change_one};
 use serde_json::json;
-use uuid::Uuid;
 
 /// What was done, as people say it.
 fn done(change: Change) -> &'static str {
@@ -35,26 +34,27 @@ pub(super) async fn run(
             "which messages? name one by its id, filter them (see --help), or say --all".to_owned(),
         ));
     }
-    let store = outbox::open(&origin.database()?).await?;
-    match args.id {
-        Some(id) => one(change, id, &actor, args.json, &*store).await,
+    let store = outbox::open(&outbox::named(origin, args.json)?).await?;
+    match &args.id {
+        Some(name) => one(change, name, &actor, args.json, &*store).await,
         None => many(change, args, &actor, &*store).await,
     }
 }
 
 async fn one(
     change: Change,
-    id: Uuid,
+    name: &Named,
     actor: &str,
     json: bool,
     store: &dyn Store,
 ) -> Result<(), Failure> {
-    let record = find(store, id).await?;
+    let record = find(store, name).await?;
+    let id = record.message.id;
     let (action, changed) = change_one(store, actor, change, record.key()).await?;
     let done = done(change);
     if changed.messages == 0 {
         // It may have changed since it was looked at.
-        let status = find(store, id).await?.status;
+        let status = store.find(id).await?.map_or("gone".to_owned(), |record| record.status);
         let wanted: Vec<&str> = change.statuses().iter().map(|status| status.as_str()).collect();
         return Err(Failure::Failed(anyhow!(
             "message {id} is {status}, and only {} messages are {done}: nothing was changed",

@@ -2,10 +2,12 @@
 
 mod actions;
 mod change;
+mod find;
 mod list;
 mod progress;
 mod prune;
 mod show;
+mod tail;
 mod watch;
 
 use crate::args::{Messages, When, Which};
@@ -29,6 +31,7 @@ pub(super) async fn run(args: &Messages, origin: &Origin<'_>) -> Result<(), Fail
         Messages::Prune(args) => prune::run(args, origin).await,
         Messages::Actions(args) => actions::run(args, origin).await,
         Messages::Watch(args) => watch::run(args, origin).await,
+        Messages::Tail(args) => tail::run(args, origin).await,
     }
 }
 
@@ -40,6 +43,8 @@ async fn filter(which: &Which, store: &dyn Store) -> StoreResult<Filter> {
         event_type: which.event_type.clone(),
         correlation: which.correlation.clone(),
         event_id: which.event_id.clone(),
+        stream: which.stream.clone(),
+        error: which.error.clone(),
         since: moment(which.since, store).await?,
         until: moment(which.until, store).await?,
         ..Filter::default()

@@ -12,7 +12,7 @@ use postroom_store::bulk::Prune;
 
 pub(super) async fn run(args: &args::Prune, origin: &Origin<'_>) -> Result<(), Failure> {
     let actor = args.actor.name()?;
-    let store = outbox::open(&origin.database()?).await?;
+    let store = outbox::open(&outbox::named(origin, args.json)?).await?;
     let prune = Prune { actor: &actor, status: args.status, older_than: args.older_than };
     let operation = Operation::Prune.as_str();
     if args.dry_run {

@@ -1,15 +1,14 @@
 //! `postroom messages show`.
 
+use super::find::find;
 use crate::args::ShowMessage;
 use crate::commands::outbox;
-use crate::config::Origin;
+use crate::config::{KnownIntegrations, Origin};
 use crate::failure::Failure;
-use crate::output::{self, Align, Table};
-use anyhow::anyhow;
-use postroom_core::{Attempt, Record, Store};
+use crate::output::{self, Align, Colour, Table};
+use postroom_core::{Attempt, AttemptLimit, Record};
 use serde::Serialize;
 use std::fmt::Write as _;
-use uuid::Uuid;
 
 /// A message with its history.
 #[derive(Serialize)]
@@ -17,37 +16,92 @@ struct Shown {
     #[serde(flatten)]
     record: Record,
     failed_attempts: Vec<Attempt>,
+    /// How many attempts may fail, and who says so.
+    attempts_allowed: Allowed,
+}
+
+/// How many attempts may fail.
+#[derive(Serialize)]
+struct Allowed {
+    /// `None`: any number.
+    attempts: Option<u32>,
+    /// The file whose integration says so; `None` where the message does.
+    configuration: Option<String>,
+}
+
+impl Allowed {
+    /// The integration's setting where the configuration at hand has one, the message's otherwise.
+    fn of(record: &Record, known: Option<&KnownIntegrations>) -> Self {
+        let message = &record.message;
+        let configured = known.and_then(|known| {
+            let from = match &known.file {
+                Some(file) => file.display().to_string(),
+                None => "the environment".to_owned(),
+            };
+            Some((known.attempts(&message.integration)?, from))
+        });
+        match configured {
+            Some((AttemptLimit::AtMost(most), from)) => {
+                Self { attempts: Some(most), configuration: Some(from) }
+            }
+            Some((AttemptLimit::Forever, from)) => {
+                Self { attempts: None, configuration: Some(from) }
+            }
+            Some((AttemptLimit::Message, _)) | None => {
+                Self { attempts: Some(message.max_attempts), configuration: None }
+            }
+        }
+    }
+
+    fn describe(&self, failed: u32) -> String {
+        let most = match self.attempts {
+            Some(most) => format!("{failed} of {most}"),
+            None => format!("{failed}, and any number is allowed"),
+        };
+        match &self.configuration {
+            Some(from) => format!("{most} ({from})"),
+            None => most,
+        }
+    }
 }
 
 pub(super) async fn run(args: &ShowMessage, origin: &Origin<'_>) -> Result<(), Failure> {
-    let store = outbox::open(&origin.database()?).await?;
-    let record = find(&*store, args.id).await?;
-    let shown = Shown { failed_attempts: store.attempts(args.id).await?, record };
+    let store = outbox::open(&outbox::named(origin, args.json)?).await?;
+    let record = find(&*store, &args.id).await?;
+    let shown = Shown {
+        failed_attempts: store.attempts(record.message.id).await?,
+        attempts_allowed: Allowed::of(&record, origin.known_integrations().as_ref()),
+        record,
+    };
     if args.json {
         return Ok(output::print_json(&shown)?);
     }
-    output::print(&describe(&shown.record))?;
+    output::print(&describe(&shown))?;
     if shown.failed_attempts.is_empty() {
         return Ok(());
     }
     output::print("\n")?;
-    Ok(output::print_table(&history(&shown.failed_attempts))?)
+    output::print_table(&history(&shown.failed_attempts))?;
+    Ok(output::print(&responses(&shown.failed_attempts))?)
 }
 
-/// A message that must be there.
-pub(super) async fn find(store: &dyn Store, id: Uuid) -> Result<Record, Failure> {
-    store.find(id).await?.ok_or_else(|| {
-        Failure::Failed(anyhow!(
-            "there is no message {id}: `postroom messages list` shows those there are"
-        ))
-    })
+/// What receivers answered, where that was kept.
+fn responses(attempts: &[Attempt]) -> String {
+    let mut text = String::new();
+    for attempt in attempts {
+        let Some(response) = &attempt.response else { continue };
+        let lines: Vec<String> = response.lines().map(output::printable).collect();
+        let at = output::time(attempt.at);
+        let _ = writeln!(text, "\nresponse at {at}\n  {}", lines.join("\n  "));
+    }
+    text
 }
 
 fn history(attempts: &[Attempt]) -> Table {
     let mut table = Table::new()
         .column("FAILED AT", Align::Left)
-        .dispensable("TOOK", Align::Right, 2)
-        .dispensable("OUTCOME", Align::Left, 1)
+        .column("TOOK", Align::Right)
+        .column("OUTCOME", Align::Left)
         .column("ERROR", Align::Left);
     for attempt in attempts {
         table.row(vec![
@@ -61,13 +115,14 @@ fn history(attempts: &[Attempt]) -> Table {
 }
 
 /// Everything about one message, a line each, its content last.
-fn describe(record: &Record) -> String {
+fn describe(shown: &Shown) -> String {
+    let record = &shown.record;
     let message = &record.message;
     let time = |time: Option<_>| time.map(output::time);
     let lines = [
         ("id", Some(message.id.to_string())),
         ("seq", Some(message.seq.to_string())),
-        ("status", Some(record.status.clone())),
+        ("status", Some(coloured(&record.status))),
         ("integration", Some(message.integration.clone())),
         ("event type", Some(message.event_type.clone())),
         ("event id", Some(message.event_id.clone())),
@@ -80,7 +135,7 @@ fn describe(record: &Record) -> String {
         ("source", message.source.clone()),
         ("schema version", Some(message.schema_version.to_string())),
         ("copy", Some(message.copy.to_string()).filter(|_| message.copy > 0)),
-        ("failed attempts", Some(format!("{} of {}", message.attempts, message.max_attempts))),
+        ("failed attempts", Some(shown.attempts_allowed.describe(message.attempts))),
         ("last error", record.last_error.clone()),
         ("occurred", time(message.occurred_at)),
         ("created", time(Some(message.created_at))),
@@ -103,6 +158,11 @@ fn describe(record: &Record) -> String {
         }
     }
     text
+}
+
+fn coloured(status: &str) -> String {
+    let colour = Colour::of(status).filter(|_| output::wants_colour());
+    colour.map_or_else(|| status.to_owned(), |colour| colour.paint(status))
 }
 
 /// JSON on several lines; what is none is shown as it stands.

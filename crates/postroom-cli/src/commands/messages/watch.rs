@@ -1,4 +1,4 @@
-//! `postroom messages watch`: what waits, live.
+//! `postroom messages watch`: what waits and how fast it goes, live.
 
 use crate::args::Watch;
 use crate::commands::outbox;
@@ -7,9 +7,9 @@ use crate::config::Origin;
 use crate::failure::{Failure, with_causes};
 use crate::output::{self, Align, Table};
 use chrono::Utc;
-use postroom_core::{Backlog, LaneBacklog, StoreResult};
+use postroom_core::{Arrived, Backlog, LaneBacklog, Store, StoreResult};
 use serde::Serialize;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::{self, IsTerminal};
 use std::time::Instant;
 use tokio::time::MissedTickBehavior;
@@ -21,11 +21,14 @@ struct Lane {
     backlog: LaneBacklog,
     /// How the number of messages that wait has changed per second since the look before.
     change_per_second: Option<f64>,
+    /// How many messages have left the outbox's deliveries per second since the look before.
+    sent_per_second: Option<f64>,
 }
 
 pub(super) async fn run(args: &Watch, origin: &Origin<'_>) -> Result<(), Failure> {
     let mut signals = StopSignals::listen()?;
-    let store = outbox::open(&origin.database()?).await?;
+    let database = outbox::named(origin, args.json)?;
+    let store = outbox::open(&database).await?;
     let mut ticks = tokio::time::interval(args.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let is_live = !args.json && io::stdout().is_terminal();
@@ -39,14 +42,19 @@ pub(super) async fn run(args: &Watch, origin: &Origin<'_>) -> Result<(), Failure
         // A database that goes away is what one watches for: the next look tries again.
         let looked = tokio::select! {
             () = signals.next() => return Ok(()),
-            looked = store.backlog() => looked.map(|backlog| before.compare(backlog)),
+            looked = before.look(&*store) => looked,
         };
-        if args.json {
-            output::print(&as_json(&looked)?)?;
+        let shown = if args.json {
+            as_json(&looked)?
+        } else if is_live {
+            // Back to the top, and over what was there: also over the name of the outbox.
+            let outbox = outbox::shown(&database.url);
+            format!("\x1b[H\x1b[2Joutbox: {outbox}\n{}", as_text(&looked))
         } else {
-            let text = as_text(&looked);
-            // Back to the top, and over what was there.
-            output::print(&if is_live { format!("\x1b[H\x1b[2J{text}") } else { text + "\n" })?;
+            as_text(&looked) + "\n"
+        };
+        if !output::print_live(&shown)? {
+            return Ok(());
         }
         looks += 1;
         if args.count.is_some_and(|count| looks >= count) {
@@ -55,40 +63,65 @@ pub(super) async fn run(args: &Watch, origin: &Origin<'_>) -> Result<(), Failure
     }
 }
 
-/// What waited at the look before.
+/// What was there at the look before.
 #[derive(Default)]
 struct Before {
     at: Option<Instant>,
-    waiting: HashMap<String, u64>,
+    lanes: HashMap<String, LaneBacklog>,
+    /// The newest message.
+    last_seq: i64,
 }
 
 impl Before {
-    fn compare(&mut self, backlog: Backlog) -> Vec<Lane> {
+    async fn look(&mut self, store: &dyn Store) -> StoreResult<Vec<Lane>> {
+        if self.at.is_none() {
+            self.last_seq = store.last_seq().await?;
+        }
+        let arrived = store.arrived(self.last_seq).await?;
+        Ok(self.compare(store.backlog().await?, &arrived))
+    }
+
+    fn compare(&mut self, backlog: Backlog, arrived: &[Arrived]) -> Vec<Lane> {
         let now = Instant::now();
         let seconds = self.at.map(|at| now.duration_since(at).as_secs_f64());
         // A lane that has drained stays in view: lines that vanish are hard to read.
-        let drained = self
-            .waiting
-            .keys()
-            .filter(|name| backlog.lanes.iter().all(|lane| lane.integration != **name));
-        let mut lanes: Vec<LaneBacklog> = drained.map(|name| empty(name)).collect();
+        let present: HashSet<String> =
+            backlog.lanes.iter().map(|lane| lane.integration.clone()).collect();
+        let known = self.lanes.keys().chain(arrived.iter().map(|lane| &lane.integration));
+        let drained: BTreeSet<&String> = known.filter(|name| !present.contains(*name)).collect();
+        let mut lanes: Vec<LaneBacklog> = drained.into_iter().map(|name| empty(name)).collect();
         lanes.extend(backlog.lanes);
         lanes.sort_by(|a, b| a.integration.cmp(&b.integration));
         let lanes: Vec<Lane> = lanes
             .into_iter()
             .map(|lane| {
-                let was = self.waiting.get(&lane.integration).copied().unwrap_or(0);
-                let change = seconds.map(|s| (waiting(&lane) as f64 - was as f64) / s);
-                Lane { backlog: lane, change_per_second: change }
+                let was = self.lanes.get(&lane.integration);
+                let change = waiting(&lane) as f64 - was.map_or(0.0, |was| waiting(was) as f64);
+                let new = arrived.iter().find(|one| one.integration == lane.integration);
+                // What came and is not there has been delivered. Transactions that commit out of
+                // order can make that too little for one look, and never too much.
+                let left = was.map_or(0, held) + new.map_or(0, |new| new.messages);
+                let sent = left.saturating_sub(held(&lane)) as f64;
+                Lane {
+                    backlog: lane,
+                    change_per_second: seconds.map(|seconds| change / seconds),
+                    sent_per_second: seconds.map(|seconds| sent / seconds),
+                }
             })
             .collect();
         self.at = Some(now);
-        self.waiting = lanes
+        self.last_seq = arrived.iter().map(|lane| lane.last).fold(self.last_seq, i64::max);
+        self.lanes = lanes
             .iter()
-            .map(|lane| (lane.backlog.integration.clone(), waiting(&lane.backlog)))
+            .map(|lane| (lane.backlog.integration.clone(), lane.backlog.clone()))
             .collect();
         lanes
     }
+}
+
+/// Everything that has a delivery.
+fn held(lane: &LaneBacklog) -> u64 {
+    waiting(lane) + lane.dead
 }
 
 /// What is still to be delivered; what is dead is not.
@@ -126,10 +159,10 @@ fn as_text(looked: &StoreResult<Vec<Lane>>) -> String {
         Err(error) => return format!("{at}\n{}; trying again\n", with_causes(error)),
     };
     let mut table = Table::new().column("WAITING FOR", Align::Left);
-    for title in ["PENDING", "CLAIMED", "FAILED", "DEAD", "LAG", "CHANGE"] {
+    for title in ["PENDING", "CLAIMED", "FAILED", "DEAD", "LAG", "CHANGE", "SENT"] {
         table = table.column(title, Align::Right);
     }
-    for Lane { backlog, change_per_second } in lanes {
+    for Lane { backlog, change_per_second, sent_per_second } in lanes {
         table.row(vec![
             backlog.integration.clone(),
             output::count(backlog.pending),
@@ -137,18 +170,25 @@ fn as_text(looked: &StoreResult<Vec<Lane>>) -> String {
             output::count(backlog.failed),
             output::count(backlog.dead),
             output::span(backlog.lag_ms),
-            change_per_second.map_or_else(String::new, rate),
+            change_per_second.map_or_else(String::new, change),
+            sent_per_second.map_or_else(String::new, rate),
         ]);
     }
     format!("{at}\n{}", output::rendered(&table))
 }
 
 /// A change per second, with its sign.
+fn change(per_second: f64) -> String {
+    let sign = if per_second > 0.0 && rate(per_second) != "0/s" { "+" } else { "" };
+    format!("{sign}{}", rate(per_second))
+}
+
+/// So many per second.
 fn rate(per_second: f64) -> String {
     match per_second {
-        change if change.abs() < 0.05 => "0/s".to_owned(),
-        change if change.abs() < 10.0 => format!("{change:+.1}/s"),
-        change => format!("{change:+.0}/s"),
+        rate if rate.abs() < 0.05 => "0/s".to_owned(),
+        rate if rate.abs() < 10.0 => format!("{rate:.1}/s"),
+        rate => format!("{rate:.0}/s"),
     }
 }
 
@@ -157,21 +197,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_have_a_sign_and_no_noise() {
-        assert_eq!(rate(0.0), "0/s");
-        assert_eq!(rate(-2.5), "-2.5/s");
-        assert_eq!(rate(1234.4), "+1234/s");
+    fn changes_have_a_sign_and_no_noise() {
+        assert_eq!(change(0.01), "0/s");
+        assert_eq!(change(-2.5), "-2.5/s");
+        assert_eq!(change(1234.4), "+1234/s");
+        assert_eq!(rate(1234.4), "1234/s");
     }
 
     #[test]
     fn a_lane_that_drains_stays_in_view() {
         let mut before = Before::default();
         let lane = LaneBacklog { pending: 10, ..empty("noop") };
-        let first = before.compare(Backlog { lanes: vec![lane] });
-        assert!(first[0].change_per_second.is_none());
-        let drained = before.compare(Backlog::default());
+        let first = before.compare(Backlog { lanes: vec![lane] }, &[]);
+        assert!(first[0].change_per_second.is_none() && first[0].sent_per_second.is_none());
+        let drained = before.compare(Backlog::default(), &[]);
         assert!(drained[0].change_per_second.is_some_and(|change| change < 0.0));
-        let still = before.compare(Backlog::default());
+        assert!(drained[0].sent_per_second.is_some_and(|sent| sent > 0.0));
+        let still = before.compare(Backlog::default(), &[]);
         assert_eq!(still.len(), 1, "as long as someone watches");
+        assert_eq!(still[0].sent_per_second, Some(0.0));
+    }
+
+    #[test]
+    fn what_comes_and_goes_between_two_looks_counts_and_what_dies_does_not() {
+        let mut before = Before::default();
+        let lane = LaneBacklog { pending: 4, ..empty("noop") };
+        before.compare(Backlog { lanes: vec![lane] }, &[]);
+        let arrived = [Arrived { integration: "noop".to_owned(), messages: 6, last: 10 }];
+        // Ten in all, of which three wait and two are dead.
+        let lane = LaneBacklog { failed: 3, dead: 2, ..empty("noop") };
+        let looked = before.compare(Backlog { lanes: vec![lane] }, &arrived);
+        let (sent, change) = (looked[0].sent_per_second, looked[0].change_per_second);
+        let ratio = sent.unwrap() / change.unwrap();
+        assert!((ratio + 5.0).abs() < 1e-6, "five were sent while one wait ended: {ratio}");
+        assert_eq!(before.last_seq, 10);
     }
 }
