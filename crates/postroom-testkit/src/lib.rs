@@ -53,7 +53,7 @@ pub use moto::Moto;
 pub use nats::{Nats, find_nats};
 pub use packages::{node_with, python_with};
 pub use pgbouncer::{PgBouncer, find_pgbouncer};
-pub use postgres::{Postgres, TestDatabase, find_postgres};
+pub use postgres::{Frozen, Postgres, TestDatabase, find_postgres};
 pub use process::{Process, Signal};
 pub use programs::system_python;
 pub use proxy::{Passage, Proxy};

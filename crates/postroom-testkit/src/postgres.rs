@@ -2,10 +2,12 @@
 
 mod binaries;
 mod database;
+mod frozen;
 mod server;
 
 pub use binaries::find_postgres;
 pub use database::TestDatabase;
+pub use frozen::Frozen;
 
 use crate::guarded::apart;
 use anyhow::Context as _;
@@ -116,6 +118,16 @@ impl Postgres {
     pub async fn start(&self) -> anyhow::Result<()> {
         let server = self.own_server()?;
         apart(move || server.start(START_LIMIT)).await
+    }
+
+    /// Freezes the server: it accepts connections, acknowledges every packet, and answers nothing
+    /// until the value is dropped.
+    ///
+    /// # Errors
+    /// When the server is not ours, or cannot be signalled.
+    pub async fn freeze(&self) -> anyhow::Result<Frozen> {
+        let server = self.own_server()?;
+        apart(move || Frozen::freeze(server.process()?)).await
     }
 
     fn own_server(&self) -> anyhow::Result<Arc<Server>> {

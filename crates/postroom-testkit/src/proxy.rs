@@ -51,6 +51,8 @@ pub struct Proxy {
 struct State {
     upstream: SocketAddr,
     passage: watch::Sender<Passage>,
+    /// Connections with a lower number are half open.
+    half_open_below: watch::Sender<usize>,
     connections: AtomicUsize,
     let_through: AtomicUsize,
 }
@@ -87,7 +89,9 @@ impl Proxy {
         listener.set_nonblocking(true).expect("a listener can be made non-blocking");
         let passage = watch::Sender::new(Passage::Open);
         let (connections, let_through) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let state = Arc::new(State { upstream, passage, connections, let_through });
+        let half_open_below = watch::Sender::new(0);
+        let state =
+            Arc::new(State { upstream, passage, half_open_below, connections, let_through });
         let (stop, stopped) = oneshot::channel();
         let shared = Arc::clone(&state);
         let thread = std::thread::spawn(move || {
@@ -117,6 +121,13 @@ impl Proxy {
         self.state.passage.send_replace(passage);
     }
 
+    /// Makes the connections that are open now half open: they take every byte, pass none on, and
+    /// answer nothing, for ever, and the server does not learn when the client gives up. New
+    /// connections are as [`set`](Self::set) says.
+    pub fn half_open(&self) {
+        self.state.half_open_below.send_replace(self.connections());
+    }
+
     /// How many connections were asked for so far.
     #[must_use]
     pub fn connections(&self) -> usize {
@@ -141,7 +152,7 @@ impl Drop for Proxy {
 
 async fn accept(listener: TcpListener, state: Arc<State>) {
     while let Ok((client, _)) = listener.accept().await {
-        state.connections.fetch_add(1, Ordering::AcqRel);
+        let number = state.connections.fetch_add(1, Ordering::AcqRel);
         if matches!(*state.passage.borrow(), Passage::Reset | Passage::Down) {
             reset(&client);
             continue;
@@ -150,19 +161,25 @@ async fn accept(listener: TcpListener, state: Arc<State>) {
         let state = Arc::clone(&state);
         tokio::spawn(async move {
             // However it ends, both sides end with it.
-            let _ = pass(client, &state).await;
+            let _ = pass(client, number, &state).await;
         });
     }
 }
 
-async fn pass(mut client: TcpStream, state: &State) -> io::Result<()> {
+async fn pass(mut client: TcpStream, number: usize, state: &State) -> io::Result<()> {
     let mut passage = state.passage.subscribe();
+    let mut half_open_below = state.half_open_below.subscribe();
     let mut server = TcpStream::connect(state.upstream).await?;
     let (mut asked, mut answered) = (vec![0; 64 * 1024], vec![0; 64 * 1024]);
     // What is swallowed so far, once a request has asked for it.
     let mut swallowing: Option<(&'static [u8], Vec<u8>)> = None;
     loop {
         let now = *passage.borrow_and_update();
+        if number < *half_open_below.borrow_and_update() {
+            while client.read(&mut asked).await? > 0 {}
+            // It lasts as long as the proxy.
+            return std::future::pending().await;
+        }
         if now == Passage::Down {
             return end(&client, &server);
         }
@@ -176,6 +193,11 @@ async fn pass(mut client: TcpStream, state: &State) -> io::Result<()> {
             // What was set before a request was sent holds for that request.
             biased;
             changed = passage.changed() => {
+                if changed.is_err() {
+                    return Ok(());
+                }
+            }
+            changed = half_open_below.changed() => {
                 if changed.is_err() {
                     return Ok(());
                 }

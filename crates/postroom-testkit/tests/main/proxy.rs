@@ -61,3 +61,17 @@ async fn an_answer_is_swallowed_after_the_work_is_done() {
     })
     .await;
 }
+
+#[test]
+fn a_half_open_connection_takes_everything_and_answers_nothing_while_new_ones_work() {
+    let (server, seen) = echo();
+    let proxy = Proxy::start(server);
+    let mut old = TcpStream::connect(proxy.address()).unwrap();
+    assert_eq!(ask(&mut old, b"hello").unwrap(), b"hello");
+    proxy.half_open();
+    old.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    assert!(ask(&mut old, b"lost").is_err());
+    let mut new = TcpStream::connect(proxy.address()).unwrap();
+    assert_eq!(ask(&mut new, b"again").unwrap(), b"again");
+    assert_eq!(seen.load(Ordering::Acquire), b"helloagain".len(), "the server never had it");
+}
