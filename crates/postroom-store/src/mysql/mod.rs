@@ -16,6 +16,7 @@ mod migrate;
 mod operate;
 #[cfg(test)]
 mod plan_tests;
+mod pool;
 mod reconcile;
 mod replay;
 mod rescue;
@@ -34,16 +35,17 @@ pub(crate) const GRANTS: &str = include_str!("../../migrations/mysql/grants.sql"
 use crate::OpenOptions;
 use crate::round::Round;
 use chrono::NaiveDateTime;
+use pool::{OpenTransaction, Pool};
 use postroom_core::StoreResult;
-use sqlx::mysql::{MySqlPool, MySqlRow};
-use sqlx::{AssertSqlSafe, Error, MySql, MySqlConnection, Row as _, Transaction};
+use sqlx::mysql::MySqlRow;
+use sqlx::{AssertSqlSafe, Error, MySqlConnection, Row as _};
 use tokio::sync::OnceCell;
 use version::Locking;
 
 /// The outbox on MariaDB or MySQL.
 #[derive(Debug)]
 pub struct MySqlStore {
-    pool: MySqlPool,
+    pool: Pool,
     keep_sent: bool,
     locking: OnceCell<Locking>,
     /// Over the messages that have attempts, and over the deliveries.
@@ -57,7 +59,7 @@ impl MySqlStore {
     /// # Errors
     /// When the URL is malformed or names no database.
     pub fn new(url: &str, options: &OpenOptions) -> StoreResult<Self> {
-        let pool = connect::pool(connect::options(url)?, options.connections);
+        let pool = connect::pool(connect::options(url)?, options.connections)?;
         Ok(Self {
             pool,
             keep_sent: options.keep_sent,
@@ -74,7 +76,7 @@ impl MySqlStore {
         Self { locking: OnceCell::new_with(Some(Locking::Wait)), ..self }
     }
 
-    async fn begin(&self) -> Result<Transaction<'static, MySql>, Error> {
+    async fn begin(&self) -> Result<OpenTransaction, Error> {
         self.pool.begin().await
     }
 

@@ -9,6 +9,7 @@ mod diagnose;
 mod dispatch;
 mod error;
 mod list;
+pub mod locks;
 mod marks;
 mod migrate;
 mod operate;
@@ -30,7 +31,7 @@ pub use migrate::{MIGRATIONS, migrate, plan, set_notify};
 
 use crate::OpenOptions;
 use attempts::Swept;
-use connect::{CONNECTION_WAIT, Target};
+use connect::{CONNECTION_WAIT, Target, session_settings};
 use connection::{Connection, KnownTypes};
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
 use error::pool_error;
@@ -49,7 +50,10 @@ pub(crate) const GRANTS: &str = include_str!("../../migrations/postgres/grants.s
 /// # Errors
 /// When the URL is malformed, or the database cannot be reached.
 pub async fn connect(url: &str) -> StoreResult<tokio_postgres::Client> {
-    Target::parse(url)?.client().await
+    let (client, driver) = Target::parse(url)?.connect().await?;
+    // It ends when the client is dropped; what goes wrong before, the client reports.
+    tokio::spawn(driver);
+    Ok(client)
 }
 
 /// The statements of the hot path, public so that benchmarks and plan tests measure exactly
@@ -101,15 +105,18 @@ impl PgStore {
             target.tls.clone(),
             ManagerConfig { recycling_method: RecyclingMethod::Fast },
         );
-        let pool = Pool::builder(manager)
+        let mut pool = Pool::builder(manager)
             .max_size(options.connections)
             .runtime(Runtime::Tokio1)
             .wait_timeout(Some(CONNECTION_WAIT))
-            .create_timeout(Some(CONNECTION_WAIT))
-            .build()
-            .map_err(|error| {
-                StoreError::new(StoreErrorKind::Refused, "setting up the connection pool", error)
-            })?;
+            .create_timeout(Some(CONNECTION_WAIT));
+        // Behind a pooler in transaction mode they would reach other programs' sessions.
+        if !options.transaction_pooler {
+            pool = pool.post_create(session_settings());
+        }
+        let pool = pool.build().map_err(|error| {
+            StoreError::new(StoreErrorKind::Refused, "setting up the connection pool", error)
+        })?;
         Ok(Self {
             pool,
             target,

@@ -307,7 +307,7 @@ async fn announcing(
         if let Fate::Dead { announcement: Some(announcement), .. } = &verdict.fate
             && changed.contains(&verdict.seq)
         {
-            postroom::enqueue(&mut *tx, (**announcement).clone()).await.map_err(enqueue_error)?;
+            postroom::enqueue(&mut **tx, (**announcement).clone()).await.map_err(enqueue_error)?;
         }
     }
     tx.commit().await.map_err(|e| store_error(DOING, e))?;

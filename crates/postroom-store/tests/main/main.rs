@@ -20,6 +20,7 @@ mod postgres;
 mod repository;
 mod restore;
 mod signals;
+mod silence;
 mod sqlite;
 mod sqlite_file;
 mod times;
