@@ -3,7 +3,8 @@
 use crate::config::Database;
 use crate::failure::Failure;
 use anyhow::anyhow;
-use postroom_core::Store;
+use postroom_core::{Store, Upkeep as _};
+use postroom_relay::{DeadlineStore, Deadlines};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,6 +20,7 @@ pub(super) async fn open(database: &Database) -> Result<Arc<dyn Store>, Failure>
         )));
     }
     let store = postroom_store::open(&database.url, &database.options()).await?;
+    let store = Arc::new(DeadlineStore::new(store, Deadlines::of_tools()));
     store.ready().await?;
     Ok(store)
 }
