@@ -15,6 +15,8 @@ pub(crate) enum Failure {
     Failed(anyhow::Error),
     /// It was tried and failed, and has said so on standard output.
     Told,
+    /// A signal ended it, with this exit code.
+    Interrupted(u8),
 }
 
 impl Failure {
@@ -24,6 +26,7 @@ impl Failure {
         let kind = match self {
             Self::Usage(_) => Some("usage"),
             Self::Failed(_) => Some("failed"),
+            Self::Interrupted(_) => Some("interrupted"),
             Self::Told => None,
         };
         match kind {
@@ -36,6 +39,7 @@ impl Failure {
         match self {
             Self::Usage(_) => ExitCode::from(2),
             Self::Failed(_) | Self::Told => ExitCode::FAILURE,
+            Self::Interrupted(code) => ExitCode::from(*code),
         }
     }
 }
@@ -46,6 +50,10 @@ impl fmt::Display for Failure {
             Self::Usage(text) => f.write_str(text),
             Self::Failed(error) => f.write_str(&with_causes(error.as_ref())),
             Self::Told => f.write_str("it failed"),
+            Self::Interrupted(_) => f.write_str(
+                "interrupted; what the database was doing at that moment may still take effect \
+                 there, and `postroom messages actions` shows what was changed",
+            ),
         }
     }
 }

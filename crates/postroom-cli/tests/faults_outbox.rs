@@ -108,7 +108,8 @@ impl Outbox {
         self.configure_at(&self.url(), keys, integrations)
     }
 
-    fn configure_at(&self, url: &str, keys: &str, integrations: &str) -> String {
+    /// The same with another way to the database.
+    pub(crate) fn configure_at(&self, url: &str, keys: &str, integrations: &str) -> String {
         let name = format!("relay-{}.toml", self.relays.fetch_add(1, Ordering::AcqRel));
         let text = format!(
             "[database]\nurl = \"{url}\"\n[relay]\n{keys}\n[server]\nlisten = \"127.0.0.1:0\"\n\
@@ -283,8 +284,14 @@ impl Outbox {
         Stalled(client)
     }
 
-    /// Waits until a relay's statement waits for a lock of the test's.
+    /// Waits until a statement of a relay or a command waits for a lock of the test's.
     pub(crate) async fn wait_until_blocked(&self) {
+        if let Database::MariaDb(database) = &self.database {
+            return eventually("a statement that waits for a lock", SOON, async || {
+                (!database.lock_waits().await.is_empty()).then_some(())
+            })
+            .await;
+        }
         let client = self.client().await;
         eventually("a statement that waits for a lock", SOON, async || {
             let waiting = "SELECT count(*) FROM pg_stat_activity \

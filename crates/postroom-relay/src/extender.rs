@@ -3,12 +3,20 @@
 use crate::background::{about, upkeep_failed};
 use crate::relay::Shared;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How soon an extension that failed is tried again, by part of the claim time: the claims are
+/// running out.
+const AGAIN: u32 = 20;
+const AGAIN_MIN: Duration = Duration::from_millis(200);
 
 /// Extends every claim three times within its time.
 pub(crate) async fn run(shared: Arc<Shared>) {
     let claim_time = shared.settings.claim_time;
+    let mut pause = claim_time / 3;
     loop {
-        about(&shared, claim_time / 3).await;
+        about(&shared, pause).await;
+        pause = claim_time / 3;
         let tokens = shared.held.tokens();
         if tokens.is_empty() {
             continue;
@@ -28,7 +36,10 @@ pub(crate) async fn run(shared: Arc<Shared>) {
                     shared.held.lose(&lost);
                 }
             }
-            Err(error) => upkeep_failed("extending claims", &error),
+            Err(error) => {
+                upkeep_failed("extending claims", &error);
+                pause = (claim_time / AGAIN).max(AGAIN_MIN);
+            }
         }
     }
 }

@@ -4,7 +4,12 @@ use postroom_core::{StoreError, StoreErrorKind};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 use tokio::time::Instant;
+
+/// A database that leaves its callers without an answer for longer is not there. The schema alone is
+/// asked for every two seconds.
+const SILENCE_MAX: Duration = Duration::from_secs(5);
 
 /// A relay's state, for `/readyz` and operators.
 #[derive(Clone, Debug, Serialize)]
@@ -17,7 +22,8 @@ pub struct Health {
     pub lanes: Vec<LaneHealth>,
     /// Integrations with open messages that no lane of this relay serves.
     pub unrouted: Vec<String>,
-    /// How long the oldest due message has been due, in milliseconds.
+    /// How long the oldest due message has been due, in milliseconds. While nobody can count, it
+    /// grows with the time since the last count.
     pub lag_ms: u64,
 }
 
@@ -64,6 +70,14 @@ struct Seen {
     away_since: Option<Instant>,
     unrouted: BTreeMap<String, u64>,
     lag_ms: u64,
+    /// When that was counted, and until when it counts as fresh.
+    counted: Option<Counted>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Counted {
+    at: Instant,
+    fresh_until: Instant,
 }
 
 impl Board {
@@ -73,6 +87,7 @@ impl Board {
             away_since: None,
             unrouted: BTreeMap::new(),
             lag_ms: 0,
+            counted: None,
         }))
     }
 
@@ -80,6 +95,9 @@ impl Board {
     pub(crate) fn database_answers(&self) {
         let mut seen = self.seen();
         seen.fault = None;
+        // From its first answer on a count is expected.
+        let at = Instant::now();
+        seen.counted.get_or_insert(Counted { at, fresh_until: at + SILENCE_MAX });
         if let Some(since) = seen.away_since.take() {
             tracing::info!(after = ?since.elapsed(), "the database answers again");
         }
@@ -107,8 +125,11 @@ impl Board {
         seen.fault = Some(text);
     }
 
-    pub(crate) fn backlog(&self, lag_ms: u64, unrouted: BTreeMap<String, u64>) {
+    /// Notes what waits. The next count is expected within `next`.
+    pub(crate) fn backlog(&self, lag_ms: u64, unrouted: BTreeMap<String, u64>, next: Duration) {
         let mut seen = self.seen();
+        let at = Instant::now();
+        seen.counted = Some(Counted { at, fresh_until: at + next + SILENCE_MAX });
         for (integration, count) in &unrouted {
             if !seen.unrouted.contains_key(integration) {
                 tracing::warn!(
@@ -122,14 +143,27 @@ impl Board {
         seen.unrouted = unrouted;
     }
 
-    pub(crate) fn health(&self, lanes: Vec<LaneHealth>) -> Health {
+    /// The relay's state, with how long the database has left it without an answer.
+    pub(crate) fn health(&self, lanes: Vec<LaneHealth>, silent_for: Option<Duration>) -> Health {
+        let age = self.lag_age();
         let seen = self.seen();
+        let problem = problem(seen.fault.as_deref(), silent_for);
         Health {
-            ready: seen.fault.is_none(),
-            database: seen.fault.clone().unwrap_or_else(|| "ok".to_owned()),
+            ready: problem.is_none(),
+            database: problem.unwrap_or_else(|| "ok".to_owned()),
             lanes,
             unrouted: seen.unrouted.keys().cloned().collect(),
-            lag_ms: seen.lag_ms,
+            lag_ms: seen.lag_ms.saturating_add(u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
+        }
+    }
+
+    /// How much older than it should be the last count of the backlog is: what was due then has been
+    /// due for so much longer. Zero while counts come in time.
+    pub(crate) fn lag_age(&self) -> Duration {
+        let now = Instant::now();
+        match self.seen().counted {
+            Some(counted) if now > counted.fresh_until => now - counted.at,
+            Some(_) | None => Duration::ZERO,
         }
     }
 
@@ -140,6 +174,19 @@ impl Board {
 
     fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Why the database cannot be used, if so: what failed last, or that it does not answer.
+#[must_use]
+pub fn problem(fault: Option<&str>, silent_for: Option<Duration>) -> Option<String> {
+    let silent_for = silent_for.filter(|silence| *silence > SILENCE_MAX);
+    let silence = silent_for
+        .map(|silence| format!("no answer from the database for {} s", silence.as_secs()));
+    match (silence, fault) {
+        (Some(silence), Some(fault)) => Some(format!("{silence}: {fault}")),
+        (Some(silence), None) => Some(silence),
+        (None, fault) => fault.map(str::to_owned),
     }
 }
 
@@ -157,4 +204,39 @@ pub fn describe(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use postroom_core::{StoreError, StoreErrorKind};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lag_that_nobody_can_count_grows_with_its_age() {
+        let board = Board::new();
+        board.backlog(700, BTreeMap::new(), Duration::from_secs(1));
+        tokio::time::advance(Duration::from_secs(5)).await;
+        assert_eq!(board.health(Vec::new(), None).lag_ms, 700, "the next count may be under way");
+        tokio::time::advance(Duration::from_secs(35)).await;
+        assert_eq!(board.health(Vec::new(), None).lag_ms, 40_700);
+        board.backlog(0, BTreeMap::new(), Duration::from_secs(1));
+        assert_eq!(board.health(Vec::new(), None).lag_ms, 0);
+        let board = Board::new();
+        board.database_answers();
+        tokio::time::advance(Duration::from_secs(40)).await;
+        assert_eq!(board.health(Vec::new(), None).lag_ms, 40_000, "not even the first came");
+    }
+
+    #[test]
+    fn a_silent_database_is_not_ready_whatever_it_answered_before() {
+        let board = Board::new();
+        board.database_answers();
+        assert!(board.health(Vec::new(), Some(Duration::from_secs(4))).ready);
+        let health = board.health(Vec::new(), Some(Duration::from_secs(9)));
+        assert!(!health.ready);
+        assert_eq!(health.database, "no answer from the database for 9 s");
+        board.database_fails(&StoreError::plain(StoreErrorKind::Unavailable, "it is away"));
+        let health = board.health(Vec::new(), Some(Duration::from_secs(9)));
+        assert_eq!(health.database, "no answer from the database for 9 s: it is away");
+    }
 }

@@ -17,6 +17,7 @@ mod beside;
 mod chance;
 mod claimer;
 mod completer;
+mod deadline;
 mod extender;
 mod health;
 mod held;
@@ -44,7 +45,8 @@ struct InATest;
 
 pub use beside::Beside;
 pub use chance::Chance;
-pub use health::{Health, LaneHealth, LaneState, Observed, describe};
+pub use deadline::{DeadlineStore, Deadlines};
+pub use health::{Health, LaneHealth, LaneState, Observed, describe, problem};
 pub use metrics::{JobOutcome, Metrics, Phase};
 pub use pace::{Backoff, Heat};
 pub use pauses::{Pauses, Probe};

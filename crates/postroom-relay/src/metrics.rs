@@ -7,7 +7,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -94,7 +94,8 @@ pub struct Metrics {
     dead: PerLane<Gauge>,
     lag: PerLane<Gauge<f64, AtomicU64>>,
     unrouted: PerLane<Gauge>,
-    known: Mutex<HashSet<String>>,
+    /// The lanes that had a backlog once, with their lag when it was counted last, in seconds.
+    known: Mutex<HashMap<String, f64>>,
     sent: PerLane<Counter>,
     deliveries: Family<OutcomeLabel, Counter>,
     late: Counter,
@@ -278,9 +279,10 @@ impl Metrics {
     /// Shows the backlog; lanes that have emptied since go to zero.
     pub(crate) fn backlog(&self, backlog: &Backlog, is_routed: impl Fn(&str) -> bool) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let present: HashSet<String> =
-            backlog.lanes.iter().map(|lane| lane.integration.clone()).collect();
-        for gone in known.difference(&present) {
+        let present: HashSet<&str> =
+            backlog.lanes.iter().map(|lane| lane.integration.as_str()).collect();
+        for (gone, last) in known.iter_mut().filter(|(name, _)| !present.contains(name.as_str())) {
+            *last = 0.0;
             for gauge in [&self.pending, &self.claimed, &self.failed, &self.dead, &self.unrouted] {
                 gauge.get_or_create(&lane(gone)).set(0);
             }
@@ -298,10 +300,22 @@ impl Metrics {
             let unrouted =
                 if is_routed(&waiting.integration) { 0 } else { waiting.pending + waiting.failed };
             set(&self.unrouted, unrouted);
-            let lag = Duration::from_millis(waiting.lag_ms);
-            self.lag.get_or_create(&label).set(lag.as_secs_f64());
+            let lag = Duration::from_millis(waiting.lag_ms).as_secs_f64();
+            self.lag.get_or_create(&label).set(lag);
+            known.insert(waiting.integration.clone(), lag);
         }
-        known.extend(present);
+    }
+
+    /// Shows the lag as it is at the least when the backlog was counted so long ago; nothing for a
+    /// count that is fresh.
+    pub(crate) fn age_lag(&self, age: Duration) {
+        if age.is_zero() {
+            return;
+        }
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        for (integration, lag) in known.iter() {
+            self.lag.get_or_create(&lane(integration)).set(lag + age.as_secs_f64());
+        }
     }
 
     /// Everything, in the text format of OpenMetrics.

@@ -16,16 +16,25 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     let mut behind = false;
     loop {
         let started = Instant::now();
-        match shared.store.backlog().await {
-            Ok(backlog) => behind = note(&shared, &backlog, behind),
-            Err(error) => upkeep_failed("counting the backlog", &error),
+        let counted = shared.store.backlog().await;
+        let took = started.elapsed();
+        let pause = INTERVAL.max(took * SHARE);
+        match counted {
+            Ok(backlog) => {
+                behind = note(&shared, &backlog, behind, pause + took);
+                about(&shared, pause).await;
+            }
+            Err(error) => {
+                upkeep_failed("counting the backlog", &error);
+                about(&shared, INTERVAL).await;
+            }
         }
-        about(&shared, INTERVAL.max(started.elapsed() * SHARE)).await;
     }
 }
 
-/// Shows the backlog, and says once when the lag passes its threshold in either direction.
-fn note(shared: &Shared, backlog: &Backlog, was_behind: bool) -> bool {
+/// Shows the backlog, which is counted again within `next`, and says once when the lag passes its
+/// threshold in either direction.
+fn note(shared: &Shared, backlog: &Backlog, was_behind: bool, next: Duration) -> bool {
     let is_routed = |integration: &str| shared.is_routed(integration);
     shared.metrics.backlog(backlog, is_routed);
     let unrouted: BTreeMap<String, u64> = backlog
@@ -41,7 +50,7 @@ fn note(shared: &Shared, backlog: &Backlog, was_behind: bool) -> bool {
         .map(|lane| lane.lag_ms)
         .max()
         .unwrap_or(0);
-    shared.board.backlog(lag_ms, unrouted);
+    shared.board.backlog(lag_ms, unrouted, next);
     let lag = Duration::from_millis(lag_ms);
     let behind = lag > shared.settings.lag_threshold;
     if behind && !was_behind {

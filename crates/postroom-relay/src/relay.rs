@@ -4,6 +4,7 @@ use crate::beside::Beside;
 use crate::chance::Chance;
 use crate::claimer::{Claimer, Doors};
 use crate::completer::Completion;
+use crate::deadline::{DeadlineStore, Deadlines};
 use crate::health::{Board, Health, Observed, describe};
 use crate::held::Held;
 use crate::metrics::Metrics;
@@ -64,7 +65,9 @@ pub struct Pass {
 
 /// What all stages share.
 pub(crate) struct Shared {
+    /// With deadlines; the same as `deadlines`, for whom it is just a store.
     pub(crate) store: Arc<dyn Store>,
+    deadlines: Arc<DeadlineStore>,
     pub(crate) settings: Settings,
     pub(crate) lanes: Vec<Arc<LaneRoom>>,
     by_integration: HashMap<String, usize>,
@@ -203,8 +206,11 @@ impl Relay {
                 }
             }
         }
+        let deadlines = Deadlines::of_a_relay(settings.claim_time);
+        let deadlines = Arc::new(DeadlineStore::new(store, deadlines));
         let shared = Shared {
-            store,
+            store: Arc::clone(&deadlines) as _,
+            deadlines,
             chance: Chance::new(settings.seed),
             settings,
             lanes: rooms,
@@ -315,7 +321,8 @@ impl Relay {
     pub fn health(&self) -> Health {
         let own = self.shared.lanes.iter().map(|room| room.health());
         let beside = self.shared.beside.get().map(|beside| beside.health());
-        self.shared.board.health(own.chain(beside.into_iter().flatten()).collect())
+        let lanes = own.chain(beside.into_iter().flatten()).collect();
+        self.shared.board.health(lanes, self.shared.deadlines.silent_for())
     }
 
     /// Shows the lanes of another transport with its own. Only the first call counts.
@@ -332,6 +339,7 @@ impl Relay {
     /// What it has counted, in Prometheus' text format.
     #[must_use]
     pub fn metrics(&self) -> String {
+        self.shared.metrics.age_lag(self.shared.board.lag_age());
         self.shared.metrics.text()
     }
 

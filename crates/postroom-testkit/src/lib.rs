@@ -62,7 +62,7 @@ pub use mysql::MySql;
 pub use nats::{Nats, NatsCluster, find_nats};
 pub use packages::{node_with, python_with};
 pub use pgbouncer::{PgBouncer, find_pgbouncer};
-pub use postgres::{Postgres, Standby, TestDatabase, find_postgres};
+pub use postgres::{Frozen, Postgres, Standby, TestDatabase, find_postgres};
 pub use process::{Process, Signal};
 pub use programs::{find_promtool, system_python};
 pub use proxy::{Passage, Proxy};

@@ -2,11 +2,13 @@
 
 mod binaries;
 mod database;
+mod frozen;
 mod server;
 mod standby;
 
 pub use binaries::find_postgres;
 pub use database::TestDatabase;
+pub use frozen::Frozen;
 pub use standby::Standby;
 
 use crate::guarded::{NotStarted, apart, shared};
@@ -148,6 +150,16 @@ impl Postgres {
     pub async fn start(&self) -> anyhow::Result<()> {
         let server = self.own_server()?;
         apart(move || server.start(START_LIMIT)).await
+    }
+
+    /// Freezes the server: it accepts connections, acknowledges every packet, and answers nothing
+    /// until the value is dropped.
+    ///
+    /// # Errors
+    /// When the server is not ours, or cannot be signalled.
+    pub async fn freeze(&self) -> anyhow::Result<Frozen> {
+        let server = self.own_server()?;
+        apart(move || Frozen::freeze(server.process()?)).await
     }
 
     fn own_server(&self) -> anyhow::Result<Arc<Server>> {

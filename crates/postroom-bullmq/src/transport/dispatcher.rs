@@ -8,9 +8,7 @@ use super::settler::Settler;
 use super::shared::Shared;
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
-use postroom_core::{
-    Batch, Fate, Quota, Rescued, StoreResult, Take, Taken, Token, Verdict, Wake,
-};
+use postroom_core::{Batch, Fate, Quota, Rescued, StoreResult, Take, Taken, Token, Verdict, Wake};
 use postroom_relay::{Backoff, Heat, JobOutcome, dead, describe};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -18,14 +18,18 @@ use std::time::Duration;
 const LOOK_MAX: usize = 5_000;
 /// How often claims that hold nothing any more are given up.
 const END_EVERY: Duration = Duration::from_secs(1);
+/// How soon a lease that could not be kept is tried again, at the least.
+const KEEP_AGAIN_MIN: Duration = Duration::from_millis(200);
 
 /// Keeps every claim by this relay's lease, which is extended three times within its time. While
 /// there is nothing to keep there is no lease.
 pub(crate) async fn keep(shared: Arc<Shared>) {
     let Settings { worker, claim_time, .. } = &shared.settings;
     let mut has_lease = false;
+    let mut pause = shared.interval();
     loop {
-        tokio::time::sleep(shared.chance.share(shared.interval(), 0.8)).await;
+        tokio::time::sleep(shared.chance.share(pause, 0.8)).await;
+        pause = shared.interval();
         let claims = shared.books.claims();
         if claims.is_empty() && !has_lease {
             continue;
@@ -42,7 +46,11 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
                     shared.books.lost(&lost);
                 }
             }
-            Err(error) => tracing::debug!(error = describe(&error), "claims were not extended"),
+            Err(error) => {
+                tracing::debug!(error = describe(&error), "claims were not extended");
+                // Soon: they are running out.
+                pause = (*claim_time / 20).max(KEEP_AGAIN_MIN);
+            }
         }
     }
 }

@@ -19,6 +19,7 @@ mod deliverer;
 mod dispatcher;
 mod faults;
 mod gather;
+mod heartbeat;
 mod keeper;
 mod lanes;
 mod marked;
@@ -49,7 +50,8 @@ use faults::Faults;
 use outage::Outage;
 use postroom_core::{Store, Token};
 use postroom_relay::{
-    Beside, Chance, Health, LaneHealth, LaneState as Running, Metrics, Observed, Pauses, Settings,
+    Beside, Chance, DeadlineStore, Deadlines, Health, LaneHealth, LaneState as Running, Metrics,
+    Observed, Pauses, Settings, problem,
 };
 use queues::{Queues, Told};
 use reader::Reader;
@@ -123,8 +125,11 @@ impl Transport {
         let lanes = lanes
             .into_iter()
             .map(|lane| LaneState { pauses: Pauses::new(&lane.integration), lane });
+        let deadlines = Deadlines::of_a_relay(settings.claim_time);
+        let deadlines = Arc::new(DeadlineStore::new(store, deadlines));
         let shared = Shared {
-            store,
+            store: Arc::clone(&deadlines) as _,
+            deadlines,
             redis,
             chance: Chance::new(settings.seed),
             settings,
@@ -173,6 +178,8 @@ impl Transport {
             let queues = Arc::clone(&queues);
             let dispatcher = Dispatcher::new(shared(), settler.clone(), queues);
             dispatching.spawn(dispatcher.run(stopping.subscribe()));
+        } else {
+            services.spawn(heartbeat::run(Arc::clone(&self.shared)));
         }
         let mut stop = std::pin::pin!(stop);
         let mut discover = interval(DISCOVER_EVERY);
@@ -395,7 +402,8 @@ impl Beside for Transport {
 /// A process that only runs jobs shows itself. It is ready once the database and Redis can be used.
 impl Observed for Transport {
     fn health(&self) -> Health {
-        let database = self.shared.database_outage.error();
+        let fault = self.shared.database_outage.error();
+        let database = problem(fault.as_deref(), self.shared.deadlines.silent_for());
         let has_queues = (0..self.shared.lanes.len()).all(|lane| self.redis_error(lane).is_none());
         let is_ready = database.is_none() && has_queues;
         Health {

@@ -9,7 +9,7 @@ use super::tenants::Turns;
 use crate::error::QueueError;
 use crate::server::Redis;
 use postroom_core::{Message, Store, StoreError, StoreErrorKind, StoreResult, Token};
-use postroom_relay::{Backoff, Chance, Metrics, Pauses, Settings, describe};
+use postroom_relay::{Backoff, Chance, DeadlineStore, Metrics, Pauses, Settings, describe};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -20,7 +20,9 @@ pub(crate) const CONFLICTS_AT_ONCE: u32 = 5;
 const CONFLICT_LONG: Duration = Duration::from_secs(2);
 
 pub(crate) struct Shared {
+    /// With deadlines; the same as `deadlines`, for whom it is just a store.
     pub(crate) store: Arc<dyn Store>,
+    pub(crate) deadlines: Arc<DeadlineStore>,
     pub(crate) redis: Redis,
     pub(crate) settings: Settings,
     pub(crate) lanes: Vec<LaneState>,

@@ -14,11 +14,17 @@ mod stats;
 mod stop;
 mod work;
 
-use crate::args::{Cli, Command, Common};
+use crate::args::{Cli, Command, Common, Messages};
 use crate::config::Origin;
 use crate::failure::Failure;
 use crate::log;
 use std::future::Future;
+use std::time::Duration;
+use stop::OnSignal;
+
+/// How long a batch that is under way when Ctrl-C comes may take to finish: that is usually a matter of
+/// milliseconds, and its result is worth a line.
+const BATCH_GRACE: Duration = Duration::from_secs(1);
 
 /// Runs the command that was asked for.
 pub(crate) fn execute(cli: Cli) -> Result<(), Failure> {
@@ -38,31 +44,66 @@ pub(crate) fn execute(cli: Cli) -> Result<(), Failure> {
         Command::Demo(_) => "error",
         _ => "warn",
     };
+    let on_signal = on_signal(&command);
+    let started = Started { common: &common, log, on_signal };
     match command {
         Command::Completions { shell } => completions::run(shell),
-        Command::Migrate(args) => started(&common, log, migrate::run(&args, &origin)),
-        Command::Enqueue(args) => started(&common, log, enqueue::run(&args, &origin)),
-        Command::Messages(args) => started(&common, log, messages::run(&args, &origin)),
-        Command::Stats(args) => started(&common, log, stats::run(&args, &origin)),
-        Command::Check(args) => started(&common, log, check::run(&args, &origin)),
-        Command::Reconcile(args) => started(&common, log, reconcile::run(&args, &origin)),
-        Command::Run(args) => started(&common, log, run::run(&args, &origin)),
-        Command::Work => started(&common, log, work::run(&origin)),
-        Command::Demo(args) => started(&common, log, demo::run(&args, &common)),
+        Command::Migrate(args) => started.run(migrate::run(&args, &origin)),
+        Command::Enqueue(args) => started.run(enqueue::run(&args, &origin)),
+        Command::Messages(args) => started.run(messages::run(&args, &origin)),
+        Command::Stats(args) => started.run(stats::run(&args, &origin)),
+        Command::Check(args) => started.run(check::run(&args, &origin)),
+        Command::Reconcile(args) => started.run(reconcile::run(&args, &origin)),
+        Command::Run(args) => started.run(run::run(&args, &origin)),
+        Command::Work => started.run(work::run(&origin)),
+        Command::Demo(args) => started.run(demo::run(&args, &common)),
     }
 }
 
-fn started(
-    common: &Common,
-    log: &str,
-    work: impl Future<Output = Result<(), Failure>>,
-) -> Result<(), Failure> {
-    log::start(common.log_format, log);
-    if common.database.as_deref().is_some_and(outbox::has_password) {
-        tracing::warn!(
-            "--database holds a password, which every user of this machine can see in the list of \
-             processes: put the URL into the configuration, with ${{NAME}} for the password"
-        );
+/// What Ctrl-C and SIGTERM mean to a command.
+fn on_signal(command: &Command) -> OnSignal {
+    match command {
+        Command::Run(_) | Command::Work | Command::Demo(_) => OnSignal::Handled,
+        Command::Messages(
+            Messages::Redrive(_)
+            | Messages::Replay(_)
+            | Messages::Release(_)
+            | Messages::Cancel(_)
+            | Messages::Prune(_),
+        ) => OnSignal::EndAfter(BATCH_GRACE),
+        Command::Messages(_)
+        | Command::Completions { .. }
+        | Command::Migrate(_)
+        | Command::Enqueue(_)
+        | Command::Stats(_)
+        | Command::Check(_)
+        | Command::Reconcile(_) => OnSignal::End,
     }
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(work)
+}
+
+/// What a command needs before it begins.
+struct Started<'a> {
+    common: &'a Common,
+    log: &'a str,
+    on_signal: OnSignal,
+}
+
+impl Started<'_> {
+    fn run(self, work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+        let Self { common, log, on_signal } = self;
+        log::start(common.log_format, log);
+        if common.database.as_deref().is_some_and(outbox::has_password) {
+            tracing::warn!(
+                "--database holds a password, which every user of this machine can see in the list \
+                 of processes: put the URL into the configuration, with ${{NAME}} for the password"
+            );
+        }
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        let done = runtime.block_on(stop::interruptible(on_signal, work));
+        if matches!(done, Err(Failure::Interrupted(_))) {
+            // Nor does it wait for a thread that looks up a host's name.
+            runtime.shutdown_background();
+        }
+        done
+    }
 }

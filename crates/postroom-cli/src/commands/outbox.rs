@@ -4,6 +4,7 @@ use crate::config::{Database, Origin};
 use crate::failure::Failure;
 use anyhow::anyhow;
 use postroom_core::{Store, StoreErrorKind};
+use postroom_relay::{DeadlineStore, Deadlines};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -27,6 +28,7 @@ pub(super) fn announce(database: &Database, json: bool) {
 pub(super) async fn open(database: &Database) -> Result<Arc<dyn Store>, Failure> {
     expect_file(database)?;
     let store = postroom_store::open(&database.url, &database.options()).await?;
+    let store = Arc::new(DeadlineStore::new(store, Deadlines::of_tools()));
     reach(&*store, database).await?;
     Ok(store)
 }

@@ -4,11 +4,14 @@ use postroom_core::{
     ActionId, Key, NewAction, Operation, Status, Store, StoreErrorKind, StoreResult,
 };
 use std::time::Duration;
+use tokio::time::Instant;
 use uuid::Uuid;
 
-/// How often a batch is tried again that lost to a concurrent transaction.
+/// How often a batch is tried again that lost to a concurrent transaction. Not after one that waited
+/// this long for a lock: somebody keeps that, and the operator should know.
 const CONFLICTS_MAX: u32 = 5;
 const CONFLICT_PAUSE: Duration = Duration::from_millis(50);
+const CONFLICT_LONG: Duration = Duration::from_secs(2);
 
 /// What is done to each message.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -57,6 +60,7 @@ impl Change {
     ) -> StoreResult<Changed> {
         let mut conflicts = 0;
         loop {
+            let began = Instant::now();
             let changed = match self {
                 Self::Redrive => store.redrive(action, keys).await.map(Changed::count),
                 Self::Release => store.release(action, keys).await.map(Changed::count),
@@ -68,7 +72,9 @@ impl Change {
             };
             match changed {
                 Err(error)
-                    if error.kind == StoreErrorKind::Conflict && conflicts < CONFLICTS_MAX =>
+                    if error.kind == StoreErrorKind::Conflict
+                        && conflicts < CONFLICTS_MAX
+                        && began.elapsed() < CONFLICT_LONG =>
                 {
                     conflicts += 1;
                     tokio::time::sleep(CONFLICT_PAUSE).await;

@@ -15,7 +15,7 @@ use uuid::Uuid;
 impl Admin for MySqlStore {
     async fn enqueue(&self, message: &NewMessage) -> StoreResult<Enqueued> {
         let mut tx = self.begin().await.map_err(|e| store_error("enqueueing", e))?;
-        let enqueued = postroom::enqueue(&mut tx, message.clone()).await.map_err(enqueue_error)?;
+        let enqueued = postroom::enqueue(&mut *tx, message.clone()).await.map_err(enqueue_error)?;
         tx.commit().await.map_err(|e| store_error("enqueueing", e))?;
         Ok(enqueued)
     }

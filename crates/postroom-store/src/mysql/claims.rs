@@ -1,6 +1,5 @@
 //! Taking and extending.
 
-use super::connect::promptly;
 use super::error::store_error;
 use super::follow::follow;
 use super::version::Locking;
@@ -41,26 +40,21 @@ struct Candidate {
 impl Claims for MySqlStore {
     async fn take(&self, take: &Take<'_>) -> StoreResult<Option<Batch>> {
         let doing = "taking due messages";
-        let work = async { self.take_batch(take).await.map_err(|e| store_error(doing, e)) };
-        promptly(doing, work).await
+        self.take_batch(take).await.map_err(|e| store_error(doing, e))
     }
 
     async fn take_rescued(&self, take: &Take<'_>, which: Rescued) -> StoreResult<Vec<Batch>> {
         let doing = "taking rescued messages";
-        let work = async { self.take_lost(take, which).await.map_err(|e| store_error(doing, e)) };
-        promptly(doing, work).await
+        self.take_lost(take, which).await.map_err(|e| store_error(doing, e))
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> StoreResult<Settled> {
-        promptly(settle::DOING, settle::settle(self, settlements)).await
+        settle::settle(self, settlements).await
     }
 
     async fn extend(&self, tokens: &[Token], claim_time: Duration) -> StoreResult<Vec<Token>> {
         let doing = "extending claims";
-        let work = async {
-            self.extend_claims(tokens, claim_time).await.map_err(|e| store_error(doing, e))
-        };
-        promptly(doing, work).await
+        self.extend_claims(tokens, claim_time).await.map_err(|e| store_error(doing, e))
     }
 
     async fn keep(
@@ -71,11 +65,8 @@ impl Claims for MySqlStore {
         claim_time: Duration,
     ) -> StoreResult<Vec<Token>> {
         let doing = "keeping a lease";
-        let work = async {
-            let kept = self.keep_lease(lease, worker, claims, claim_time);
-            kept.await.map_err(|e| store_error(doing, e))
-        };
-        promptly(doing, work).await
+        let kept = self.keep_lease(lease, worker, claims, claim_time);
+        kept.await.map_err(|e| store_error(doing, e))
     }
 
     /// There is no such signal on these servers: relays poll.

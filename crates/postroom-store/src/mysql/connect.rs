@@ -1,28 +1,31 @@
 //! Connecting.
 
 use super::error::store_error;
-use super::hosts::{self, Moved};
+use super::hosts::{self, Hosts};
+use super::pool::Pool;
 use postroom_core::{StoreError, StoreErrorKind, StoreResult};
-use sqlx::mysql::{MySqlConnectOptions, MySqlPool, MySqlPoolOptions};
-use sqlx::{ConnectOptions as _, Error, Executor as _};
-use std::future::Future;
-use std::sync::Arc;
+use sqlx::mysql::MySqlConnectOptions;
+use sqlx::{ConnectOptions as _, Connection as _, Error, Executor as _, MySqlConnection};
 use std::time::Duration;
 
-/// How long a caller waits for a connection before the database counts as away.
+/// How long a caller waits for a connection before the database counts as away, and how long one
+/// may take to be made: TCP, TLS and the server's greeting.
 pub(super) const CONNECTION_WAIT: Duration = Duration::from_secs(5);
-
-/// How long the network may swallow packets before the database counts as away. Nothing that a
-/// relay does while it works takes as long.
-const NETWORK_SILENCE: Duration = Duration::from_secs(30);
 
 /// READ COMMITTED, since in the default isolation a claim locks the gaps between the rows it
 /// takes, and half of the producers' inserts end in a deadlock. Five seconds instead of fifty
-/// for a lock: what waits that long is better tried again. The variable tells the trigger that
-/// follows changes by hand that these are none (`0005_identity.sql`).
+/// for a row's lock: what waits that long is better tried again. Ten seconds instead of a day for a
+/// table's. The variable tells the trigger that follows changes by hand that these are none
+/// (`0005_identity.sql`).
+///
+/// A transaction whose client fell silent is rolled back by the server, so that the rows it has
+/// locked are free again. MariaDB has a limit for that; on MySQL it is the limit for any session
+/// that says nothing, and the pool makes another one when it needs it.
 const SESSION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
-                       SET SESSION innodb_lock_wait_timeout = 5; \
-                       SET @postroom_relay = 1";
+     SET SESSION innodb_lock_wait_timeout = 5, SESSION lock_wait_timeout = 10 \
+     /*M!100300 , SESSION idle_transaction_timeout = 10 */ \
+     /*!80000 , SESSION wait_timeout = 60 */; \
+     SET @postroom_relay = 1";
 
 /// Reads a URL with one host. The error never repeats it, since it may hold a password.
 pub(super) fn options(url: &str) -> StoreResult<MySqlConnectOptions> {
@@ -38,50 +41,39 @@ pub(super) fn options(url: &str) -> StoreResult<MySqlConnectOptions> {
     Ok(options.timezone(Some("+00:00".to_owned())).disable_statement_logging())
 }
 
+/// Connects. The caller limits how long that may take: the driver does not.
+pub(super) async fn connect(options: &MySqlConnectOptions) -> Result<MySqlConnection, Error> {
+    let mut connection = MySqlConnection::connect_with(options).await?;
+    connection.execute(SESSION).await?;
+    Ok(connection)
+}
+
+/// The same to one of several servers: only to one that takes writes.
+pub(super) async fn connect_writable(
+    options: &MySqlConnectOptions,
+) -> Result<MySqlConnection, Error> {
+    let mut connection = MySqlConnection::connect_with(options).await?;
+    hosts::expect_writable(&mut connection).await?;
+    connection.execute(SESSION).await?;
+    Ok(connection)
+}
+
+/// A connection outside of any pool, for migrations.
+///
+/// # Errors
+/// When the URL is malformed, or the server cannot be reached or does not answer in time.
+pub(super) async fn session(url: &str, doing: &str) -> StoreResult<MySqlConnection> {
+    let options = Hosts::parse(url)?.writable().await.map_err(|error| store_error(doing, error))?;
+    let connected = tokio::time::timeout(CONNECTION_WAIT, connect(&options)).await;
+    connected.unwrap_or(Err(Error::PoolTimedOut)).map_err(|error| store_error(doing, error))
+}
+
 /// A pool that connects on first use.
-pub(super) fn pool(options: MySqlConnectOptions, connections: usize) -> MySqlPool {
-    settings(connections)
-        .after_connect(|connection, _| {
-            Box::pin(async move { connection.execute(SESSION).await.map(|_| ()) })
-        })
-        .connect_lazy_with(options)
-}
-
-/// The same for one of several servers: it connects only to one that takes writes, and gives up
-/// connections to a server that was left.
-pub(super) fn pool_of_several(
-    options: MySqlConnectOptions,
-    connections: usize,
-    moved: Arc<Moved>,
-) -> MySqlPool {
-    settings(connections)
-        .after_connect(|connection, _| {
-            Box::pin(async move {
-                hosts::expect_writable(connection).await?;
-                connection.execute(SESSION).await.map(|_| ())
-            })
-        })
-        .before_acquire(move |_, its| {
-            let is_current = !moved.is_after(its.age);
-            Box::pin(async move { Ok(is_current) })
-        })
-        .connect_lazy_with(options)
-}
-
-fn settings(connections: usize) -> MySqlPoolOptions {
-    MySqlPoolOptions::new()
-        .max_connections(u32::try_from(connections.max(1)).unwrap_or(u32::MAX))
-        .acquire_timeout(CONNECTION_WAIT)
-}
-
-/// Waits for what a relay does while it works, but not for ever: the driver has no limit of its
-/// own for a network that swallows packets.
-pub(super) async fn promptly<T>(
-    doing: &str,
-    work: impl Future<Output = StoreResult<T>>,
-) -> StoreResult<T> {
-    match tokio::time::timeout(NETWORK_SILENCE, work).await {
-        Ok(answer) => answer,
-        Err(_) => Err(store_error(doing, Error::PoolTimedOut)),
-    }
+///
+/// # Errors
+/// When it cannot be set up.
+pub(super) fn pool(hosts: &Hosts, connections: usize) -> StoreResult<Pool> {
+    Pool::new(hosts, connections).map_err(|error| {
+        StoreError::new(StoreErrorKind::Refused, "setting up the connection pool", error)
+    })
 }

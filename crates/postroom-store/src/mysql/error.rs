@@ -29,7 +29,15 @@ fn hint(kind: StoreErrorKind, error: &Error) -> &'static str {
         StoreErrorKind::Unavailable if is_missing_file(error) => {
             "a file that the database URL names is not there: ssl-ca, ssl-cert, ssl-key or socket"
         }
+        StoreErrorKind::Unavailable if matches!(error, Error::PoolTimedOut) => {
+            "waiting for a connection: the database does not answer in time"
+        }
         StoreErrorKind::Unavailable => "the database cannot be reached or went away",
+        StoreErrorKind::Conflict if number(error) == Some(1205) => {
+            "another session holds a lock that this needs, and did not release it in time: a \
+             transaction that is still open, or a change of the table. Wait for it to finish, then \
+             run this again; `SHOW FULL PROCESSLIST` shows who is at work"
+        }
         StoreErrorKind::Conflict => "lost to a concurrent transaction",
         StoreErrorKind::Refused if certificate_fault(error).is_some() => {
             "the server's certificate is not accepted; correct ssl-ca or the host in the \

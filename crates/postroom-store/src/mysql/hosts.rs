@@ -1,15 +1,15 @@
 //! Several servers in one URL: which of them takes writes at the moment.
 //!
-//! The driver's pool knows one server. Where a URL names several, a task with a connection of its
+//! The pool knows one server. Where a URL names several, a task with a connection of its
 //! own looks at the server in use, and points the pool to another one as soon as that does not
 //! answer or is read-only.
 
 use super::connect;
+use super::pool::Pool;
 use postroom_core::{StoreResult, url_per_host};
-use sqlx::mysql::{MySqlConnectOptions, MySqlPool};
+use sqlx::mysql::MySqlConnectOptions;
 use sqlx::{ConnectOptions as _, Error, MySqlConnection, Row as _};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -115,22 +115,6 @@ fn place(options: &MySqlConnectOptions) -> String {
     format!("{}:{}", options.get_host(), options.get_port())
 }
 
-/// When the pool was pointed to another server.
-#[derive(Debug, Default)]
-pub(super) struct Moved(Mutex<Option<Instant>>);
-
-impl Moved {
-    /// Whether a connection of this age leads to a server that was left.
-    pub(super) fn is_after(&self, age: Duration) -> bool {
-        let moved = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        moved.is_some_and(|moved| moved.elapsed() <= age)
-    }
-
-    fn now(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
-    }
-}
-
 /// A server must take writes to be connected to.
 pub(super) async fn expect_writable(connection: &mut MySqlConnection) -> Result<(), Error> {
     match look(connection).await? {
@@ -147,9 +131,9 @@ pub(super) struct Guide {
 }
 
 impl Guide {
-    pub(super) fn start(pool: MySqlPool, hosts: Hosts, moved: Arc<Moved>) -> Self {
+    pub(super) fn start(pool: Pool, hosts: Hosts) -> Self {
         let (looked, has_looked) = watch::channel(false);
-        Self { task: tokio::spawn(guide(pool, hosts, moved, looked)), has_looked }
+        Self { task: tokio::spawn(guide(pool, hosts, looked)), has_looked }
     }
 
     /// Waits for the first look at the servers, whatever it found.
@@ -165,7 +149,7 @@ impl Drop for Guide {
     }
 }
 
-async fn guide(pool: MySqlPool, hosts: Hosts, moved: Arc<Moved>, looked: watch::Sender<bool>) {
+async fn guide(pool: Pool, hosts: Hosts, looked: watch::Sender<bool>) {
     let mut in_use = place(&hosts.first);
     let mut connection: Option<MySqlConnection> = None;
     let mut is_lost = false;
@@ -181,8 +165,7 @@ async fn guide(pool: MySqlPool, hosts: Hosts, moved: Arc<Moved>, looked: watch::
                     let host = place(&found.options);
                     if host != in_use {
                         tracing::warn!(host, before = in_use, "using another database host");
-                        pool.set_connect_options(found.options);
-                        moved.now();
+                        pool.lead_to(found.options);
                         in_use = host;
                     }
                     connection = Some(found.connection);

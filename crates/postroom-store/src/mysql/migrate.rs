@@ -1,12 +1,11 @@
 //! Numbered migrations, applied once each.
 
 use super::error::store_error;
-use super::hosts::Hosts;
+use super::pool::Pool;
 use super::{connect, execute, triggers, version};
 use crate::migrations::{self, Migrated, Migration, Noted, Planned};
 use postroom_core::{StoreError, StoreErrorKind, StoreResult};
-use sqlx::mysql::MySqlPool;
-use sqlx::{Error, MySqlConnection};
+use sqlx::{Connection as _, Error, MySqlConnection};
 
 /// Every migration, in order.
 pub const MIGRATIONS: &[Migration] = &[
@@ -42,9 +41,13 @@ pub const MIGRATIONS: &[Migration] = &[
     },
 ];
 
-/// Two processes that migrate one database at once take turns by this lock. A session's locks go
-/// with its connection.
+/// Two processes that migrate one database at once take turns by this lock, the only one by name. A
+/// session's locks go with its connection.
 const LOCK: &str = "SELECT GET_LOCK(CONCAT('postroom.', LEFT(SHA1(DATABASE()), 40)), 60)";
+const HOLDER: &str =
+    "SELECT CAST(IS_USED_LOCK(CONCAT('postroom.', LEFT(SHA1(DATABASE()), 40))) AS UNSIGNED)";
+/// A change of a table waits for every transaction that uses it, and producers wait behind it.
+const PATIENCE: &str = "SET SESSION lock_wait_timeout = 60, SESSION innodb_lock_wait_timeout = 60";
 const UNLOCK: &str = "DO RELEASE_LOCK(CONCAT('postroom.', LEFT(SHA1(DATABASE()), 40)))";
 /// DDL commits by itself, so a migration is on record before it begins, and has a time once it
 /// has ended: one that was cut off is known as ours, and is repeated.
@@ -78,15 +81,22 @@ const LOOKING: &str = "looking at what was migrated";
 /// not make, or a schema newer than this program.
 pub async fn migrate(url: &str) -> StoreResult<Migrated> {
     let failed = |error| store_error("migrating", error);
-    let pool = connect::pool(Hosts::parse(url)?.writable().await.map_err(failed)?, 1);
-    let mut connection = pool.acquire().await.map_err(failed)?;
+    let mut connection = connect::session(url, "migrating").await?;
     expect_supported(&mut connection).await.map_err(failed)?;
+    sqlx::raw_sql(PATIENCE).execute(&mut connection).await.map_err(failed)?;
     let locked: Option<bool> =
-        sqlx::query_scalar(LOCK).fetch_one(&mut *connection).await.map_err(failed)?;
+        sqlx::query_scalar(LOCK).fetch_one(&mut connection).await.map_err(failed)?;
     if locked != Some(true) {
+        let holder: Option<u64> =
+            sqlx::query_scalar(HOLDER).fetch_one(&mut connection).await.unwrap_or(None);
+        let holder =
+            holder.map_or_else(String::new, |id| format!(" (connection {id} of the server)"));
         return Err(StoreError::plain(
             StoreErrorKind::Conflict,
-            "another process has been migrating this database for a minute: try again later",
+            format!(
+                "another `postroom migrate` has held the migration lock for a minute{holder}: wait \
+                 for it to finish, then run this again"
+            ),
         ));
     }
     let mut migrated = Migrated::default();
@@ -94,9 +104,8 @@ pub async fn migrate(url: &str) -> StoreResult<Migrated> {
         run(&mut connection, &work).await.map_err(|e| store_error(&work.title(), e))?;
         migrated.add(&work);
     }
-    sqlx::raw_sql(UNLOCK).execute(&mut *connection).await.map_err(failed)?;
-    drop(connection);
-    pool.close().await;
+    sqlx::raw_sql(UNLOCK).execute(&mut connection).await.map_err(failed)?;
+    connection.close().await.map_err(failed)?;
     Ok(migrated)
 }
 
@@ -105,13 +114,10 @@ pub async fn migrate(url: &str) -> StoreResult<Migrated> {
 /// # Errors
 /// As [`migrate`].
 pub async fn plan(url: &str) -> StoreResult<Vec<Planned>> {
-    let failed = |error| store_error(LOOKING, error);
-    let pool = connect::pool(Hosts::parse(url)?.writable().await.map_err(failed)?, 1);
-    let mut connection = pool.acquire().await.map_err(failed)?;
-    expect_supported(&mut connection).await.map_err(failed)?;
+    let mut connection = connect::session(url, LOOKING).await?;
+    expect_supported(&mut connection).await.map_err(|error| store_error(LOOKING, error))?;
     let planned = left(&mut connection).await?;
-    drop(connection);
-    pool.close().await;
+    connection.close().await.map_err(|e| store_error(LOOKING, e))?;
     Ok(planned)
 }
 
@@ -184,7 +190,7 @@ fn sections(script: &str) -> Vec<&str> {
 }
 
 /// Whether the schema is the one this program was built for.
-pub(super) async fn check_version(pool: &MySqlPool) -> StoreResult<()> {
+pub(super) async fn check_version(pool: &Pool) -> StoreResult<()> {
     let found: i64 = sqlx::query_scalar(VERSION)
         .fetch_one(pool)
         .await

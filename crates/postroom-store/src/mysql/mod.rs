@@ -19,6 +19,7 @@ mod migrate;
 mod operate;
 #[cfg(test)]
 mod plan_tests;
+mod pool;
 mod reconcile;
 mod replay;
 mod rescue;
@@ -37,12 +38,12 @@ pub(crate) const GRANTS: &str = include_str!("../../migrations/mysql/grants.sql"
 use crate::OpenOptions;
 use crate::round::Round;
 use chrono::NaiveDateTime;
-use hosts::{Guide, Hosts, Moved};
+use hosts::{Guide, Hosts};
+use pool::{OpenTransaction, Pool};
 use postroom_core::StoreResult;
-use sqlx::mysql::{MySqlPool, MySqlRow};
-use sqlx::{AssertSqlSafe, Error, MySql, MySqlConnection, Row as _, Transaction};
+use sqlx::mysql::MySqlRow;
+use sqlx::{AssertSqlSafe, Error, MySqlConnection, Row as _};
 use std::collections::HashMap;
-use std::sync::Arc;
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 use uuid::fmt::Hyphenated;
@@ -51,7 +52,7 @@ use version::Locking;
 /// The outbox on MariaDB or MySQL.
 #[derive(Debug)]
 pub struct MySqlStore {
-    pool: MySqlPool,
+    pool: Pool,
     /// Where there are several servers.
     guide: Option<Guide>,
     keep_sent: bool,
@@ -68,14 +69,8 @@ impl MySqlStore {
     /// When the URL is malformed or names no database.
     pub fn new(url: &str, options: &OpenOptions) -> StoreResult<Self> {
         let hosts = Hosts::parse(url)?;
-        let (first, connections) = (hosts.first().clone(), options.connections);
-        let (pool, guide) = if hosts.are_several() {
-            let moved = Arc::new(Moved::default());
-            let pool = connect::pool_of_several(first, connections, Arc::clone(&moved));
-            (pool.clone(), Some(Guide::start(pool, hosts, moved)))
-        } else {
-            (connect::pool(first, connections), None)
-        };
+        let pool = connect::pool(&hosts, options.connections)?;
+        let guide = hosts.are_several().then(|| Guide::start(pool.clone(), hosts));
         Ok(Self {
             pool,
             guide,
@@ -102,7 +97,7 @@ impl MySqlStore {
         Self { locking: OnceCell::new_with(Some(Locking::Wait)), ..self }
     }
 
-    async fn begin(&self) -> Result<Transaction<'static, MySql>, Error> {
+    async fn begin(&self) -> Result<OpenTransaction, Error> {
         self.pool.begin().await
     }
 

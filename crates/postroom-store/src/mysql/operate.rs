@@ -18,11 +18,14 @@ use sqlx::{AssertSqlSafe, Error, MySqlConnection, Row as _};
 use std::collections::HashSet;
 use std::future::Future;
 use std::time::Duration;
+use tokio::time::Instant;
 use uuid::Uuid;
 use uuid::fmt::Hyphenated;
 
-/// How often an operation that lost to a concurrent transaction is tried.
+/// How often an operation that lost to a concurrent transaction is tried, unless it waited this long
+/// for a lock: somebody keeps that, and the operator should know.
 const TRIES: usize = 10;
+const WAIT_LONG: Duration = Duration::from_secs(2);
 
 #[async_trait]
 impl Operate for MySqlStore {
@@ -267,11 +270,13 @@ async fn again<T, W: Future<Output = Result<T, Error>> + Send>(
 ) -> StoreResult<T> {
     let mut tries = 1;
     loop {
+        let began = Instant::now();
         let error = match work().await {
             Ok(value) => return Ok(value),
             Err(error) => store_error(doing, error),
         };
-        if error.kind != StoreErrorKind::Conflict || tries == TRIES {
+        let waited = began.elapsed() >= WAIT_LONG;
+        if error.kind != StoreErrorKind::Conflict || tries == TRIES || waited {
             return Err(error);
         }
         tries += 1;

@@ -1,9 +1,9 @@
 //! Finding and mending what no trigger saw.
 
 use super::follow::{follow, unlike};
-use super::{MySqlStore, execute, fetch, list, numbers};
+use super::{MySqlStore, execute, list, numbers};
 use postroom_core::Reconciled;
-use sqlx::{AssertSqlSafe, Connection as _, Error, MySqlConnection, Row as _};
+use sqlx::{AssertSqlSafe, Error, MySqlConnection, Row as _};
 
 /// How many rows are mended in one transaction.
 const MEND_ROWS: usize = super::LIST;
@@ -124,17 +124,16 @@ async fn mend(store: &MySqlStore, fault: &Fault) -> Result<u64, Error> {
     let mut after = i64::MIN;
     let mut mended = 0;
     loop {
-        let mut connection = store.pool.acquire().await?;
         let sql = format!(
             "{} AND {number} > {after} ORDER BY {number} LIMIT {MEND_ROWS}",
             fault.find,
             number = fault.number
         );
-        let rows = fetch(&mut connection, sql).await?;
+        let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(&store.pool).await?;
         let found = rows.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>()?;
         let Some(last) = found.last() else { return Ok(mended) };
         after = *last;
-        let mut tx = connection.begin().await?;
+        let mut tx = store.begin().await?;
         let done = match fault.mend {
             Some(mend) => Some(execute(&mut tx, format!("{mend} IN ({})", list(&found))).await?),
             None => None,

@@ -14,7 +14,7 @@ use sqlx::{Error, MySql, MySqlConnection, QueryBuilder};
 use std::collections::HashSet;
 use std::time::Duration;
 
-pub(super) const DOING: &str = "recording outcomes";
+const DOING: &str = "recording outcomes";
 
 pub(super) async fn settle(store: &MySqlStore, settlements: &[Settlement]) -> StoreResult<Settled> {
     let mut settled = Settled::default();
@@ -34,7 +34,7 @@ pub(super) async fn settle(store: &MySqlStore, settlements: &[Settlement]) -> St
                 && held.free.contains(&verdict.seq)
             {
                 let announcement = (**announcement).clone();
-                postroom::enqueue(&mut tx, announcement).await.map_err(enqueue_error)?;
+                postroom::enqueue(&mut *tx, announcement).await.map_err(enqueue_error)?;
             }
         }
         settled.late.extend(late(&mut tx, settlement, &held).await.map_err(failed)?);

@@ -1,6 +1,5 @@
 //! Rescuing, pruning, counting and mending.
 
-use super::connect::promptly;
 use super::error::store_error;
 use super::row::count;
 use super::{
@@ -19,9 +18,7 @@ use std::time::Duration;
 impl Upkeep for MySqlStore {
     async fn rescue_except(&self, held: &[Token], limit: usize) -> StoreResult<u64> {
         let doing = "rescuing expired claims";
-        let work =
-            async { rescue::rescue(self, held, limit).await.map_err(|e| store_error(doing, e)) };
-        promptly(doing, work).await
+        rescue::rescue(self, held, limit).await.map_err(|e| store_error(doing, e))
     }
 
     async fn prune(&self, older_than: Duration, limit: usize) -> StoreResult<u64> {

@@ -23,7 +23,8 @@ impl Admin for PgStore {
     async fn enqueue(&self, message: &NewMessage) -> StoreResult<Enqueued> {
         let mut client = self.connection().await?;
         let mut tx = client.transaction().await.map_err(|e| store_error("enqueueing", e))?;
-        let enqueued = postroom::enqueue(&mut *tx, message.clone()).await.map_err(enqueue_error)?;
+        let enqueued =
+            postroom::enqueue(&mut **tx, message.clone()).await.map_err(enqueue_error)?;
         tx.commit().await.map_err(|e| store_error("enqueueing", e))?;
         Ok(enqueued)
     }
@@ -79,6 +80,6 @@ impl Admin for PgStore {
     async fn now(&self) -> StoreResult<DateTime<Utc>> {
         let doing = "reading the clock";
         let client = self.connection().await?;
-        ask(client.client(), doing, "SELECT clock_timestamp()").await
+        client.answer(ask(client.client(), doing, "SELECT clock_timestamp()")).await
     }
 }

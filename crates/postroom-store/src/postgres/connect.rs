@@ -2,20 +2,27 @@
 
 use super::error::{connect_error, store_error};
 use super::hosts::Hosts;
-use super::tls;
+use super::{locks, tls};
+use deadpool_postgres::{ClientWrapper, Hook, HookError};
 use postroom_core::{StoreError, StoreErrorKind, StoreResult, url_per_host};
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::time::Duration;
+use tokio::task::JoinSet;
 use tokio_postgres::config::{SslMode, TargetSessionAttrs};
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Client, Config, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-/// How long a caller waits for a connection before the database counts as away.
+/// How long a caller waits for a connection before the database counts as away, and how long one
+/// may take to be made: TCP, TLS and the server's greeting.
 pub(super) const CONNECTION_WAIT: Duration = Duration::from_secs(5);
 
 /// How long the network may swallow packets before a connection counts as lost.
 const NETWORK_SILENCE: Duration = Duration::from_secs(30);
+
+/// How long a transaction may wait for its next statement. Ours follow each other at once.
+const IDLE_IN_TRANSACTION: Duration = Duration::from_secs(10);
 
 /// A connection's half that talks to the server.
 pub(super) type Driver =
@@ -57,17 +64,27 @@ impl Target {
         Ok(Self { config, hosts: Hosts { configs, tls } })
     }
 
-    /// Connects outside the pool, for migrations and listening.
+    /// Connects outside the pool, for migrations and listening. The driver limits only the TCP
+    /// handshake with each host: a server that accepts and never greets is met here.
     pub(super) async fn connect(&self) -> StoreResult<(Client, Driver)> {
-        self.hosts.connect().await.map_err(connect_error)
+        match tokio::time::timeout(CONNECTION_WAIT, self.hosts.connect()).await {
+            Ok(connected) => connected.map_err(connect_error),
+            Err(_) => Err(StoreError::plain(
+                StoreErrorKind::Unavailable,
+                format!(
+                    "connecting: no answer from PostgreSQL within {CONNECTION_WAIT:?}: check that \
+                     the server at that address is up and not overloaded"
+                ),
+            )),
+        }
     }
 
     /// The same for those who leave the connection to itself.
-    pub(super) async fn client(&self) -> StoreResult<Client> {
+    pub(super) async fn session(&self) -> StoreResult<Session> {
         let (client, driver) = self.connect().await?;
-        // It ends when the client is dropped; what goes wrong before, the client reports.
-        tokio::spawn(driver);
-        Ok(client)
+        let mut task = JoinSet::new();
+        task.spawn(driver);
+        Ok(Session { client, _driver: task })
     }
 }
 
@@ -105,6 +122,41 @@ fn read(
     let default = if are_several { TargetSessionAttrs::ReadWrite } else { TargetSessionAttrs::Any };
     config.target_session_attrs(attributes.unwrap_or(default));
     Ok(config)
+}
+
+/// A connection outside the pool. It is closed when this is dropped, also while an answer is
+/// outstanding that may never come.
+pub(super) struct Session {
+    client: Client,
+    _driver: JoinSet<Result<(), tokio_postgres::Error>>,
+}
+
+impl Deref for Session {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.client
+    }
+}
+
+/// What every connection of the pool is told at its start. No statement waits for a lock without a
+/// limit. A transaction whose client fell silent is rolled back by the server, so that the rows it
+/// has locked are free again.
+pub(super) fn session_settings() -> Hook {
+    let settings = format!(
+        "SET lock_timeout = '{wait}s'; SET idle_in_transaction_session_timeout = '{idle}s'",
+        wait = locks::OPERATOR_WAIT.as_secs(),
+        idle = IDLE_IN_TRANSACTION.as_secs(),
+    );
+    Hook::async_fn(move |client: &mut ClientWrapper, _| {
+        let settings = settings.clone();
+        Box::pin(async move {
+            match tokio::time::timeout(CONNECTION_WAIT, client.batch_execute(&settings)).await {
+                Ok(set) => set.map_err(HookError::Backend),
+                Err(_) => Err(HookError::message("the server greets and does not answer")),
+            }
+        })
+    })
 }
 
 /// How much a connection must be protected, in libpq's words.

@@ -1,9 +1,16 @@
 //! Connections of the pool, and statements that run on whatever session they come to.
+//!
+//! A statement whose answer nobody waits for any more (its call missed its deadline, or was
+//! cancelled) leaves its connection in an unknown state, and the server may never answer on it
+//! again. Such a connection is closed and does not go back to the pool. Nor are those that lie idle
+//! in the pool trusted then: whatever silenced one connection may have silenced them too.
 
 use super::transaction::{COMMIT, READ_COMMITTED};
 use deadpool_postgres::{Object, Transaction};
 use futures_util::future::join3;
 use std::collections::HashMap;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, IsolationLevel, Row, RowStream, Statement};
@@ -18,9 +25,87 @@ pub(super) struct KnownTypes(Mutex<HashMap<String, Arc<[Type]>>>);
 
 /// A connection of the pool.
 pub(super) struct Connection {
-    object: Object,
+    object: Lent,
     /// `None` where a connection is a session of its own.
     types: Option<Arc<KnownTypes>>,
+}
+
+/// What the pool lent. It goes back when it is dropped, unless an answer is outstanding.
+struct Lent {
+    /// `None` only while it is dropped.
+    object: Option<Object>,
+    /// Statements and transactions that have begun and not ended.
+    unanswered: AtomicUsize,
+}
+
+impl Lent {
+    /// Waits for an answer. If this future is dropped first, the connection is given up.
+    async fn answer<T>(&self, work: impl Future<Output = T>) -> T {
+        self.unanswered.fetch_add(1, Ordering::AcqRel);
+        let answer = work.await;
+        self.unanswered.fetch_sub(1, Ordering::AcqRel);
+        answer
+    }
+}
+
+impl Deref for Lent {
+    type Target = Object;
+
+    fn deref(&self) -> &Object {
+        self.object.as_ref().unwrap_or_else(|| unreachable!("only a drop takes it"))
+    }
+}
+
+impl DerefMut for Lent {
+    fn deref_mut(&mut self) -> &mut Object {
+        self.object.as_mut().unwrap_or_else(|| unreachable!("only a drop takes it"))
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if *self.unanswered.get_mut() == 0 {
+            return;
+        }
+        let Some(object) = self.object.take() else { return };
+        let pool = Object::pool(&object);
+        // Ends the driver's task too, which would wait for the answer for ever.
+        drop(Object::take(object));
+        if let Some(pool) = pool {
+            drop(pool.retain(|_, _| false));
+        }
+    }
+}
+
+/// A transaction of several round trips. Its connection is closed unless it is committed, which
+/// rolls back what was begun.
+pub(super) struct OpenTransaction<'a> {
+    inner: Transaction<'a>,
+    unanswered: &'a AtomicUsize,
+}
+
+impl OpenTransaction<'_> {
+    /// Commits, and lets the connection go back to the pool.
+    pub(super) async fn commit(self) -> Result<(), Error> {
+        let Self { inner, unanswered } = self;
+        inner.commit().await?;
+        unanswered.fetch_sub(1, Ordering::AcqRel);
+        Ok(())
+    }
+}
+
+impl<'a> Deref for OpenTransaction<'a> {
+    type Target = Transaction<'a>;
+
+    fn deref(&self) -> &Transaction<'a> {
+        &self.inner
+    }
+}
+
+impl DerefMut for OpenTransaction<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.inner
+    }
 }
 
 /// A statement that can be run again and again.
@@ -34,13 +119,14 @@ pub(super) enum Prepared {
 
 impl Connection {
     pub(super) fn new(object: Object, types: Option<Arc<KnownTypes>>) -> Self {
+        let object = Lent { object: Some(object), unanswered: AtomicUsize::new(0) };
         Self { object, types }
     }
 
     /// Prepares a statement of the hot path.
     pub(super) async fn prepare_cached(&self, sql: &str) -> Result<Prepared, Error> {
         match &self.types {
-            None => Ok(Prepared::Named(self.object.prepare_cached(sql).await?)),
+            None => Ok(Prepared::Named(self.object.answer(self.object.prepare_cached(sql)).await?)),
             Some(known) => {
                 let types = self.types_of(known, sql).await?;
                 Ok(Prepared::Unnamed(Arc::from(sql), types))
@@ -55,14 +141,17 @@ impl Connection {
         params: Params<'_>,
     ) -> Result<Vec<Row>, Error> {
         match statement {
-            Prepared::Named(statement) => self.object.query(statement, params).await,
+            Prepared::Named(statement) => {
+                self.object.answer(self.object.query(statement, params)).await
+            }
             Prepared::Unnamed(sql, types) => {
-                self.object.query_typed(sql, &typed(params, types)).await
+                self.object.answer(self.object.query_typed(sql, &typed(params, types))).await
             }
         }
     }
 
-    /// Runs a prepared statement, row by row.
+    /// Runs a prepared statement, row by row. What it is asked is waited for by
+    /// [`answer`](Self::answer), to the last row.
     pub(super) async fn stream(
         &self,
         statement: &Prepared,
@@ -118,7 +207,7 @@ impl Connection {
     /// Prepares a statement that is run once.
     async fn prepare(&self, sql: &str) -> Result<Prepared, Error> {
         match &self.types {
-            None => Ok(Prepared::Named(self.object.prepare(sql).await?)),
+            None => Ok(Prepared::Named(self.object.answer(self.object.prepare(sql)).await?)),
             Some(known) => Ok(Prepared::Unnamed(Arc::from(sql), self.types_of(known, sql).await?)),
         }
     }
@@ -127,7 +216,7 @@ impl Connection {
     async fn alone<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         // Polled, and so sent, in this order.
         let (begin, commit) = (self.batch_execute(READ_COMMITTED), self.batch_execute(COMMIT));
-        let (begun, done, ended) = join3(begin, work, commit).await;
+        let (begun, done, ended) = join3(begin, self.object.answer(work), commit).await;
         begun?;
         let done = done?;
         ended.map(|()| done)
@@ -135,18 +224,28 @@ impl Connection {
 
     /// Runs statements without parameters.
     pub(super) async fn batch_execute(&self, sql: &str) -> Result<(), Error> {
-        self.object.batch_execute(sql).await
+        self.object.answer(self.object.batch_execute(sql)).await
     }
 
     /// Begins a transaction, which stays in one session: what is prepared in it is known there.
-    pub(super) async fn transaction(&mut self) -> Result<Transaction<'_>, Error> {
+    pub(super) async fn transaction(&mut self) -> Result<OpenTransaction<'_>, Error> {
+        let Lent { object, unanswered } = &mut self.object;
+        let object = object.as_mut().unwrap_or_else(|| unreachable!("only a drop takes it"));
+        unanswered.fetch_add(1, Ordering::AcqRel);
         let isolation = IsolationLevel::ReadCommitted;
-        self.object.build_transaction().isolation_level(isolation).start().await
+        let inner = object.build_transaction().isolation_level(isolation).start().await?;
+        Ok(OpenTransaction { inner, unanswered })
     }
 
-    /// The driver's own, for statements that are prepared without a name.
+    /// The driver's own, for statements that are prepared without a name. What it is asked is
+    /// waited for by [`answer`](Self::answer).
     pub(super) fn client(&self) -> &Client {
         &self.object
+    }
+
+    /// Waits for what the driver's own client was asked.
+    pub(super) async fn answer<T>(&self, asked: impl Future<Output = T>) -> T {
+        self.object.answer(asked).await
     }
 
     async fn types_of(&self, known: &KnownTypes, sql: &str) -> Result<Arc<[Type]>, Error> {
@@ -154,9 +253,10 @@ impl Connection {
             return Ok(types);
         }
         // A transaction stays in one session, and the name is given up before it ends.
-        self.object.batch_execute("BEGIN").await?;
-        let learnt = self.object.prepare(sql).await.map(|one| Arc::from(one.params()));
-        self.object.batch_execute("ROLLBACK").await?;
+        self.batch_execute("BEGIN").await?;
+        let prepared = self.object.answer(self.object.prepare(sql)).await;
+        let learnt = prepared.map(|one| Arc::from(one.params()));
+        self.batch_execute("ROLLBACK").await?;
         let types: Arc<[Type]> = learnt?;
         known.put(sql, &types);
         Ok(types)

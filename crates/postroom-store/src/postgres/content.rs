@@ -227,14 +227,14 @@ async fn stream(
     bytes: usize,
 ) -> Result<Read, Error> {
     let nothing = |()| Read::default();
-    let rows = async {
+    let rows = client.answer(async {
         let mut read = Read { bytes, ..Read::default() };
         let mut rows = pin!(client.stream(statement, params).await?);
         while let Some(row) = rows.try_next().await? {
             read.push(&row, take)?;
         }
         Ok(read)
-    };
+    });
     let mut answers = in_order(vec![
         async { client.batch_execute(begin).await.map(nothing) }.boxed(),
         rows.boxed(),

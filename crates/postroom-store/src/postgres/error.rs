@@ -31,6 +31,11 @@ pub(super) fn is_lock_timeout(error: &StoreError) -> bool {
     source.and_then(Error::code) == Some(&SqlState::LOCK_NOT_AVAILABLE)
 }
 
+/// Whether a statement waited for a lock for as long as it may.
+pub(super) fn is_lock_timeout(error: &Error) -> bool {
+    error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE)
+}
+
 /// Wraps a pool's error.
 pub(super) fn pool_error(error: deadpool_postgres::PoolError) -> StoreError {
     match error {

@@ -17,6 +17,7 @@ mod hosts;
 mod inspect;
 mod list;
 mod locked;
+pub mod locks;
 mod marks;
 mod migrate;
 mod operate;
@@ -39,7 +40,7 @@ pub use migrate::{MIGRATIONS, migrate, plan, set_notify};
 use crate::OpenOptions;
 use attempts::Swept;
 use caution::Caution;
-use connect::{CONNECTION_WAIT, Target};
+use connect::{CONNECTION_WAIT, Target, session_settings};
 use connection::{Connection, KnownTypes};
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
 use error::pool_error;
@@ -58,7 +59,10 @@ pub(crate) const GRANTS: &str = include_str!("../../migrations/postgres/grants.s
 /// # Errors
 /// When the URL is malformed, or the database cannot be reached.
 pub async fn connect(url: &str) -> StoreResult<tokio_postgres::Client> {
-    Target::parse(url)?.client().await
+    let (client, driver) = Target::parse(url)?.connect().await?;
+    // It ends when the client is dropped; what goes wrong before, the client reports.
+    tokio::spawn(driver);
+    Ok(client)
 }
 
 /// The statements of the hot path, which plan tests look at too.
@@ -111,19 +115,21 @@ impl PgStore {
             target.hosts.clone(),
             ManagerConfig { recycling_method: RecyclingMethod::Fast },
         );
-        let mut pool = Pool::builder(manager);
-        if hosts::needs_writes(&target.config) {
-            pool = pool.pre_recycle(hosts::leave_read_only());
-        }
-        let pool = pool
+        let mut pool = Pool::builder(manager)
             .max_size(options.connections)
             .runtime(Runtime::Tokio1)
             .wait_timeout(Some(CONNECTION_WAIT))
-            .create_timeout(Some(CONNECTION_WAIT))
-            .build()
-            .map_err(|error| {
-                StoreError::new(StoreErrorKind::Refused, "setting up the connection pool", error)
-            })?;
+            .create_timeout(Some(CONNECTION_WAIT));
+        if hosts::needs_writes(&target.config) {
+            pool = pool.pre_recycle(hosts::leave_read_only());
+        }
+        // Behind a pooler in transaction mode they would reach other programs' sessions.
+        if !options.transaction_pooler {
+            pool = pool.post_create(session_settings());
+        }
+        let pool = pool.build().map_err(|error| {
+            StoreError::new(StoreErrorKind::Refused, "setting up the connection pool", error)
+        })?;
         Ok(Self {
             pool,
             target,

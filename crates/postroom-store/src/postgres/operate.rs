@@ -2,6 +2,7 @@
 
 use super::PgStore;
 use super::error::store_error;
+use super::locks::{REPLAY as REPLAY_LOCK, operation_error};
 use super::transaction::{BEGIN_DURABLE, JOIN_BY_HASH, transact};
 use super::upkeep::count;
 use crate::prunable::by_status;
@@ -36,8 +37,12 @@ const PRUNE_DEAD: &str = recorded!("sql/prune_dead.sql", "SELECT count(*) FROM c
 const PRUNABLE: &str = include_str!("sql/prunable.sql");
 const PRUNABLE_DEAD: &str = include_str!("sql/prunable_dead.sql");
 
-/// Replays take turns.
-const REPLAY_LOCK: &str = "SELECT pg_advisory_xact_lock(7305804403)";
+/// Who may hold what an operation waits for.
+const OPEN_TRANSACTION: &str = "a transaction that has changed one of these messages and is still \
+                                open, or one that locks the outbox's tables";
+const ANOTHER_REPLAY: &str = "another `postroom messages replay`, a transaction that has changed \
+                              one of these messages and is still open, or one that locks the \
+                              outbox's tables";
 
 #[async_trait]
 impl Operate for PgStore {
@@ -87,11 +92,11 @@ impl Operate for PgStore {
         let client = self.connection().await?;
         let statement = client.prepare_cached(REPLAY).await.map_err(|e| store_error(doing, e))?;
         // The lock is a statement of its own: what it waited for is seen by the next one.
-        let begin = format!("{BEGIN_DURABLE}; {REPLAY_LOCK}");
+        let begin = format!("{BEGIN_DURABLE}; SELECT pg_advisory_xact_lock({REPLAY_LOCK})");
         let params: [&(dyn ToSql + Sync); 4] = [&ids, &fresh_ids, &action.0, &REPLAY_HEADER];
         let rows = transact(&client, &begin, &statement, &params)
             .await
-            .map_err(|e| store_error(doing, e))?;
+            .map_err(|e| operation_error(doing, ANOTHER_REPLAY, e))?;
         rows.iter()
             .map(|row| row.try_get(0))
             .collect::<Result<_, _>>()
@@ -142,7 +147,7 @@ impl PgStore {
         let params: [&(dyn ToSql + Sync); 4] = [&seqs, &Token::random().0, &action.0, &ids];
         let rows = transact(&client, &begin, &statement, &params)
             .await
-            .map_err(|e| store_error(doing, e))?;
+            .map_err(|e| operation_error(doing, OPEN_TRANSACTION, e))?;
         rows.first().map_or(Ok(0), |row| count(row, 0)).map_err(|e| store_error(doing, e))
     }
 
@@ -153,7 +158,10 @@ impl PgStore {
         params: &[&(dyn ToSql + Sync)],
     ) -> StoreResult<u64> {
         let client = self.connection().await?;
-        let row = client.query_one(sql, params).await.map_err(|e| store_error(doing, e))?;
+        let row = client
+            .query_one(sql, params)
+            .await
+            .map_err(|e| operation_error(doing, OPEN_TRANSACTION, e))?;
         count(&row, 0).map_err(|e| store_error(doing, e))
     }
 }

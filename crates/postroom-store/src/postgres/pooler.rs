@@ -22,7 +22,7 @@ const DOING: &str = "looking for a pooler";
 /// # Errors
 /// When the database cannot be reached.
 pub(super) async fn is_between(target: &Target) -> StoreResult<bool> {
-    let (idle, busy) = (target.client().await?, target.client().await?);
+    let (idle, busy) = (target.session().await?, target.session().await?);
     for _ in 0..LOOKS {
         let before = session(&idle).await?;
         busy.batch_execute("BEGIN").await.map_err(|e| store_error(DOING, e))?;

@@ -86,7 +86,8 @@ impl Upkeep for PgStore {
 
     async fn ready(&self) -> StoreResult<()> {
         self.refuse_unknown_pooler().await?;
-        migrate::check_version(self.connection().await?.client()).await
+        let client = self.connection().await?;
+        client.answer(migrate::check_version(client.client())).await
     }
 
     async fn reconcile(&self) -> StoreResult<Reconciled> {
@@ -94,7 +95,8 @@ impl Upkeep for PgStore {
     }
 
     async fn diagnose(&self) -> StoreResult<Vec<Finding>> {
-        diagnose::diagnose(self.connection().await?.client()).await
+        let client = self.connection().await?;
+        client.answer(diagnose::diagnose(client.client())).await
     }
 }
 

@@ -3,37 +3,48 @@
 //! NOTIFY in every commit serialises the producers. So relays show by advisory locks what they
 //! do: idle ones share one, a busy one holds another. The trigger notifies when some relay is idle
 //! and none is busy. Signals can be missed, so polling stays the floor.
+//!
+//! A connection that only listens cannot tell a quiet database from one that never answers again:
+//! the peer may acknowledge every packet all the same. So it is asked something now and then.
 
 use super::connect::Target;
+use super::locks::{BUSY_RELAY, IDLE_RELAYS};
 use async_trait::async_trait;
 use postroom_core::Wake;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_postgres::{AsyncMessage, Client};
 
-// The same numbers as in the trigger function `wake_relay`.
-const LOCK_BUSY: &str = "SELECT pg_try_advisory_lock(7305804402)";
-const UNLOCK_BUSY: &str = "SELECT pg_advisory_unlock(7305804402)";
-const LOCK_IDLE: &str = "SELECT pg_try_advisory_lock_shared(7305804403)";
-const UNLOCK_IDLE: &str = "SELECT pg_advisory_unlock_shared(7305804403)";
 /// A producer that looks whether somebody is idle is in the way for microseconds.
 const IDLE_TRIES: usize = 10;
 const RECONNECT_FIRST: Duration = Duration::from_millis(200);
 const RECONNECT_CAP: Duration = Duration::from_secs(10);
+/// How often the server is asked whether it still answers.
+const CHECK_EVERY: Duration = Duration::from_secs(10);
+/// How long it may take to answer before the connection is made anew.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// How long a claimer waits until it is known to be busy or idle. The database may be away.
+const SHOWN_WITHIN: Duration = Duration::from_secs(1);
 
 /// Listens on a connection of its own, which is made again whenever it is lost.
 pub(super) fn listen(target: Target) -> Box<dyn Wake> {
     let woken = Arc::new(Notify::new());
-    let (commands, inbox) = mpsc::channel(1);
-    tokio::spawn(keep_listening(target, Arc::clone(&woken), inbox));
-    Box::new(PgWake { woken, commands })
+    let (busy, wanted) = watch::channel(false);
+    let (tell, shown) = watch::channel(None);
+    tokio::spawn(keep_listening(target, Arc::clone(&woken), wanted, tell));
+    Box::new(PgWake { woken, busy, shown })
 }
 
 struct PgWake {
     woken: Arc<Notify>,
-    commands: mpsc::Sender<(bool, oneshot::Sender<()>)>,
+    /// What the relay wants to be shown as. The listener ends when this is dropped.
+    busy: watch::Sender<bool>,
+    /// What it is shown as; `None` while nobody listens: then it holds no lock either.
+    shown: watch::Receiver<Option<bool>>,
 }
 
 #[async_trait]
@@ -43,20 +54,21 @@ impl Wake for PgWake {
     }
 
     async fn busy(&mut self, busy: bool) {
-        let (done, answer) = oneshot::channel();
-        if self.commands.send((busy, done)).await.is_ok() {
-            // An error means that the connection went away, and the lock with it.
-            let _ = answer.await;
-        }
+        self.busy.send_replace(busy);
+        let is_shown = |shown: &Option<bool>| shown.is_none_or(|shown| shown == busy);
+        let _ = timeout(SHOWN_WITHIN, self.shown.wait_for(is_shown)).await;
     }
 }
 
-type Inbox = mpsc::Receiver<(bool, oneshot::Sender<()>)>;
+type Wanted = watch::Receiver<bool>;
+type Tell = watch::Sender<Option<bool>>;
 
-async fn keep_listening(target: Target, woken: Arc<Notify>, mut inbox: Inbox) {
+async fn keep_listening(target: Target, woken: Arc<Notify>, mut wanted: Wanted, tell: Tell) {
     let mut pause = RECONNECT_FIRST;
     loop {
-        match session(&target, &woken, &mut inbox).await {
+        let ended = session(&target, &woken, &mut wanted, &tell).await;
+        tell.send_replace(None);
+        match ended {
             Ok(()) => return,
             Err(Lost { error, listened }) => {
                 if listened {
@@ -65,19 +77,17 @@ async fn keep_listening(target: Target, woken: Arc<Notify>, mut inbox: Inbox) {
                 tracing::warn!(%error, retry_in = ?pause, "not listening for new messages; polling goes on");
             }
         }
-        let until = tokio::time::Instant::now() + pause;
-        loop {
-            // Commands are answered meanwhile: a claimer must not wait for a connection.
-            tokio::select! {
-                () = tokio::time::sleep_until(until) => break,
-                command = inbox.recv() => match command {
-                    Some((_, done)) => { let _ = done.send(()); }
-                    None => return,
-                },
-            }
+        tokio::select! {
+            () = sleep(pause) => {}
+            () = gone(&mut wanted) => return,
         }
         pause = (pause * 2).min(RECONNECT_CAP);
     }
+}
+
+/// Waits until the relay is gone.
+async fn gone(wanted: &mut Wanted) {
+    while wanted.changed().await.is_ok() {}
 }
 
 struct Lost {
@@ -85,13 +95,31 @@ struct Lost {
     listened: bool,
 }
 
+impl Lost {
+    fn before_listening(error: &dyn std::fmt::Display) -> Self {
+        Self { error: error.to_string(), listened: false }
+    }
+
+    fn after_listening(error: &dyn std::fmt::Display) -> Self {
+        Self { error: error.to_string(), listened: true }
+    }
+}
+
 /// One connection's life. `Ok` when the relay is gone.
-async fn session(target: &Target, woken: &Arc<Notify>, inbox: &mut Inbox) -> Result<(), Lost> {
-    let lost =
-        |listened| move |error: &dyn std::fmt::Display| Lost { error: error.to_string(), listened };
-    let (client, mut connection) = target.connect().await.map_err(|error| lost(false)(&error))?;
+async fn session(
+    target: &Target,
+    woken: &Arc<Notify>,
+    wanted: &mut Wanted,
+    tell: &Tell,
+) -> Result<(), Lost> {
+    let (client, mut connection) = tokio::select! {
+        connected = target.connect() => connected.map_err(|error| Lost::before_listening(&error))?,
+        () = gone(wanted) => return Ok(()),
+    };
     let signal = Arc::clone(woken);
-    let mut driver = tokio::spawn(async move {
+    // In a set, which ends it with this session, whatever answers are outstanding.
+    let mut driver = JoinSet::new();
+    driver.spawn(async move {
         loop {
             match poll_fn(|context| connection.poll_message(context)).await {
                 Some(Ok(AsyncMessage::Notification(_))) => signal.notify_one(),
@@ -101,28 +129,41 @@ async fn session(target: &Target, woken: &Arc<Notify>, inbox: &mut Inbox) -> Res
             }
         }
     });
-    client.batch_execute("LISTEN core_outbox").await.map_err(|error| lost(false)(&error))?;
+    answered(client.batch_execute("LISTEN core_outbox"))
+        .await
+        .map_err(|error| Lost::before_listening(&error))?;
     let mut shown = Shown::default();
-    shown.idle(&client).await.map_err(|error| lost(false)(&error))?;
+    let busy = *wanted.borrow_and_update();
+    shown.show(busy, &client).await.map_err(|error| Lost::before_listening(&error))?;
+    tell.send_replace(Some(busy));
     // Whatever was committed while nobody listened.
     woken.notify_one();
+    let mut check_at = Instant::now() + CHECK_EVERY;
     loop {
         tokio::select! {
-            ended = &mut driver => {
-                let error = ended.unwrap_or_else(|error| error.to_string());
-                return Err(lost(true)(&error));
+            ended = driver.join_next() => {
+                let error = match ended {
+                    Some(Ok(error)) => error,
+                    Some(Err(error)) => error.to_string(),
+                    None => "the connection's task is gone".to_owned(),
+                };
+                return Err(Lost::after_listening(&error));
             }
-            command = inbox.recv() => match command {
-                None => return Ok(()),
-                Some((busy, done)) => {
-                    let changed = match busy {
-                        true => shown.busy(&client).await,
-                        false => shown.idle(&client).await,
-                    };
-                    changed.map_err(|error| lost(true)(&error))?;
-                    let _ = done.send(());
+            changed = wanted.changed() => {
+                if changed.is_err() {
+                    return Ok(());
                 }
-            },
+                let busy = *wanted.borrow_and_update();
+                let became = shown.show(busy, &client).await;
+                became.map_err(|error| Lost::after_listening(&error))?;
+                tell.send_replace(Some(busy));
+            }
+            () = sleep_until(check_at) => {
+                answered(client.batch_execute("SELECT 1"))
+                    .await
+                    .map_err(|error| Lost::after_listening(&error))?;
+                check_at = Instant::now() + CHECK_EVERY;
+            }
         }
     }
 }
@@ -135,33 +176,49 @@ struct Shown {
 }
 
 impl Shown {
-    async fn busy(&mut self, client: &Client) -> Result<(), tokio_postgres::Error> {
+    async fn show(&mut self, busy: bool, client: &Client) -> Result<(), String> {
+        if busy { self.busy(client).await } else { self.idle(client).await }
+    }
+
+    async fn busy(&mut self, client: &Client) -> Result<(), String> {
         if !self.busy {
             // Another busy relay may hold it already: one is enough.
-            self.busy = answer(client, LOCK_BUSY).await?;
+            self.busy = ask(client, "pg_try_advisory_lock", BUSY_RELAY).await?;
         }
         if self.idle {
-            answer(client, UNLOCK_IDLE).await?;
+            ask(client, "pg_advisory_unlock_shared", IDLE_RELAYS).await?;
             self.idle = false;
         }
         Ok(())
     }
 
-    async fn idle(&mut self, client: &Client) -> Result<(), tokio_postgres::Error> {
+    async fn idle(&mut self, client: &Client) -> Result<(), String> {
         for _ in 0..IDLE_TRIES {
             if self.idle {
                 break;
             }
-            self.idle = answer(client, LOCK_IDLE).await?;
+            self.idle = ask(client, "pg_try_advisory_lock_shared", IDLE_RELAYS).await?;
         }
         if self.busy {
-            answer(client, UNLOCK_BUSY).await?;
+            ask(client, "pg_advisory_unlock", BUSY_RELAY).await?;
             self.busy = false;
         }
         Ok(())
     }
 }
 
-async fn answer(client: &Client, lock: &str) -> Result<bool, tokio_postgres::Error> {
-    Ok(client.query_one(lock, &[]).await?.get(0))
+async fn ask(client: &Client, function: &str, lock: i64) -> Result<bool, String> {
+    let sql = format!("SELECT {function}({lock})");
+    let row = answered(client.query_one(&sql, &[])).await?;
+    row.try_get(0).map_err(|error| error.to_string())
+}
+
+/// An answer of the server, if it comes in time.
+async fn answered<T>(
+    asked: impl Future<Output = Result<T, tokio_postgres::Error>>,
+) -> Result<T, String> {
+    match timeout(ANSWER_WITHIN, asked).await {
+        Ok(answer) => answer.map_err(|error| error.to_string()),
+        Err(_) => Err(format!("the database did not answer within {ANSWER_WITHIN:?}")),
+    }
 }

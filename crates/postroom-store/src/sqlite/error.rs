@@ -13,7 +13,10 @@ pub(super) fn store_error(doing: &str, error: Error) -> StoreError {
             ": the outbox is missing or older than this program; run `postroom migrate`"
         }
         StoreErrorKind::Unavailable => ": the file cannot be opened, read or written",
-        StoreErrorKind::Conflict => ": another process holds the file's write lock",
+        StoreErrorKind::Conflict => {
+            ": another process holds the file's write lock; wait for it to finish, then run this \
+             again"
+        }
         StoreErrorKind::Refused => ": SQLite refused it",
     };
     // SQLite's own words are in the driver error's source; bring them to the top.

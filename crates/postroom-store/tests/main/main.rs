@@ -24,6 +24,7 @@ mod postgres_18;
 mod repository;
 mod restore;
 mod signals;
+mod silence;
 mod sqlite;
 mod sqlite_file;
 mod taking;

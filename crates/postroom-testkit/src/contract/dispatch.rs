@@ -8,8 +8,7 @@ use super::steps::{
 };
 use postroom_core::{
     Dispatched, Fate, Fence, Key, Operation, Quota, Rescued, Settled, Settlement, Take, Token,
-    Verdict,
-    announce_dead,
+    Verdict, announce_dead,
 };
 use std::time::Duration;
 

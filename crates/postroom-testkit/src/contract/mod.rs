@@ -13,6 +13,7 @@ pub mod dispatch;
 pub mod enqueue;
 pub mod extend;
 pub mod fencing;
+pub mod given_up;
 mod harness;
 pub mod identity;
 pub mod inspect;
@@ -91,6 +92,10 @@ macro_rules! contract_tests {
                 fault_08_a_rescue_racing_a_completion_leaves_sent_as_sent
                 fault_12_a_low_number_that_commits_late_is_delivered
                 a_new_message_wakes_an_idle_relay
+            }
+            given_up {
+                fault_50_a_take_that_is_given_up_half_way_locks_and_loses_nothing
+                fault_50_a_settlement_that_is_given_up_half_way_can_be_said_again
             }
             settle {
                 sent_is_recorded

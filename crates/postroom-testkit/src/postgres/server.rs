@@ -106,6 +106,12 @@ impl Server {
         self.guarded.stop()
     }
 
+    /// The server's main process, by its own status file.
+    pub(super) fn process(&self) -> anyhow::Result<i32> {
+        let status = fs::read_to_string(data(self.guarded.folder()).join("postmaster.pid"))?;
+        Ok(status.lines().next().unwrap_or_default().trim().parse()?)
+    }
+
     fn start_on(&self, port: u16, limit: Duration) -> anyhow::Result<()> {
         let mut command = Command::new(self.binaries.join("postgres"));
         command.arg("-D").arg(data(self.guarded.folder())).arg("-p").arg(port.to_string());

@@ -1,7 +1,7 @@
-//! One relay's link to the store: slow, cut, or failing after the work is done. It tells the
+//! One relay's link to the store: slow, cut, silent, or failing after the work is done. It tells the
 //! books of everything that reached the store, whether or not the relay learns of it.
 
-use super::weather::{Call, Moment};
+use super::weather::{Call, Moment, Trouble};
 use super::world::World;
 use async_trait::async_trait;
 use chrono::{DateTime, TimeDelta, Utc};
@@ -33,16 +33,21 @@ impl Link {
     ) -> StoreResult<T> {
         let lot = self.world.weather.lot(self.relay, call);
         tokio::time::sleep(lot.delays[0]).await;
-        let fails = |when: Moment| {
-            let (_, kind) = lot.error.filter(|(moment, _)| *moment == when)?;
-            Some(StoreError::plain(kind, "the weather"))
+        let fails = async |when: Moment| match lot.trouble {
+            Some((moment, Trouble::Error(kind))) if moment == when => {
+                Err(StoreError::plain(kind, "the weather"))
+            }
+            Some((moment, Trouble::NeverAnswers)) if moment == when => {
+                self.world.books.note("silence", Some(self.process));
+                std::future::pending().await
+            }
+            _ => Ok(()),
         };
-        if let Some(error) = fails(Moment::BeforeTheWork) {
-            return Err(error);
-        }
+        fails(Moment::BeforeTheWork).await?;
         let answer = work().await?;
         tokio::time::sleep(lot.delays[1]).await;
-        fails(Moment::AfterTheWork).map_or(Ok(answer), Err)
+        fails(Moment::AfterTheWork).await?;
+        Ok(answer)
     }
 
     fn taken(&self, batch: &mut Batch, take: &Take<'_>, rescued: Option<Rescued>) {

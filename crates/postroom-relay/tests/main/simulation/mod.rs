@@ -91,6 +91,7 @@ fn the_seeds_reach_what_they_are_for() {
         "stop",
         "pause",
         "outage",
+        "silence",
         "sent",
         "failed",
         "dead",

@@ -9,6 +9,9 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::time::Instant;
 
+/// How many of the calls that fail get no answer at all.
+const SILENT: f64 = 0.2;
+
 /// What a relay does to the database.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Call {
@@ -23,7 +26,15 @@ pub(super) enum Call {
 pub(super) struct Lot {
     /// On its way there, and on the answer's way back.
     pub(super) delays: [Duration; 2],
-    pub(super) error: Option<(Moment, StoreErrorKind)>,
+    pub(super) trouble: Option<(Moment, Trouble)>,
+}
+
+/// How a call fails.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Trouble {
+    Error(StoreErrorKind),
+    /// Its connection is half open, or the server is frozen.
+    NeverAnswers,
 }
 
 /// When a call fails. After the work, its outcome is unknown to the caller.
@@ -83,7 +94,7 @@ impl Weather {
         let state = &mut *self.state();
         let rng = &mut state.rng;
         let most = if state.slow > now { ms(2_500) } else { ms(3) };
-        let mut lot = Lot { delays: [(); 2].map(|()| within(rng, ms(0), most)), error: None };
+        let mut lot = Lot { delays: [(); 2].map(|()| within(rng, ms(0), most)), trouble: None };
         if state.paused[relay] > now {
             lot.delays[rng.random_range(0..2)] += state.paused[relay] - now;
         }
@@ -92,7 +103,12 @@ impl Weather {
             let moments = [Moment::BeforeTheWork, Moment::AfterTheWork];
             // What reaches a database that is away is the rare last call before it went.
             let moment = moments[usize::from(rng.random_bool(if away { 0.05 } else { 0.5 }))];
-            lot.error = Some((moment, kind(rng, call, moment)));
+            let trouble = if rng.random_bool(SILENT) {
+                Trouble::NeverAnswers
+            } else {
+                Trouble::Error(kind(rng, call, moment))
+            };
+            lot.trouble = Some((moment, trouble));
         }
         lot
     }

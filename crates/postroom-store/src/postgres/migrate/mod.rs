@@ -10,7 +10,7 @@ mod shape;
 
 pub(super) use fence::old_fences;
 
-use super::connect::{Target, ask};
+use super::connect::{Session, Target, ask};
 use super::diagnose::changing_indexes;
 use super::error::store_error;
 use super::pooler;
@@ -119,7 +119,7 @@ pub async fn plan(url: &str, options: &MigrateOptions) -> StoreResult<Vec<Planne
     Ok(planned.collect())
 }
 
-async fn connect(url: &str) -> StoreResult<Client> {
+async fn connect(url: &str) -> StoreResult<Session> {
     let target = Target::parse(url)?;
     // Session locks and settings go astray behind it.
     if pooler::is_between(&target).await? {
@@ -130,7 +130,7 @@ async fn connect(url: &str) -> StoreResult<Client> {
              direct_url in [database]",
         ));
     }
-    target.client().await
+    target.session().await
 }
 
 fn first_line(sql: &str) -> &str {
@@ -163,7 +163,7 @@ async fn remarks(client: &Client) -> StoreResult<Vec<String>> {
 /// # Errors
 /// When the database cannot be reached or refuses.
 pub async fn set_notify(url: &str, on: bool) -> StoreResult<()> {
-    let client = Target::parse(url)?.client().await?;
+    let client = Target::parse(url)?.session().await?;
     let verb = if on { "ENABLE" } else { "DISABLE" };
     let step = Step::transaction(format!(
         "ALTER TABLE core_outbox.integration_outbox {verb} TRIGGER outbox_wake"
