@@ -20,12 +20,13 @@
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use postroom_core::{
-    Action, ActionId, Admin, Attempt, Backlog, Batch, Claims, Dispatched, Dispatches, Enqueued,
-    Filter, Finding, Key, NewAction, NewMessage, Operate, Reconciled, Record, Settled, Settlement,
-    Status, StatusCounts, Store, StoreError, StoreErrorKind, StoreResult, Take, Token, Upkeep,
-    Wake,
+    Action, ActionId, Admin, Arrived, Attempt, Backlog, Batch, Claims, Dispatched, Dispatches,
+    Enqueued, ErrorGroup, Filter, Finding, Inspect, Key, NewAction, NewMessage, Operate,
+    Reconciled, Record, Rescued, Settled, Settlement, Status, StatusCounts, Store, StoreError,
+    StoreErrorKind, StoreResult, Take, Token, Upkeep, Wake,
 };
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -190,8 +191,8 @@ impl Claims for DeadlineStore {
         self.taken("taking due messages", self.store.take(take)).await
     }
 
-    async fn take_rescued(&self, take: &Take<'_>) -> StoreResult<Vec<Batch>> {
-        self.taken("taking rescued messages", self.store.take_rescued(take)).await
+    async fn take_rescued(&self, take: &Take<'_>, which: Rescued) -> StoreResult<Vec<Batch>> {
+        self.taken("taking rescued messages", self.store.take_rescued(take, which)).await
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> StoreResult<Settled> {
@@ -213,6 +214,10 @@ impl Claims for DeadlineStore {
         self.answer("keeping a lease", kept).await
     }
 
+    async fn keep_responses(&self, responses: &[(Uuid, String)]) -> StoreResult<()> {
+        self.answer("keeping responses", self.store.keep_responses(responses)).await
+    }
+
     /// Asks nothing of the database; who listens has deadlines of its own.
     async fn wake(&self) -> Option<Box<dyn Wake>> {
         self.store.wake().await
@@ -224,12 +229,16 @@ impl Dispatches for DeadlineStore {
     async fn dispatched(&self, ids: &[Uuid]) -> StoreResult<Vec<Dispatched>> {
         self.answer("reading messages", self.store.dispatched(ids)).await
     }
+
+    async fn reopen(&self, claim: Token, seqs: &[i64]) -> StoreResult<Vec<i64>> {
+        self.answer("setting failed messages back to PENDING", self.store.reopen(claim, seqs)).await
+    }
 }
 
 #[async_trait]
 impl Upkeep for DeadlineStore {
-    async fn rescue(&self, limit: usize) -> StoreResult<u64> {
-        self.answer("rescuing expired claims", self.store.rescue(limit)).await
+    async fn rescue_except(&self, held: &[Token], limit: usize) -> StoreResult<u64> {
+        self.answer("rescuing expired claims", self.store.rescue_except(held, limit)).await
     }
 
     async fn prune(&self, older_than: Duration, limit: usize) -> StoreResult<u64> {
@@ -289,6 +298,37 @@ impl Admin for DeadlineStore {
 
     async fn now(&self) -> StoreResult<DateTime<Utc>> {
         self.answer("reading the clock", self.store.now()).await
+    }
+}
+
+#[async_trait]
+impl Inspect for DeadlineStore {
+    async fn find_range(
+        &self,
+        ids: RangeInclusive<Uuid>,
+        limit: usize,
+    ) -> StoreResult<Vec<Record>> {
+        self.answer("looking for a message", self.store.find_range(ids, limit)).await
+    }
+
+    async fn errors(&self, filter: &Filter) -> StoreResult<Vec<ErrorGroup>> {
+        self.count("grouping messages by error", self.store.errors(filter)).await
+    }
+
+    async fn arrived(&self, after: i64) -> StoreResult<Vec<Arrived>> {
+        self.count("counting new messages", self.store.arrived(after)).await
+    }
+
+    async fn last_seq(&self) -> StoreResult<i64> {
+        self.answer("looking for the newest message", self.store.last_seq()).await
+    }
+
+    async fn upcoming(&self, after: i64, limit: usize) -> StoreResult<Vec<i64>> {
+        self.count("looking for new messages", self.store.upcoming(after, limit)).await
+    }
+
+    async fn states(&self, seqs: &[i64]) -> StoreResult<Vec<Record>> {
+        self.answer("reading messages", self.store.states(seqs)).await
     }
 }
 

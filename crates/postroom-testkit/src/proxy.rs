@@ -237,11 +237,6 @@ async fn pass(client: &mut TcpStream, server: &mut TcpStream, state: &State) -> 
                     return Ok(());
                 }
             }
-            changed = half_open_below.changed() => {
-                if changed.is_err() {
-                    return Ok(());
-                }
-            }
             read = client.read(&mut asked[..to_server]), if to_server > 0 => {
                 let bytes = &asked[..read?];
                 if bytes.is_empty() {

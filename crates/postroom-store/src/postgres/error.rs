@@ -25,10 +25,10 @@ pub(super) fn store_error(doing: &str, error: Error) -> StoreError {
     StoreError::new(kind, format!("{doing}: {hint}{detail}"), error)
 }
 
-/// Whether a statement gave up waiting for a lock.
-pub(super) fn is_lock_timeout(error: &StoreError) -> bool {
+/// Whether something failed because it waited for a lock for as long as it may.
+pub(super) fn met_a_lock(error: &StoreError) -> bool {
     let source = error.source.as_deref().and_then(|source| source.downcast_ref::<Error>());
-    source.and_then(Error::code) == Some(&SqlState::LOCK_NOT_AVAILABLE)
+    source.is_some_and(is_lock_timeout)
 }
 
 /// Whether a statement waited for a lock for as long as it may.

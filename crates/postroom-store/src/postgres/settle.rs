@@ -1,7 +1,7 @@
 //! Recording what became of a batch.
 
 use super::connection::{Connection, Prepared};
-use super::error::{is_lock_timeout, store_error};
+use super::error::{met_a_lock, store_error};
 use super::transaction::{
     BEGIN_SETTLING, COMMIT, JOIN_BY_HASH, OWN_WRITES, WAIT_BRIEFLY, in_order,
 };
@@ -256,7 +256,7 @@ pub(super) async fn settle(
 ) -> StoreResult<Settled> {
     match apply_all(client, settlements, keep_sent).await {
         Ok(changed) => late(client, settlements, &changed).await,
-        Err(error) if is_lock_timeout(&error) => {
+        Err(error) if met_a_lock(&error) => {
             locked::settle_free(client, settlements, keep_sent).await
         }
         Err(error) => Err(error),
