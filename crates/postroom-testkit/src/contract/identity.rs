@@ -177,7 +177,7 @@ pub async fn fault_45_an_operator_changes_no_new_message_by_an_old_key(outbox: &
     assert_eq!(store.redrive(action, &[key]).await.expect("redrive"), 0);
     assert_eq!(find(&*store, new).await.status, "DEAD");
     outbox.set_status(new, "SENT").await.expect("set by hand");
-    assert_eq!(store.replay(action, &[key], false).await.expect("replay"), [Uuid::nil(); 0]);
+    assert!(store.replay(action, &[key], false).await.expect("replay").is_empty());
 }
 
 /// New messages are kept, or refused with an error that a producer sees; none is skipped as if it
