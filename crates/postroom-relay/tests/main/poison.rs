@@ -1,6 +1,7 @@
 //! A message that kills the process that delivers it.
 
 use crate::outbox::{Outbox, SOON, lane, message};
+use crate::script::Slow;
 use async_trait::async_trait;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -74,7 +75,7 @@ async fn relay_that_dies(url: &str) {
     let store = postroom_store::open(url, &OpenOptions::default()).await.unwrap();
     let settings =
         Settings { claim_time: CLAIM_TIME, batch_size: BATCH_SIZE, ..Settings::default() };
-    let lanes = vec![lane("memory:a", Deadly), lane("memory:b", Slow)];
+    let lanes = vec![lane("memory:a", Deadly), lane("memory:b", Slow(Duration::from_millis(50)))];
     Relay::new(store, settings, lanes).run(std::future::pending()).await.unwrap();
 }
 
@@ -87,19 +88,6 @@ impl Sink for Deadly {
             if message.event_id == POISON {
                 kill(Pid::this(), Signal::SIGKILL).unwrap();
             }
-            report.delivered(index);
-        }
-    }
-}
-
-/// Takes as long as a receiver in another town.
-struct Slow;
-
-#[async_trait]
-impl Sink for Slow {
-    async fn deliver(&self, batch: &[Message], report: &Report<'_>) {
-        for index in 0..batch.len() {
-            tokio::time::sleep(Duration::from_millis(50)).await;
             report.delivered(index);
         }
     }

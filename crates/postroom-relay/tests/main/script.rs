@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use postroom_core::{Message, Outcome, Report, Sink};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// What happens to a message.
 pub(crate) enum Act {
@@ -56,6 +57,19 @@ impl<F: Fn(&Message) -> Act + Send + Sync + 'static> Sink for Script<F> {
                 Act::Stall => std::future::pending().await,
                 Act::Panic => panic!("the connection pool is poisoned"),
             }
+        }
+    }
+}
+
+/// Takes this long for each message, and accepts it.
+pub(crate) struct Slow(pub(crate) Duration);
+
+#[async_trait]
+impl Sink for Slow {
+    async fn deliver(&self, batch: &[Message], report: &Report<'_>) {
+        for index in 0..batch.len() {
+            tokio::time::sleep(self.0).await;
+            report.delivered(index);
         }
     }
 }

@@ -1,8 +1,8 @@
 //! One pass at a time, for cron.
 
 use crate::outbox::{Outbox, lane, message, on_stores, patient_lane};
-use async_trait::async_trait;
-use postroom_core::{Message, Outcome, Quota, Report, Sink, StoreErrorKind, Take};
+use crate::script::Slow;
+use postroom_core::{Outcome, Quota, StoreErrorKind, Take};
 use postroom_relay::{Pass, Relay, RelayError, Settings};
 use postroom_sinks::MemorySink;
 use postroom_store::OpenOptions;
@@ -95,22 +95,9 @@ async fn a_pass_frees_what_a_dead_relay_held(outbox: Outbox) {
     assert!(outbox.statuses(&ids).await.iter().all(|status| status == "SENT"));
 }
 
-/// Takes a moment for each message.
-struct Slow;
-
-#[async_trait]
-impl Sink for Slow {
-    async fn deliver(&self, batch: &[Message], report: &Report<'_>) {
-        for index in 0..batch.len() {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-            report.delivered(index);
-        }
-    }
-}
-
 async fn a_pass_goes_on_while_a_full_lane_has_more_though_another_is_idle(outbox: Outbox) {
     outbox.enqueue("memory:busy", 1_000).await;
-    let mut busy = lane("memory:busy", Slow);
+    let mut busy = lane("memory:busy", Slow(Duration::from_millis(2)));
     (busy.concurrency, busy.batch_size) = (4, 1);
     let lanes = vec![busy, lane("memory:idle", MemorySink::new())];
     let relay = outbox.relay(Settings::default(), lanes);
