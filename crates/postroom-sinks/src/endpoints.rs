@@ -32,15 +32,16 @@ impl Endpoints {
         match Self::parse(&text, schemes) {
             Ok(endpoints) => Some(endpoints),
             Err(problem) => {
-                let repeats = text.matches("://").count() > 1;
-                let hint = repeats.then(|| "write the scheme once: SCHEME://a:1,b:2".to_owned());
-                options.fault(&["url"], problem, hint);
+                options.fault(&["url"], problem, None);
                 None
             }
         }
     }
 
     fn parse(text: &str, schemes: &[(&str, u16)]) -> Result<Self, String> {
+        if text.matches("://").count() > 1 {
+            return Err("repeats its scheme: write it once, SCHEME://a:1,b:2".to_owned());
+        }
         let mut parsed = url_per_host(text).into_iter().map(|url| Endpoint::parse(&url, schemes));
         let first = parsed.next().unwrap_or_else(|| Err("names no host".to_owned()))?;
         let others = parsed.collect::<Result<Vec<_>, _>>()?;
@@ -164,7 +165,13 @@ mod tests {
 
     #[test]
     fn every_host_must_be_one_and_nothing_is_shown() {
-        for bad in ["nats://secret@a,,b", "nats://secret@a:1,b:x", "nats://", "http://secret@a,b"] {
+        for bad in [
+            "nats://secret@a,,b",
+            "nats://secret@a:1,b:x",
+            "nats://",
+            "http://secret@a,b",
+            "nats://secret@a,nats://b",
+        ] {
             let problem = parse(bad).unwrap_err();
             assert!(!problem.contains("secret"), "{problem}");
         }

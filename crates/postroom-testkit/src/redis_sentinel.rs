@@ -5,6 +5,7 @@ use crate::redis::{KIND, START_LIMIT, answers, find_redis};
 use anyhow::Context as _;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 /// A Sentinel that watches over one primary, and decides alone when it is down.
@@ -43,16 +44,15 @@ impl RedisSentinel {
     fn run(settings: &str) -> anyhow::Result<Self> {
         let program = find_redis()?;
         let guarded = Guarded::new(KIND)?;
-        // It keeps what it learns in this file, and needs to be the one who may write it.
+        // It keeps what it learns in this file, and does not run as who made it.
         let file = guarded.folder().join("sentinel.conf");
         let port = on_free_port(
             |port| {
                 let folder = guarded.folder().display();
                 let settings = format!("port {port}\ndir {folder}\n{settings}");
                 fs::write(&file, settings).context("the settings of a Sentinel")?;
-                let mut own = Command::new("chmod");
-                own.arg("666").arg(&file);
-                own.status().context("running chmod")?;
+                let writable = fs::Permissions::from_mode(0o666);
+                fs::set_permissions(&file, writable).context("the settings of a Sentinel")?;
                 let mut command = Command::new(&program);
                 command.arg(&file).arg("--sentinel");
                 guarded.start(&command, START_LIMIT, || answers(port))

@@ -157,7 +157,9 @@ fn nodes_of(slots: Value) -> Vec<(String, u16)> {
         let mut parts = from_redis_value::<Vec<Value>>(node).ok()?.into_iter();
         // An unknown host is null, or a question mark.
         let host: String = from_redis_value(parts.next()?).ok()?;
-        let port: u16 = from_redis_value(parts.next()?).ok()?;
+        // What is too large for a port would be cut off by the client.
+        let port: i64 = from_redis_value(parts.next()?).ok()?;
+        let port = u16::try_from(port).ok()?;
         (!host.is_empty() && host != "?").then_some((host, port))
     });
     let mut addresses: Vec<_> = addresses.collect();

@@ -132,7 +132,7 @@ mod tests {
             (json!({"url": "redis+sentinel://a/x/y"}), "number of a database"),
             (json!({"url": "redis+sentinel://a/x", "cluster": true}), "Sentinels"),
             (json!({"url": "redis://a/x"}), "number of a database"),
-            (json!({"url": "redis://a,redis://b"}), "no URL"),
+            (json!({"url": "redis://a,redis://b"}), "scheme"),
         ] {
             let faults = read(options).unwrap_err();
             assert!(faults[0].contains(problem), "{faults:?}");
