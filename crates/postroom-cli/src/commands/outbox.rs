@@ -3,7 +3,7 @@
 use crate::config::{Database, Origin};
 use crate::failure::Failure;
 use anyhow::anyhow;
-use postroom_core::{Store, StoreErrorKind};
+use postroom_core::{Store, StoreError, StoreErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub(super) fn announce(database: &Database, json: bool) {
 pub(super) async fn open(database: &Database) -> Result<Arc<dyn Store>, Failure> {
     expect_file(database)?;
     let store = postroom_store::open(&database.url, &database.options()).await?;
-    reach(&*store, database).await?;
+    store.ready().await.map_err(|error| failed(error, &database.url))?;
     Ok(store)
 }
 
@@ -43,15 +43,14 @@ pub(super) fn expect_file(database: &Database) -> Result<(), Failure> {
     }
 }
 
-/// Fails where the outbox cannot be used, and names the place.
-async fn reach(store: &dyn Store, database: &Database) -> Result<(), Failure> {
-    store.ready().await.map_err(|error| match error.kind {
+/// What a store's error says to people: where the database cannot be reached, it names the place.
+pub(super) fn failed(error: StoreError, url: &str) -> Failure {
+    match error.kind {
         StoreErrorKind::Unavailable => Failure::Failed(
-            anyhow::Error::new(error)
-                .context(format!("cannot reach the outbox at {}", place(&database.url))),
+            anyhow::Error::new(error).context(format!("cannot reach the outbox at {}", place(url))),
         ),
         StoreErrorKind::Conflict | StoreErrorKind::Schema | StoreErrorKind::Refused => error.into(),
-    })
+    }
 }
 
 /// Where a database is: its host and port, the port being the usual one where none is named, or
