@@ -30,9 +30,14 @@ async fn rust_log_shows_our_lines_and_not_the_drivers() {
 fn what_cannot_be_reached_is_named_once_by_host_and_port() {
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let folder = Folder::new();
-    for scheme in ["postgres", "mysql"] {
+    for (scheme, command) in [
+        ("postgres", &["messages", "list"][..]),
+        ("postgres", &["migrate"]),
+        ("postgres", &["run", "--once"]),
+        ("mysql", &["messages", "list"]),
+    ] {
         let url = format!("{scheme}://app:hunter2@{nobody}/shop");
-        let answer = folder.run(&["messages", "list", "--json", "--database", &url]);
+        let answer = folder.run(&[command, &["--json", "--database", &url]].concat());
         assert_eq!(answer.code, 1, "{answer:?}");
         let error = answer.stderr.lines().last().unwrap();
         assert_eq!(error.matches(&nobody.to_string()).count(), 1, "{error}");

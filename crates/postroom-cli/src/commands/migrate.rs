@@ -22,9 +22,11 @@ pub(super) async fn run(args: &Migrate, origin: &Origin<'_>) -> Result<(), Failu
         options.claimed_grace = grace;
     }
     if args.dry_run {
-        return print_plan(&postroom_store::plan(url, &options).await?, args.json);
+        let planned = postroom_store::plan(url, &options).await;
+        return print_plan(&planned.map_err(|error| outbox::failed(error, url))?, args.json);
     }
-    let Migrated { applied, done, notes } = postroom_store::migrate_with(url, &options).await?;
+    let migrated = postroom_store::migrate_with(url, &options).await;
+    let Migrated { applied, done, notes } = migrated.map_err(|error| outbox::failed(error, url))?;
     if let Some(switch) = args.notify {
         postroom_store::set_notify(url, switch == Switch::On).await?;
     }

@@ -3,7 +3,7 @@
 use crate::config::{Database, Origin};
 use crate::failure::Failure;
 use anyhow::anyhow;
-use postroom_core::{Store, StoreErrorKind};
+use postroom_core::{Store, StoreError, StoreErrorKind, Upkeep as _};
 use postroom_relay::{DeadlineStore, Deadlines};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(super) async fn open(database: &Database) -> Result<Arc<dyn Store>, Failure>
     expect_file(database)?;
     let store = postroom_store::open(&database.url, &database.options()).await?;
     let store = Arc::new(DeadlineStore::new(store, Deadlines::of_tools()));
-    reach(&*store, database).await?;
+    store.ready().await.map_err(|error| failed(error, &database.url))?;
     Ok(store)
 }
 
@@ -45,15 +45,14 @@ pub(super) fn expect_file(database: &Database) -> Result<(), Failure> {
     }
 }
 
-/// Fails where the outbox cannot be used, and names the place.
-async fn reach(store: &dyn Store, database: &Database) -> Result<(), Failure> {
-    store.ready().await.map_err(|error| match error.kind {
+/// What a store's error says to people: where the database cannot be reached, it names the place.
+pub(super) fn failed(error: StoreError, url: &str) -> Failure {
+    match error.kind {
         StoreErrorKind::Unavailable => Failure::Failed(
-            anyhow::Error::new(error)
-                .context(format!("cannot reach the outbox at {}", place(&database.url))),
+            anyhow::Error::new(error).context(format!("cannot reach the outbox at {}", place(url))),
         ),
         StoreErrorKind::Conflict | StoreErrorKind::Schema | StoreErrorKind::Refused => error.into(),
-    })
+    }
 }
 
 /// Where a database is: its host and port, the port being the usual one where none is named, or

@@ -9,7 +9,7 @@ use crate::output;
 use anyhow::Context;
 use postroom_bullmq::{Delivery, Part, QueueLane, Redis, Transport, Workers};
 use postroom_core::Store;
-use postroom_relay::{Lane, Metrics, Observed, Pass, Relay};
+use postroom_relay::{Lane, Metrics, Observed, Pass, Relay, RelayError};
 use postroom_store::OpenOptions;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,10 @@ pub(super) async fn run(args: &Run, origin: &Origin<'_>) -> Result<(), Failure> 
         }
         let limit = usize::try_from(args.limit).unwrap_or(usize::MAX);
         let pass = tokio::select! {
-            pass = relay.tick(limit) => pass?,
+            pass = relay.tick(limit) => pass.map_err(|error| match error {
+                RelayError::Store(error) => outbox::failed(error, &config.database.url),
+                defect @ RelayError::Defect { .. } => defect.into(),
+            })?,
             () = signals.next() => return Err(Failure::Failed(anyhow::anyhow!(
                 "stopped in the middle of the pass: what it held is free again after {:?}",
                 config.relay.claim_time
