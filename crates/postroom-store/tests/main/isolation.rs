@@ -3,7 +3,7 @@
 
 use crate::taking::{all, settlement, wish};
 use crate::{mariadb, postgres};
-use postroom_core::{Fate, NewAction, NewMessage, Operation, Status, Store, Token};
+use postroom_core::{Fate, NewAction, NewMessage, Operation, Rescued, Status, Store, Token};
 use postroom_store::OpenOptions;
 use postroom_testkit::Postgres;
 use postroom_testkit::contract::Harness;
@@ -41,7 +41,9 @@ async fn use_all(outbox: &impl Harness) {
     let id = store.take(&take).await.expect("take").expect("due").messages[0].message.id;
     outbox.expire_claims().await;
     store.rescue(10).await.expect("rescue");
-    store.take_rescued(&take).await.expect("take rescued");
+    for which in [Rescued::Together, Rescued::Alone] {
+        store.take_rescued(&take, which).await.expect("take rescued");
+    }
     operate(&*store, id).await;
     let lease = Token::random();
     take.lease = Some(lease);

@@ -1,6 +1,6 @@
 //! Servers that accept everything and never answer: what becomes of the connections to them.
 
-use postroom_core::{NewMessage, Quota, Store, Take};
+use postroom_core::{NewMessage, Quota, Rescued, Store, Take};
 use postroom_store::OpenOptions;
 use postroom_testkit::{MariaDb, Passage, Postgres, Proxy, eventually};
 use std::net::ToSocketAddrs as _;
@@ -71,9 +71,10 @@ async fn a_take_that_is_given_up_leaves_nothing_locked(url: &str) {
         store.rescue(100).await.ok()?;
         let alone = Take { claim_time: Duration::from_secs(60), ..take.clone() };
         let batch = tokio::time::timeout(SOON, store.take(&alone)).await.ok()?.ok()?;
-        let rescued = store.take_rescued(&alone).await.ok()?;
+        let together = store.take_rescued(&alone, Rescued::Together).await.ok()?;
+        let rescued = store.take_rescued(&alone, Rescued::Alone).await.ok()?;
         let backlog = store.backlog().await.ok()?;
-        drop((batch, rescued));
+        drop((batch, together, rescued));
         (backlog.total(|lane| lane.pending) == 0).then_some(())
     })
     .await;
