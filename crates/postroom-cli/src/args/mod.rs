@@ -87,7 +87,7 @@ pub(crate) enum Command {
     Enqueue(Box<Enqueue>),
     /// Look at messages, and operate on them
     #[command(subcommand)]
-    Messages(Messages),
+    Messages(Box<Messages>),
     /// Count messages by status and integration
     #[command(after_help = "Examples:
   postroom stats

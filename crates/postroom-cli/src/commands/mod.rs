@@ -64,15 +64,19 @@ pub(crate) fn execute(cli: Cli) -> Result<(), Failure> {
 fn on_signal(command: &Command) -> OnSignal {
     match command {
         Command::Run(_) | Command::Work | Command::Demo(_) => OnSignal::Handled,
-        Command::Messages(
+        Command::Messages(messages) => match **messages {
             Messages::Redrive(_)
             | Messages::Replay(_)
             | Messages::Release(_)
             | Messages::Cancel(_)
-            | Messages::Prune(_),
-        ) => OnSignal::EndAfter(BATCH_GRACE),
-        Command::Messages(_)
-        | Command::Completions { .. }
+            | Messages::Prune(_) => OnSignal::EndAfter(BATCH_GRACE),
+            Messages::List(_)
+            | Messages::Show(_)
+            | Messages::Actions(_)
+            | Messages::Watch(_)
+            | Messages::Tail(_) => OnSignal::End,
+        },
+        Command::Completions { .. }
         | Command::Migrate(_)
         | Command::Enqueue(_)
         | Command::Stats(_)

@@ -17,7 +17,9 @@ async fn behind_a_proxy(url: &str, connections: usize) -> (Arc<dyn Store>, Proxy
     let (scheme, rest) = url.split_once("://").expect("a URL");
     let (user, rest) = rest.split_once('@').expect("a user");
     let (address, path) = rest.split_once('/').expect("a database");
-    let proxy = Proxy::start(address.to_socket_addrs().unwrap().next().expect("an address"));
+    let proxy = Proxy::start(
+        address.to_socket_addrs().expect("a host and a port").next().expect("an address"),
+    );
     let url = format!("{scheme}://{user}@{}/{path}", proxy.address());
     let options = OpenOptions { connections, ..OpenOptions::default() };
     let store = postroom_store::open(&url, &options).await.expect("opened");
