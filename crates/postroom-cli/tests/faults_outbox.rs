@@ -271,9 +271,9 @@ impl Outbox {
     pub(crate) async fn stall_completion(&self, id: Uuid) -> Stalled {
         let client = self.client().await;
         let sql = format!(
-            "CREATE TABLE stalled (); \
+            "CREATE TABLE stalled AS SELECT 1; \
              CREATE FUNCTION stall() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
-                 WHILE to_regclass('public.stalled') IS NOT NULL LOOP \
+                 WHILE EXISTS (SELECT FROM public.stalled) LOOP \
                      PERFORM pg_sleep(0.01); \
                  END LOOP; \
                  RETURN NEW; END $$; \
@@ -321,7 +321,7 @@ impl Stalled {
 
     /// Lets it go on.
     pub(crate) async fn end(self) {
-        self.0.batch_execute("DROP TABLE stalled").await.unwrap();
+        self.0.batch_execute("DELETE FROM stalled").await.unwrap();
     }
 }
 

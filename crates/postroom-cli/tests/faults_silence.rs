@@ -117,10 +117,10 @@ async fn says_how_long_it_waits(relay: &Process) {
         let page = page(relay, "/readyz").await?;
         let (_, body) = page.split_once("\r\n\r\n")?;
         let health: serde_json::Value = serde_json::from_str(body).ok()?;
-        let database = health["database"].as_str()?;
-        assert!(database.contains("no answer from the database"), "{health}");
         assert_eq!(health["ready"], false);
-        health["lag_ms"].as_u64().filter(|lag| *lag > 5_000)
+        // What failed last is told too, and comes first by a moment.
+        let is_told = health["database"].as_str()?.contains("no answer from the database");
+        health["lag_ms"].as_u64().filter(|lag| is_told && *lag > 5_000)
     })
     .await;
     assert!(lag < 120_000, "{lag} ms");

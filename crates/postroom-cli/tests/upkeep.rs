@@ -87,7 +87,9 @@ async fn what_was_loaded_with_triggers_off_is_found_by_check_and_mended_by_recon
     assert!(line.contains("12000 open messages have no delivery"), "{line}");
     assert!(line.contains("run `postroom reconcile`"), "{line}");
     let mended = outbox.folder.run(&["reconcile", "--actor", "ann", "--json"]).json();
-    let expected = serde_json::json!({ "made": 12_000, "removed": 0, "freed": 0, "followed": 0 });
+    let expected = serde_json::json!({
+        "made": 12_000, "removed": 0, "freed": 0, "followed": 0, "advanced": 0, "numbered": 0
+    });
     assert_eq!(mended, expected);
     let record = outbox.folder.run(&["messages", "actions", "--json"]).json();
     let last = &record[0];

@@ -22,6 +22,8 @@ const RESCUED_EVERY: Duration = Duration::from_secs(1);
 const ROOM_WAIT: Duration = Duration::from_millis(100);
 /// How soon a take that lost to a concurrent transaction is tried again.
 const CONFLICT_PAUSE: Duration = Duration::from_millis(20);
+/// How many conflicts with other transactions one pass gets over.
+const CONFLICTS_OF_A_PASS: u32 = 20;
 
 /// Where each lane takes its messages.
 pub(crate) type Doors = HashMap<String, UnboundedSender<Vec<Work>>>;
@@ -99,6 +101,7 @@ impl Claimer {
     /// when nothing is due in any lane, and a lane that is full has not been looked at yet.
     pub(crate) async fn once(mut self, limit: usize) -> Result<(), StoreError> {
         let mut left = limit;
+        let mut conflicts_left = CONFLICTS_OF_A_PASS;
         while left > 0 {
             left = left.saturating_sub(self.look_for_rescued(left).await?);
             let wanted = self.reserve(left);
@@ -106,7 +109,16 @@ impl Claimer {
                 break;
             }
             let is_one_full = wanted.is_one_full;
-            let found = self.take(wanted, left).await?;
+            let found = match self.take(wanted, left).await {
+                Ok(found) => found,
+                // A deadlock, say: the next try goes through, or the limit of a pass ends it.
+                Err(error) if error.kind == StoreErrorKind::Conflict && conflicts_left > 0 => {
+                    conflicts_left -= 1;
+                    tokio::time::sleep(self.shared.chance.share(CONFLICT_PAUSE, 0.5)).await;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             left = left.saturating_sub(found.messages);
             let more_waits = is_one_full || self.shared.expects_rescued();
             if found.no_room || (found.messages == 0 && more_waits) {

@@ -132,6 +132,7 @@ impl Group {
                 shared.held.remove(completion.claim.token);
             }
         }
+        shared.responses.forget(self.completions.iter().map(|completion| completion.id));
         drop(self.completions);
         shared.room_freed.notify_one();
     }

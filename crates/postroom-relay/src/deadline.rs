@@ -35,6 +35,9 @@ use uuid::Uuid;
 /// Looking through a billion messages takes about an hour.
 const THROUGH_EVERYTHING: Duration = Duration::from_secs(6 * 60 * 60);
 
+/// What a settlement may take longer for each message that it writes: one after the other.
+const PER_ANNOUNCEMENT: Duration = Duration::from_millis(5);
+
 /// How long calls may take.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Deadlines {
@@ -196,7 +199,11 @@ impl Claims for DeadlineStore {
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> StoreResult<Settled> {
-        self.answer("recording outcomes", self.store.settle(settlements)).await
+        let verdicts = settlements.iter().flat_map(|settlement| &settlement.verdicts);
+        let announced = verdicts.filter(|verdict| verdict.fate.is_announced()).count();
+        let announcing = PER_ANNOUNCEMENT * u32::try_from(announced).unwrap_or(u32::MAX);
+        let limit = self.deadlines.answer.saturating_add(announcing);
+        self.within(limit, "recording outcomes", self.store.settle(settlements)).await
     }
 
     async fn extend(&self, tokens: &[Token], claim_time: Duration) -> StoreResult<Vec<Token>> {

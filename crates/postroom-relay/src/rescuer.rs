@@ -28,9 +28,18 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 /// Frees all expired claims but those that this relay holds itself: what it knows of their messages
 /// is still to be recorded, or their delivery is under way.
 pub(crate) async fn rescue(shared: &Shared) -> Result<(), StoreError> {
+    let mut most = RESCUE_MAX;
     loop {
         let held = shared.held.tokens();
-        let freed = shared.store.rescue_except(&held, RESCUE_MAX).await?;
+        let freed = match shared.store.rescue_except(&held, most).await {
+            Ok(freed) => freed,
+            // Claims of many messages may take longer than a call may: then fewer at once.
+            Err(error) if error.kind == StoreErrorKind::Unavailable && most > 1 => {
+                most = (most / 10).max(1);
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
         if freed == 0 {
             return Ok(());
         }

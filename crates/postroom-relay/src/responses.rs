@@ -48,6 +48,14 @@ impl Responses {
         taken
     }
 
+    /// Drops those of messages whose outcome is not recorded after all.
+    pub(crate) fn forget(&self, ids: impl Iterator<Item = Uuid>) {
+        let mut held = self.held();
+        if !held.is_empty() {
+            ids.for_each(|id| drop(held.remove(&id)));
+        }
+    }
+
     fn held(&self) -> MutexGuard<'_, HashMap<Uuid, String>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -8,7 +8,9 @@ use super::settler::Settler;
 use super::shared::Shared;
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
-use postroom_core::{Batch, Fate, Quota, Rescued, StoreResult, Take, Taken, Token, Verdict, Wake};
+use postroom_core::{
+    Batch, Fate, Quota, Rescued, StoreErrorKind, StoreResult, Take, Taken, Token, Verdict, Wake,
+};
 use postroom_relay::{Backoff, Heat, JobOutcome, dead, describe};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -234,7 +236,13 @@ impl Dispatcher {
                     phase = "FAILED",
                     error = describe(&error)
                 );
-                self.shared.database_away(&error);
+                match error.kind {
+                    // A deadlock, say: the next look goes through.
+                    StoreErrorKind::Conflict => {}
+                    StoreErrorKind::Unavailable
+                    | StoreErrorKind::Schema
+                    | StoreErrorKind::Refused => self.shared.database_away(&error),
+                }
                 Err(Hindrance::Database)
             }
         }

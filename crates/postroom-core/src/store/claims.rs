@@ -162,6 +162,14 @@ pub enum Fate {
     },
 }
 
+impl Fate {
+    /// Whether another message tells of it, which is written in the same transaction.
+    #[must_use]
+    pub fn is_announced(&self) -> bool {
+        matches!(self, Self::Dead { announcement: Some(_), .. })
+    }
+}
+
 /// The attempt that killed a message.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Tried {

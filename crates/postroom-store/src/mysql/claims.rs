@@ -69,11 +69,11 @@ impl Claims for MySqlStore {
         kept.await.map_err(|e| store_error(doing, e))
     }
 
-    /// There is no such signal on these servers: relays poll.
     async fn keep_responses(&self, responses: &[(Uuid, String)]) -> StoreResult<()> {
         super::attempts::keep_responses(self, responses).await
     }
 
+    /// There is no such signal on these servers: relays poll.
     async fn wake(&self) -> Option<Box<dyn Wake>> {
         None
     }
@@ -246,9 +246,10 @@ fn candidate(row: &MySqlRow) -> Result<Candidate, Error> {
     })
 }
 
-/// Content over the payload limit is not read, and weighs nothing.
+/// Content over both limits is not read, and weighs nothing.
 fn weight(candidate: &Candidate, take: &Take<'_>) -> usize {
-    if candidate.bytes > take.payload_limit { 0 } else { candidate.bytes }
+    let most = take.payload_limit.saturating_add(take.headers_limit());
+    if candidate.bytes > most { 0 } else { candidate.bytes }
 }
 
 /// How many of the first candidates fit. A single message may exceed the limit in bytes.

@@ -53,7 +53,7 @@ pub(super) async fn connect_writable(
     options: &MySqlConnectOptions,
 ) -> Result<MySqlConnection, Error> {
     let mut connection = MySqlConnection::connect_with(options).await?;
-    hosts::expect_writable(&mut connection).await?;
+    hosts::expect_writable(&mut connection, options).await?;
     connection.execute(SESSION).await?;
     Ok(connection)
 }

@@ -42,12 +42,13 @@ impl Dispatches for MySqlStore {
             for part in seqs.chunks(LIST) {
                 let held = format!(
                     "SELECT seq FROM outbox_delivery FORCE INDEX (PRIMARY) \
-                     WHERE seq IN ({}) AND claim = {} AND failed FOR UPDATE",
+                     WHERE seq IN ({}) AND claim = {} AND failed ",
                     list(part),
                     literal(claim)
                 );
-                let failed = numbers(&mut tx, held).await?;
-                let free = lock_messages(&mut tx, &failed, locking).await?;
+                let failed = numbers(&mut tx, held.clone()).await?;
+                let held = numbers(&mut tx, held + locking.clause()).await?;
+                let free = lock_messages(&mut tx, &held, locking).await?;
                 locked.extend(failed.iter().copied().filter(|seq| !free.contains(seq)));
                 if free.is_empty() {
                     continue;
@@ -58,7 +59,7 @@ impl Dispatches for MySqlStore {
                      WHERE seq IN ({failed})"
                 );
                 execute(&mut tx, delivery).await?;
-                // A fresh token: the trigger takes a change that leaves it alone for one by hand.
+                // A fresh token: no earlier settlement can pass for this one.
                 let message = format!(
                     "UPDATE integration_outbox FORCE INDEX (PRIMARY) \
                      SET status = 'PENDING', updated_at = '{at}', settled = {} \

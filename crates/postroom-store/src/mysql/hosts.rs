@@ -115,11 +115,18 @@ fn place(options: &MySqlConnectOptions) -> String {
     format!("{}:{}", options.get_host(), options.get_port())
 }
 
-/// A server must take writes to be connected to.
-pub(super) async fn expect_writable(connection: &mut MySqlConnection) -> Result<(), Error> {
+/// One of several servers must take writes to be connected to. That it does not is an outage: the
+/// guide looks for another.
+pub(super) async fn expect_writable(
+    connection: &mut MySqlConnection,
+    options: &MySqlConnectOptions,
+) -> Result<(), Error> {
     match look(connection).await? {
         None => Ok(()),
-        Some(fault) => Err(Error::Configuration(format!("the server {fault}").into())),
+        Some(fault) => {
+            let faults = vec![format!("{} {fault}", place(options))];
+            Err(Error::Configuration(NoneWritable(faults).into()))
+        }
     }
 }
 

@@ -54,8 +54,16 @@ impl Manager for Connector {
     type Error = Error;
 
     async fn create(&self) -> Result<MySqlConnection, Error> {
-        let options = self.server().options.clone();
-        if self.are_several { connect_writable(&options).await } else { connect(&options).await }
+        let (options, since) = {
+            let server = self.server();
+            (server.options.clone(), server.since)
+        };
+        if !self.are_several {
+            return connect(&options).await;
+        }
+        let connection = connect_writable(&options).await?;
+        // One that was begun before a move and made after it would pass for one to the new server.
+        if self.server().since == since { Ok(connection) } else { Err(Error::PoolTimedOut) }
     }
 
     async fn recycle(

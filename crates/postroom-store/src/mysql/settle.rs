@@ -187,7 +187,7 @@ async fn put_off(
         ends_dispatch(fence)
     );
     execute(tx, sql).await?;
-    // A fresh token each time: the trigger takes a change that leaves it alone for one by hand.
+    // A fresh token each time: no earlier settlement can pass for this one.
     let sql = format!(
         "UPDATE integration_outbox FORCE INDEX (PRIMARY) \
          SET due_at = CASE seq{due_at} END, updated_at = '{at}', settled = {} \

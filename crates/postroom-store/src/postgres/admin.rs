@@ -23,10 +23,8 @@ impl Admin for PgStore {
     async fn enqueue(&self, message: &NewMessage) -> StoreResult<Enqueued> {
         let mut client = self.connection().await?;
         let mut tx = client.transaction().await.map_err(|e| store_error("enqueueing", e))?;
-        let enqueued =
-            postroom::enqueue(&mut **tx, message.clone()).await.map_err(enqueue_error)?;
-        tx.commit().await.map_err(|e| store_error("enqueueing", e))?;
-        Ok(enqueued)
+        let enqueued = postroom::enqueue(&mut **tx, message.clone()).await.map_err(enqueue_error);
+        tx.end("enqueueing", enqueued).await
     }
 
     async fn find(&self, id: Uuid) -> StoreResult<Option<Record>> {

@@ -5,9 +5,11 @@
 //! again. Such a connection is closed and does not go back to the pool. Nor are those that lie idle
 //! in the pool trusted then: whatever silenced one connection may have silenced them too.
 
+use super::error::store_error;
 use super::transaction::{COMMIT, READ_COMMITTED};
 use deadpool_postgres::{Object, Transaction};
 use futures_util::future::join3;
+use postroom_core::StoreResult;
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -77,20 +79,28 @@ impl Drop for Lent {
     }
 }
 
-/// A transaction of several round trips. Its connection is closed unless it is committed, which
-/// rolls back what was begun.
+/// A transaction of several round trips. Its connection is closed unless it is [ended](Self::end),
+/// which rolls back what was begun.
 pub(super) struct OpenTransaction<'a> {
     inner: Transaction<'a>,
     unanswered: &'a AtomicUsize,
 }
 
 impl OpenTransaction<'_> {
-    /// Commits, and lets the connection go back to the pool.
-    pub(super) async fn commit(self) -> Result<(), Error> {
+    /// Commits what went well, rolls back what did not, and lets the connection go back to the pool.
+    pub(super) async fn end<T>(self, doing: &str, work: StoreResult<T>) -> StoreResult<T> {
         let Self { inner, unanswered } = self;
-        inner.commit().await?;
-        unanswered.fetch_sub(1, Ordering::AcqRel);
-        Ok(())
+        let ended = match &work {
+            Ok(_) => inner.commit().await,
+            Err(_) => inner.rollback().await,
+        };
+        if ended.is_ok() {
+            unanswered.fetch_sub(1, Ordering::AcqRel);
+        }
+        // What went wrong first says more.
+        let done = work?;
+        ended.map_err(|error| store_error(doing, error))?;
+        Ok(done)
     }
 }
 

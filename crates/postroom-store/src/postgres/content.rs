@@ -12,7 +12,7 @@ use super::connection::{Connection, Prepared};
 use super::error::store_error;
 use super::row::{TakenRow, taken};
 use super::settle;
-use super::transaction::{BEGIN, BEGIN_TAKING, COMMIT, in_order, transact};
+use super::transaction::{BEGIN, BEGIN_CLAIMING, BEGIN_TAKING, COMMIT, in_order, transact};
 use chrono::{DateTime, Utc};
 use futures_util::{FutureExt, TryStreamExt};
 use postroom_core::{ContentFault, Fate, Fence, Settlement, StoreResult, Take, Token, Verdict};
@@ -121,7 +121,7 @@ async fn read(
         }
     }
     let statement = client.prepare_cached(claiming.unread).await?;
-    let rows = transact(client, BEGIN, &statement, params).await?;
+    let rows = transact(client, BEGIN_CLAIMING, &statement, params).await?;
     let mut claimed: Vec<Claimed> = rows.iter().map(Claimed::of).collect::<Result<_, _>>()?;
     claimed.sort_unstable_by_key(|one| (one.due_at, one.seq));
     let read = read_claimed(client, take, claimed).await?;

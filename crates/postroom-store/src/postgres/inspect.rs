@@ -3,7 +3,7 @@
 use super::PgStore;
 use super::connect::ask;
 use super::error::store_error;
-use super::row::{RECORD_COLUMNS, record, state_columns};
+use super::row::{RECORD_COLUMNS, STATE_COLUMNS, record};
 use super::transaction::{BEGIN_DURABLE, transact};
 use async_trait::async_trait;
 use postroom_core::{Arrived, ErrorGroup, Filter, Inspect, Record, StoreResult};
@@ -71,8 +71,7 @@ impl Inspect for PgStore {
     async fn states(&self, seqs: &[i64]) -> StoreResult<Vec<Record>> {
         let doing = "following messages";
         let client = self.connection().await?;
-        let columns = state_columns();
-        let sql = format!("SELECT {columns} FROM core_outbox.messages WHERE seq = ANY ($1)");
+        let sql = format!("SELECT {STATE_COLUMNS} FROM core_outbox.messages WHERE seq = ANY ($1)");
         let statement = client.prepare_cached(&sql).await.map_err(|e| store_error(doing, e))?;
         let rows = transact(&client, BEGIN_DURABLE, &statement, &[&seqs]).await;
         let rows = rows.map_err(|e| store_error(doing, e))?;

@@ -84,7 +84,8 @@ const ANY: &str = concat!(
 
 /// Only here the planner may choose between the index on `seq` and the one on the time: it alone
 /// can guess which of the two reads less.
-const BEGIN_BY_TIME: &str = "BEGIN; SET LOCAL jit = off; SET LOCAL enable_seqscan = off";
+const BEGIN_BY_TIME: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
+     SET LOCAL jit = off; SET LOCAL enable_seqscan = off";
 
 /// How to begin, and the statement that picks the numbers.
 fn pick(filter: &Filter) -> (&'static str, &'static str) {

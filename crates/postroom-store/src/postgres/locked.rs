@@ -41,8 +41,8 @@ pub(super) async fn settle_free(
     let locked = lock_free(&tx, settlements, keep_sent).await.map_err(failed)?;
     let free: Vec<Settlement> = settlements.iter().map(|one| without(one, &locked)).collect();
     let columns: Vec<Columns> = free.iter().map(Columns::of).collect();
-    let changed = apply_announcing(&mut tx, &statements, &free, &columns).await?;
-    tx.commit().await.map_err(failed)?;
+    let changed = apply_announcing(&mut tx, &statements, &free, &columns).await;
+    let changed = tx.end(DOING, changed).await?;
     let settled = late(client, &free, &changed).await?;
     Ok(Settled { locked: locked.into_iter().collect(), ..settled })
 }

@@ -79,22 +79,30 @@ fn number(row: &Row, index: usize) -> Result<u32, Error> {
     Ok(counter(row, index)?.saturating_add(1))
 }
 
-/// What [`record`] reads, in order. Content that would be over 16 MB because of its numbers is not
-/// shown: whoever looks for the message that was too large must be able to see the others.
-pub(super) const RECORD_COLUMNS: &str = concat!(
-    "seq, id, source_event_id, source_stream_id, integration_type, event_type, ",
+/// What [`record`] reads, in order.
+macro_rules! record_columns {
+    ($payload:expr, $headers:expr) => {
+        concat!(
+            "seq, id, source_event_id, source_stream_id, integration_type, event_type, ",
+            $payload,
+            ", ",
+            $headers,
+            ", tenant_id, user_id, correlation_id, causation_id, source, ordering_key, \
+             schema_version, copy, occurred_at, due_at, attempts, max_attempts, created_at, \
+             status, locked_at, locked_by, updated_at, sent_at, last_error"
+        )
+    };
+}
+
+/// Content that would be over 16 MB because of its numbers is not shown: whoever looks for the
+/// message that was too large must be able to see the others.
+pub(super) const RECORD_COLUMNS: &str = record_columns!(
     text_within!("payload", "1600000", "'\"too large to be shown\"'"),
-    ", ",
-    text_within!("headers", "1600000", "'{}'"),
-    ", tenant_id, user_id, correlation_id, causation_id, source, ordering_key, schema_version, \
-     copy, occurred_at, due_at, attempts, max_attempts, created_at, \
-     status, locked_at, locked_by, updated_at, sent_at, last_error"
+    text_within!("headers", "1600000", "'{}'")
 );
 
 /// The same without content.
-pub(super) fn state_columns() -> String {
-    RECORD_COLUMNS.replace("payload::text, headers::text", "NULL::text, NULL::text")
-}
+pub(super) const STATE_COLUMNS: &str = record_columns!("NULL::text", "NULL::text");
 
 pub(super) fn record(row: &Row) -> Result<Record, Error> {
     Ok(Record {

@@ -284,7 +284,7 @@ fn announces(settlements: &[Settlement]) -> bool {
     settlements
         .iter()
         .flat_map(|settlement| &settlement.verdicts)
-        .any(|verdict| matches!(&verdict.fate, Fate::Dead { announcement: Some(_), .. }))
+        .any(|verdict| verdict.fate.is_announced())
 }
 
 /// All statements in one transaction and one round trip.
@@ -339,9 +339,8 @@ async fn announcing(
 ) -> StoreResult<HashSet<i64>> {
     let mut tx = client.transaction().await.map_err(|e| store_error(DOING, e))?;
     tx.batch_execute(WAIT_BRIEFLY).await.map_err(|e| store_error(DOING, e))?;
-    let changed = apply_announcing(&mut tx, statements, settlements, columns).await?;
-    tx.commit().await.map_err(|e| store_error(DOING, e))?;
-    Ok(changed)
+    let changed = apply_announcing(&mut tx, statements, settlements, columns).await;
+    tx.end(DOING, changed).await
 }
 
 /// Applies settlements statement by statement, and announces the deaths among them.

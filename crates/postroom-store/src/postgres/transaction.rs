@@ -60,9 +60,14 @@ macro_rules! relay_settings {
 pub(super) const BEGIN: &str = concat!(begin!(), "; ", relay_settings!("5s"));
 
 /// Begins one that takes. It ends before long, whatever the rows hold that it meets: `content.rs`
-/// looks at them one by one then.
+/// looks at them one by one then. A table that somebody has locked is told from that by a shorter
+/// limit.
 pub(super) const BEGIN_TAKING: &str =
-    concat!(begin!(), "; SET LOCAL statement_timeout = '2s'; ", relay_settings!("5s"));
+    concat!(begin!(), "; SET LOCAL statement_timeout = '2s'; ", relay_settings!("1s"));
+
+/// Begins one that claims after that, and reads later. Rows that are locked are passed over, so only
+/// the lock of a whole table is waited for.
+pub(super) const BEGIN_CLAIMING: &str = concat!(begin!(), "; ", relay_settings!("1s"));
 
 /// Begins one that settles. Someone who edits a message by hand and goes to lunch holds up that
 /// message, and no other: after this short wait `locked.rs` finds out which rows are locked.

@@ -34,7 +34,7 @@ impl Dispatches for SqliteStore {
                 .bind(json(seqs))
                 .fetch_all(&mut *tx)
                 .await?;
-            // A fresh token: the trigger takes a change that leaves it alone for one by hand.
+            // A fresh token: no earlier settlement can pass for this one.
             sqlx::query(statements::MARK_REOPENED)
                 .bind(Token::random().0.to_string())
                 .bind(json(&failed))

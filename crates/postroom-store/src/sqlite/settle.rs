@@ -183,7 +183,7 @@ async fn put_off(
     if freed.rows_affected() == 0 {
         return Ok(false);
     }
-    // A fresh token each time: the trigger takes a change that leaves it alone for one by hand.
+    // A fresh token each time: no earlier settlement can pass for this one.
     sqlx::query(statements::MARK_PUT_OFF)
         .bind(Token::random().0.to_string())
         .bind(seq)

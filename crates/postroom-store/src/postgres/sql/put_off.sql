@@ -1,7 +1,6 @@
 -- Frees the deliveries in `held`: due after their delay where the message still says what they say,
 -- or else as the message says by now, as `follow_released.sql` does. The message is marked with a
--- fresh token each time, since the trigger takes a change that leaves it alone for one by hand.
--- $2 seqs, $3 delays in seconds.
+-- fresh token each time, so that no earlier settlement can pass for this one. $2 seqs, $3 delays in seconds.
 said AS (
     SELECT id, status, due_at, integration_type FROM core_outbox.integration_outbox
     WHERE id = ANY (ARRAY(SELECT message_id FROM held))

@@ -1,10 +1,14 @@
 -- Sets the messages of deliveries that failed, and that this claim holds, back to PENDING: they are
--- about to be dispatched again. $1 token, $2 seqs. Returns those that somebody else has locked. A
--- message gets a fresh token, since the trigger takes a change that leaves it alone for one by hand.
-WITH held AS (
+-- about to be dispatched again. $1 token, $2 seqs. Returns those that somebody else has locked, and
+-- waits for nobody. A message gets a fresh token, so that no earlier settlement can pass for this.
+WITH wanted AS (
+    SELECT seq FROM core_outbox.delivery
+    WHERE seq = ANY ($2) AND claim = $1 AND failed
+),
+held AS (
     SELECT seq, message_id FROM core_outbox.delivery
     WHERE seq = ANY ($2) AND claim = $1 AND failed
-    FOR UPDATE
+    FOR UPDATE SKIP LOCKED
 ),
 free AS (
     SELECT id FROM core_outbox.integration_outbox
@@ -16,10 +20,11 @@ reopened AS (
     WHERE seq = ANY (ARRAY(
         SELECT seq FROM held WHERE message_id = ANY (ARRAY(SELECT id FROM free))
     ))
+    RETURNING seq
 ),
 marked AS (
     UPDATE core_outbox.integration_outbox
     SET status = 'PENDING', updated_at = now(), settled = gen_random_uuid()
     WHERE id = ANY (ARRAY(SELECT id FROM free)) AND status = 'FAILED'
 )
-SELECT seq FROM held WHERE message_id <> ALL (ARRAY(SELECT id FROM free))
+SELECT seq FROM wanted WHERE seq <> ALL (ARRAY(SELECT seq FROM reopened))
