@@ -115,3 +115,14 @@ pub(super) fn record(row: &Row) -> Result<Record, Error> {
         last_error: row.try_get(26)?,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_are_read_without_content() {
+        assert!(RECORD_COLUMNS.contains("payload") && RECORD_COLUMNS.contains("headers"));
+        assert!(!STATE_COLUMNS.contains("payload") && !STATE_COLUMNS.contains("headers"));
+    }
+}
