@@ -49,6 +49,12 @@ impl RawJson {
         self.0.trim_ascii_start().starts_with('{')
     }
 
+    /// Whether the value is null.
+    #[must_use]
+    pub fn is_null(&self) -> bool {
+        self.0.trim_ascii() == "null"
+    }
+
     /// Checks bytes from outside: UTF-8, well-formed, at most 128 levels deep, numbers within a
     /// double's range, no `\u0000` (PostgreSQL's jsonb refuses it).
     ///

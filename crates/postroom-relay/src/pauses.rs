@@ -31,9 +31,10 @@ const LATELY: Duration = Duration::from_secs(5);
 const DOUBT: Duration = Duration::from_secs(1);
 /// After so many refusals in a row there is no doubt.
 const DOUBTS_MAX: usize = 32;
-/// So many messages are tried after a short pause, one after the other. After a long one it is one:
-/// by then two dozen different messages were refused, and the destination is left in peace.
+/// So many messages are tried after a short pause, one after the other, and so many after a long one:
+/// a message that would be accepted does not wait for a minute behind each that is refused.
 const PROBES: u32 = 8;
+const PROBES_LATER: u32 = 32;
 const PROBES_PAUSE_MAX: Duration = Duration::from_secs(20);
 /// Refused messages are remembered up to this many.
 const REFUSED_MAX: usize = 4_096;
@@ -269,7 +270,7 @@ impl Pauses {
         let pause = state.last_pause.map_or(PAUSE_FIRST, |last| (last * 2).min(PAUSE_CAP));
         state.last_pause = Some(pause);
         state.paused_until = Some(Instant::now() + pause);
-        state.probes_left = if pause <= PROBES_PAUSE_MAX { PROBES } else { 1 };
+        state.probes_left = if pause <= PROBES_PAUSE_MAX { PROBES } else { PROBES_LATER };
         state.error = Some(error.to_owned());
         self.changed.notify_waiters();
         tracing::error!(
@@ -393,7 +394,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn after_a_pause_messages_are_tried_one_at_a_time_and_ever_fewer() {
+    async fn after_a_pause_messages_are_tried_one_at_a_time_and_more_after_a_long_one() {
         let pauses = Pauses::new("a");
         assert!(is_by_destination(refuse(&pauses, Uuid::new_v4())));
         let mut tried = Vec::new();
@@ -410,7 +411,8 @@ mod tests {
             }
             tried.push(probes);
         }
-        assert_eq!(tried, [PROBES, PROBES, PROBES, 1, 1, 1]);
+        let later = PROBES_LATER;
+        assert_eq!(tried, [PROBES, PROBES, PROBES, later, later, later]);
         assert_eq!(pauses.left(), Some(PAUSE_CAP));
     }
 

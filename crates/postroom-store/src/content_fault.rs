@@ -19,9 +19,16 @@ pub(crate) fn fault(message: &Message, found: &Found, take: &Take<'_>) -> Option
         None if found.has_headers => {
             Some(ContentFault::HeadersTooLarge { limit: take.headers_limit() })
         }
-        Some(headers) if !headers.is_object() => Some(ContentFault::HeadersNoObject),
+        Some(headers) if !headers.is_object() && !headers.is_null() => {
+            Some(ContentFault::HeadersNoObject)
+        }
         Some(_) | None => None,
     }
+}
+
+/// Headers that are null are none: some ORMs write JSON's null where SQL's is meant.
+pub(crate) fn drop_null_headers(message: &mut Message) {
+    message.headers.take_if(|headers| headers.is_null());
 }
 
 /// The fault of a row with a value that no message holds. It needs the table's checks to be turned

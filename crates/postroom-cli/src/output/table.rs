@@ -40,7 +40,7 @@ enum Cut {
 const TEXT_LEAST: usize = 4;
 
 /// What is left of an id, however few there are.
-const ID_LEAST: usize = 8;
+const ID_LEAST: usize = 13;
 
 /// What stands between two columns.
 const GAP: usize = 2;

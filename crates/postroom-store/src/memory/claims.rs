@@ -3,6 +3,7 @@
 use super::MemoryStore;
 use super::settle;
 use super::tables::{Claim, Delivery, Row, Tables, is_open};
+use crate::content_fault::drop_null_headers;
 use crate::leased::Known;
 use crate::lost_group::{self, Lost};
 use async_trait::async_trait;
@@ -205,6 +206,7 @@ impl Tables {
 
 fn read(row: &Row, delivery: &Delivery, take: &Take<'_>) -> Taken {
     let mut message = row.message.clone();
+    drop_null_headers(&mut message);
     let mut fault = None;
     if message.headers.as_ref().is_some_and(|headers| !headers.is_object()) {
         fault = Some(ContentFault::HeadersNoObject);

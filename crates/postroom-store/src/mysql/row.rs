@@ -1,6 +1,6 @@
 //! From a row to a message.
 
-use crate::content_fault::{Found, fault, impossible_value};
+use crate::content_fault::{Found, drop_null_headers, fault, impossible_value};
 use chrono::{DateTime, NaiveDateTime, Utc};
 use postroom_core::{Dispatched, Message, RawJson, Record, Status, Take, Taken};
 use sqlx::mysql::MySqlRow;
@@ -43,10 +43,11 @@ pub(super) fn taken(
     take: &Take<'_>,
 ) -> Result<Taken, Error> {
     let (message, fault) = match message(row) {
-        Ok(message) => {
+        Ok(mut message) => {
             let has_payload = row.try_get::<Option<&str>, _>(6)?.is_some();
             let found = Found { has_payload, has_headers: row.try_get(21)? };
             let fault = fault(&message, &found, take);
+            drop_null_headers(&mut message);
             (message, fault)
         }
         Err(_) => (identity(row)?, Some(impossible_value())),
@@ -62,8 +63,10 @@ fn identity(row: &MySqlRow) -> Result<Message, Error> {
 
 /// Reads the columns of `DISPATCHED`.
 pub(super) fn dispatched(row: &MySqlRow) -> Result<Dispatched, Error> {
+    let mut message = message(row)?;
+    drop_null_headers(&mut message);
     Ok(Dispatched {
-        message: message(row)?,
+        message,
         number: number(row, 21)?,
         // The statement selects no other.
         status: Status::parse(row.try_get(22)?).unwrap_or(Status::Pending),

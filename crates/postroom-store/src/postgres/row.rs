@@ -1,7 +1,7 @@
 //! Rows as messages.
 
 use super::growth::text_within;
-use crate::content_fault::{Found, fault};
+use crate::content_fault::{Found, drop_null_headers, fault};
 use chrono::{DateTime, Utc};
 use postroom_core::{Dispatched, Message, RawJson, Record, Status, Take, Taken};
 use tokio_postgres::{Error, Row};
@@ -52,12 +52,13 @@ pub(super) fn taken(row: &Row, take: &Take<'_>) -> Result<TakenRow, Error> {
     if row.try_get::<_, Option<uuid::Uuid>>(FIRST)?.is_none() {
         return Ok(TakenRow::Orphan(seq));
     }
-    let message = message(row, seq, FIRST)?;
+    let mut message = message(row, seq, FIRST)?;
     let found = Found {
         has_payload: row.try_get::<_, Option<&str>>(FIRST + 5)?.is_some(),
         has_headers: row.try_get(FIRST + 22)?,
     };
     let fault = fault(&message, &found, take);
+    drop_null_headers(&mut message);
     let (rescues, dispatch) = (counter(row, 1)?, number(row, FIRST + 21)?);
     let taken = Taken { message, rescues, dispatch, fault };
     Ok(TakenRow::Message(Box::new(taken), row.try_get(2)?))
@@ -65,8 +66,10 @@ pub(super) fn taken(row: &Row, take: &Take<'_>) -> Result<TakenRow, Error> {
 
 /// One row of `dispatched.sql`.
 pub(super) fn dispatched(row: &Row) -> Result<Dispatched, Error> {
+    let mut message = message(row, row.try_get(0)?, 2)?;
+    drop_null_headers(&mut message);
     Ok(Dispatched {
-        message: message(row, row.try_get(0)?, 2)?,
+        message,
         number: number(row, 1)?,
         // The statement selects no other.
         status: Status::parse(row.try_get(22)?).unwrap_or(Status::Pending),

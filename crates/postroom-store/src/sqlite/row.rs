@@ -1,7 +1,7 @@
 //! From a row to a message.
 
 use super::time::moment;
-use crate::content_fault::{Found, fault, impossible_value};
+use crate::content_fault::{Found, drop_null_headers, fault, impossible_value};
 use chrono::{DateTime, Utc};
 use postroom_core::{
     ContentFault, Dispatched, Message, RawJson, Record, Status, Take, Taken, Token,
@@ -45,10 +45,11 @@ pub(super) fn taken(
     take: &Take<'_>,
 ) -> Result<Taken, Error> {
     let (message, fault) = match message(row) {
-        Ok(message) => {
+        Ok(mut message) => {
             let has_payload = optional_text(row, 6)?.is_some();
             let found = Found { has_payload, has_headers: row.try_get(21)? };
             let fault = fault(&message, &found, take).or(garbled(row)?);
+            drop_null_headers(&mut message);
             (message, fault)
         }
         Err(_) => (identity(row)?, Some(impossible_value())),
@@ -76,8 +77,10 @@ fn identity(row: &SqliteRow) -> Result<Message, Error> {
 
 /// Reads the columns of `DISPATCHED`.
 pub(super) fn dispatched(row: &SqliteRow) -> Result<Dispatched, Error> {
+    let mut message = message(row)?;
+    drop_null_headers(&mut message);
     Ok(Dispatched {
-        message: message(row)?,
+        message,
         number: number(row, 21)?,
         // The statement selects no other.
         status: Status::parse(&text(row, 22)?).unwrap_or(Status::Pending),

@@ -94,3 +94,12 @@ pub async fn fault_48_headers_over_their_limit_come_with_a_fault(outbox: &impl H
     assert_eq!(first.fault, Some(ContentFault::HeadersTooLarge { limit: 65_536 }));
     assert_eq!((&first.message.headers, &second.fault), (&None, &None));
 }
+
+/// Some ORMs write JSON's null where SQL's is meant.
+pub async fn headers_that_are_null_are_none(outbox: &impl Harness) {
+    let store = outbox.store().await;
+    outbox.insert(&PlainRow::new("noop").with("headers", "null")).await.expect("a row");
+    let batch = take_within(&*store, "worker", &["noop"], 10, |_| {}).await.expect("due");
+    let taken = &batch.messages[0];
+    assert_eq!((&taken.message.headers, &taken.fault), (&None, &None));
+}

@@ -86,6 +86,7 @@ macro_rules! contract_tests {
                 fault_48_a_payload_that_grows_is_read_within_its_limit
                 fault_48_rows_that_grow_together_are_taken_in_several_batches
                 fault_48_headers_over_their_limit_come_with_a_fault
+                headers_that_are_null_are_none
             }
             claimers {
                 two_claimers_never_overlap
