@@ -211,6 +211,7 @@ impl Pauses {
                 let mut state = self.state();
                 if state.accepted > doubt.accepted {
                     state.remember(message);
+                    self.note_failure(&mut state, error);
                     return Refusal::Message;
                 }
                 if state.gate() == Gate::Open && doubt.until <= Instant::now() {
@@ -241,7 +242,7 @@ impl Pauses {
         let before = state.refused.get(&message).copied();
         state.remember(message);
         if before.is_some_and(|accepted| accepted < state.accepted) {
-            state.error = Some(error.to_owned());
+            self.note_failure(&mut state, error);
             return Refusal::Message;
         }
         state.refused_in_a_row += 1;
@@ -299,12 +300,16 @@ impl Pauses {
     }
 
     /// Says once that a lane has begun to fail.
-    fn failed(&self, error: &str) {
-        let mut state = self.state();
+    fn note_failure(&self, state: &mut State, error: &str) {
         if state.error.is_none() {
             tracing::warn!(integration = self.integration, error, "deliveries fail");
         }
         state.error = Some(error.to_owned());
+    }
+
+    fn failed(&self, error: &str) {
+        let mut state = self.state();
+        self.note_failure(&mut state, error);
         // It says something else than before: it does not refuse everything.
         if state.gate() == Gate::OneAtATime {
             state.paused_until = None;
