@@ -25,7 +25,7 @@ const RECONNECT_FIRST: Duration = Duration::from_millis(200);
 const RECONNECT_CAP: Duration = Duration::from_secs(10);
 /// How often the server is asked whether it still answers.
 const CHECK_EVERY: Duration = Duration::from_secs(10);
-/// How long it may take to answer before the connection is made anew.
+/// How long it may take to answer before another connection is made.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// How long a claimer waits until it is known to be busy or idle. The database may be away.
 const SHOWN_WITHIN: Duration = Duration::from_secs(1);
