@@ -124,6 +124,8 @@ impl Group {
     /// Counts what was recorded, or was given up at the stop, and makes room.
     pub(crate) fn end(self, shared: &Shared, recorded: Option<Recorded>) {
         if let Some(recorded) = recorded {
+            let late = |one: &&Completion| recorded.late.contains(&one.seq);
+            self.completions.iter().filter(late).for_each(|one| one.claim.was_late());
             count(shared, &self.completions, &recorded);
         }
         for completion in &self.completions {

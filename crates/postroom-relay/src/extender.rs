@@ -10,6 +10,10 @@ use std::time::Duration;
 const AGAIN: u32 = 20;
 const AGAIN_MIN: Duration = Duration::from_millis(200);
 
+/// How long a completer may take to see the answer to a settlement that the database has carried
+/// out.
+const SETTLING: Duration = Duration::from_millis(100);
+
 /// Extends every claim three times within its time.
 pub(crate) async fn run(shared: Arc<Shared>) {
     let claim_time = shared.settings.claim_time;
@@ -27,13 +31,19 @@ pub(crate) async fn run(shared: Arc<Shared>) {
                 let still_held = shared.held.tokens();
                 let lost: Vec<_> =
                     gone.into_iter().filter(|token| still_held.contains(token)).collect();
+                let mut lost = shared.held.lose(&lost);
+                if !lost.is_empty() {
+                    // One whose last outcomes have just been recorded is gone as well, and its
+                    // completer is about to know.
+                    tokio::time::sleep(SETTLING).await;
+                    lost.retain(|claim| !claim.is_settled());
+                }
                 if !lost.is_empty() {
                     tracing::warn!(
                         claims = lost.len(),
                         "claims expired; what has not begun is left to others"
                     );
                     shared.metrics.claims_lost(lost.len() as u64);
-                    shared.held.lose(&lost);
                 }
             }
             Err(error) => {

@@ -11,6 +11,8 @@ pub(crate) struct Claim {
     pub(crate) token: Token,
     unsettled: AtomicUsize,
     lost: AtomicBool,
+    /// Some outcome came after the claim was lost.
+    late: AtomicBool,
 }
 
 impl Claim {
@@ -22,6 +24,16 @@ impl Claim {
     /// Whether these messages are all that is left, so that the claim can go with them.
     pub(crate) fn ends_with(&self, messages: usize) -> bool {
         self.unsettled.load(Ordering::Acquire) == messages
+    }
+
+    /// Notes that an outcome came after the claim was lost.
+    pub(crate) fn was_late(&self) {
+        self.late.store(true, Ordering::Release);
+    }
+
+    /// Whether every message has its outcome recorded under this claim.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.unsettled.load(Ordering::Acquire) == 0 && !self.late.load(Ordering::Acquire)
     }
 
     /// Counts messages that are settled, or given up; whether they were the last of the batch.
@@ -41,6 +53,7 @@ impl Held {
             token,
             unsettled: AtomicUsize::new(messages),
             lost: AtomicBool::new(false),
+            late: AtomicBool::new(false),
         });
         self.claims().insert(token, Arc::downgrade(&claim));
         claim
@@ -56,14 +69,11 @@ impl Held {
         claims.keys().copied().collect()
     }
 
-    /// Marks claims that could not be extended.
-    pub(crate) fn lose(&self, tokens: &[Token]) {
+    /// Marks claims that could not be extended, and returns them.
+    pub(crate) fn lose(&self, tokens: &[Token]) -> Vec<Arc<Claim>> {
         let mut claims = self.claims();
-        for token in tokens {
-            if let Some(claim) = claims.remove(token).and_then(|claim| claim.upgrade()) {
-                claim.lost.store(true, Ordering::Release);
-            }
-        }
+        let lost = tokens.iter().filter_map(|token| claims.remove(token)?.upgrade());
+        lost.inspect(|claim| claim.lost.store(true, Ordering::Release)).collect()
     }
 
     fn claims(&self) -> std::sync::MutexGuard<'_, BTreeMap<Token, Weak<Claim>>> {
