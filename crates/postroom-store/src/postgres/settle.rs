@@ -264,7 +264,7 @@ pub(super) async fn settle(
 }
 
 /// Applies settlements in one transaction, and says which messages they changed.
-pub(super) async fn apply_all(
+async fn apply_all(
     client: &mut Connection,
     settlements: &[Settlement],
     keep_sent: bool,
