@@ -48,6 +48,15 @@ impl Channel {
             }
         }
     }
+
+    /// Inserts messages until one causes this many signals. A relay that says that it is busy does
+    /// not wait for long until others can see it.
+    async fn until_one_causes(&mut self, signals: usize, why: &str, producer: &Client) {
+        eventually(why, Duration::from_secs(10), async || {
+            (self.signals_of_one(producer).await == signals).then_some(())
+        })
+        .await;
+    }
 }
 
 #[tokio::test]
@@ -61,18 +70,15 @@ async fn producers_signal_while_a_relay_is_idle_and_none_is_busy() {
 
     assert_eq!(channel.signals_of_one(&producer).await, 0, "no relay runs");
     let mut first = store.wake().await.expect("PostgreSQL signals");
-    let mut second = store.wake().await.expect("PostgreSQL signals");
-    // Once for what was committed before they listened.
+    // Once for what was committed before it listened: from then on it is known to be idle.
     first.woken().await;
     assert_eq!(channel.signals_of_one(&producer).await, 1, "the first is idle");
+    let mut second = store.wake().await.expect("PostgreSQL signals");
     second.woken().await;
     second.busy(true).await;
-    assert_eq!(channel.signals_of_one(&producer).await, 0, "a busy relay finds it by itself");
+    channel.until_one_causes(0, "a busy relay finds it by itself", &producer).await;
     second.busy(false).await;
-    assert_eq!(channel.signals_of_one(&producer).await, 1, "both are idle");
+    channel.until_one_causes(1, "both are idle", &producer).await;
     drop((first, second));
-    eventually("the relays to be gone", Duration::from_secs(10), async || {
-        (channel.signals_of_one(&producer).await == 0).then_some(())
-    })
-    .await;
+    channel.until_one_causes(0, "the relays are gone", &producer).await;
 }
