@@ -70,11 +70,8 @@ fn on_signal(command: &Command) -> OnSignal {
             | Messages::Release(_)
             | Messages::Cancel(_)
             | Messages::Prune(_) => OnSignal::EndAfter(BATCH_GRACE),
-            Messages::List(_)
-            | Messages::Show(_)
-            | Messages::Actions(_)
-            | Messages::Watch(_)
-            | Messages::Tail(_) => OnSignal::End,
+            Messages::List(_) | Messages::Show(_) | Messages::Actions(_) => OnSignal::End,
+            Messages::Watch(_) | Messages::Tail(_) => OnSignal::Done,
         },
         Command::Completions { .. }
         | Command::Migrate(_)
@@ -104,7 +101,7 @@ impl Started<'_> {
         }
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let done = runtime.block_on(stop::interruptible(on_signal, work));
-        if matches!(done, Err(Failure::Interrupted(_))) {
+        if matches!(done, Err(Failure::Interrupted(_))) || matches!(on_signal, OnSignal::Done) {
             // Nor does it wait for a thread that looks up a host's name.
             runtime.shutdown_background();
         }

@@ -8,8 +8,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 /// What a signal means to a command.
 #[derive(Clone, Copy)]
 pub(super) enum OnSignal {
-    /// It ends at once, whatever it is waiting for.
+    /// It ends at once, whatever it is waiting for: nobody knows what has been done.
     End,
+    /// It ends at once, and has done what it was for.
+    Done,
     /// It finishes the step under way by itself, and ends after this time or at a second signal.
     EndAfter(Duration),
     /// It stops by itself, in an order of its own.
@@ -25,7 +27,7 @@ pub(super) async fn interruptible(
     work: impl Future<Output = Result<(), Failure>>,
 ) -> Result<(), Failure> {
     let grace = match on_signal {
-        OnSignal::End => Duration::ZERO,
+        OnSignal::End | OnSignal::Done => Duration::ZERO,
         OnSignal::EndAfter(grace) => grace,
         OnSignal::Handled => return work.await,
     };
@@ -41,7 +43,10 @@ pub(super) async fn interruptible(
         // A command that stops by itself says more.
         biased;
         done = work => done,
-        code = interrupted => Err(Failure::Interrupted(code)),
+        code = interrupted => match on_signal {
+            OnSignal::Done => Ok(()),
+            _ => Err(Failure::Interrupted(code)),
+        },
     }
 }
 

@@ -5,7 +5,6 @@
 
 use crate::args::Tail;
 use crate::commands::outbox;
-use crate::commands::stop::StopSignals;
 use crate::config::Origin;
 use crate::failure::{Failure, with_causes};
 use crate::output::{self, Colour};
@@ -31,18 +30,13 @@ const COMMIT_TAKES: TimeDelta = TimeDelta::seconds(2);
 const SHARE: u32 = 4;
 
 pub(super) async fn run(args: &Tail, origin: &Origin<'_>) -> Result<(), Failure> {
-    let mut signals = StopSignals::listen()?;
     let store = outbox::open(&outbox::named(origin, args.json)?).await?;
     let filter = Filter { status: args.status, ..super::filter(&args.which, &*store).await? };
     let mut followed = Followed::begin(&*store).await?;
     let mut shown = 0;
     loop {
         let began = Instant::now();
-        let events = tokio::select! {
-            () = signals.next() => return Ok(()),
-            events = followed.look(&*store) => events,
-        };
-        match events {
+        match followed.look(&*store).await {
             Ok(events) => {
                 for record in events.records.iter().filter(|record| filter.matches(record)) {
                     if !output::print_live(&line(record, args.json))? {
@@ -61,10 +55,7 @@ pub(super) async fn run(args: &Tail, origin: &Origin<'_>) -> Result<(), Failure>
             Err(error) => eprintln!("{}; trying again", with_causes(&error)),
         }
         let pause = args.interval.max(began.elapsed() * SHARE);
-        tokio::select! {
-            () = signals.next() => return Ok(()),
-            () = tokio::time::sleep(pause.min(Duration::from_secs(60))) => {}
-        }
+        tokio::time::sleep(pause.min(Duration::from_secs(60))).await;
     }
 }
 

@@ -2,7 +2,6 @@
 
 use crate::args::Watch;
 use crate::commands::outbox;
-use crate::commands::stop::StopSignals;
 use crate::config::Origin;
 use crate::failure::{Failure, with_causes};
 use crate::output::{self, Align, Table};
@@ -26,7 +25,6 @@ struct Lane {
 }
 
 pub(super) async fn run(args: &Watch, origin: &Origin<'_>) -> Result<(), Failure> {
-    let mut signals = StopSignals::listen()?;
     let database = outbox::named(origin, args.json)?;
     let store = outbox::open(&database).await?;
     let mut ticks = tokio::time::interval(args.interval);
@@ -35,15 +33,9 @@ pub(super) async fn run(args: &Watch, origin: &Origin<'_>) -> Result<(), Failure
     let mut before = Before::default();
     let mut looks = 0;
     loop {
-        tokio::select! {
-            () = signals.next() => return Ok(()),
-            _ = ticks.tick() => {}
-        }
+        ticks.tick().await;
         // A database that goes away is what one watches for: the next look tries again.
-        let looked = tokio::select! {
-            () = signals.next() => return Ok(()),
-            looked = before.look(&*store) => looked,
-        };
+        let looked = before.look(&*store).await;
         let shown = if args.json {
             as_json(&looked)?
         } else if is_live {
