@@ -1,7 +1,7 @@
 //! How a command ends when it does not succeed.
 
 use crate::config::Faults;
-use postroom_core::StoreError;
+use postroom_core::{StoreError, with_causes};
 use postroom_relay::RelayError;
 use std::fmt;
 use std::process::ExitCode;
@@ -56,23 +56,6 @@ impl fmt::Display for Failure {
             ),
         }
     }
-}
-
-/// An error with its causes on one line. Some libraries repeat their cause in their own words,
-/// so what was said is not said again.
-pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let said = error.to_string();
-        let core = said.rsplit_once("ERROR: ").map_or(said.as_str(), |(_, core)| core);
-        if !text.contains(core) {
-            text.push_str(": ");
-            text.push_str(&said);
-        }
-        cause = error.source();
-    }
-    text
 }
 
 impl From<Faults> for Failure {

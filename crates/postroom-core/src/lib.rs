@@ -21,7 +21,7 @@ mod store;
 
 pub use announcement::{DEAD_EVENT_TYPE, announce_dead};
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use error_text::{ERROR_TEXT_CHARS, clip_error, clip_response};
+pub use error_text::{ERROR_TEXT_CHARS, clip_error, clip_response, with_causes};
 pub use host_list::url_per_host;
 pub use json::{JsonFault, RawJson};
 pub use message::{Message, Record};

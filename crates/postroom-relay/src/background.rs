@@ -1,8 +1,7 @@
 //! Running something again and again, and surviving a database that is away.
 
-use crate::health::describe;
 use crate::relay::Shared;
-use postroom_core::{StoreError, StoreErrorKind};
+use postroom_core::{StoreError, StoreErrorKind, with_causes};
 use std::time::Duration;
 
 /// Waits about `interval`: up to a fifth sooner, so that relays do not act together.
@@ -14,10 +13,10 @@ pub(crate) async fn about(shared: &Shared, interval: Duration) {
 pub(crate) fn upkeep_failed(what: &str, error: &StoreError) {
     match error.kind {
         StoreErrorKind::Unavailable | StoreErrorKind::Conflict => {
-            tracing::debug!(what, error = describe(error), "upkeep failed; it is tried again");
+            tracing::debug!(what, error = with_causes(error), "upkeep failed; it is tried again");
         }
         StoreErrorKind::Schema | StoreErrorKind::Refused => {
-            tracing::error!(what, error = describe(error), "upkeep failed; it is tried again");
+            tracing::error!(what, error = with_causes(error), "upkeep failed; it is tried again");
         }
     }
 }

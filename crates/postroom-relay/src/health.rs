@@ -1,6 +1,6 @@
 //! What a relay says of itself.
 
-use postroom_core::{StoreError, StoreErrorKind};
+use postroom_core::{StoreError, StoreErrorKind, with_causes};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -109,12 +109,12 @@ impl Board {
         match error.kind {
             StoreErrorKind::Unavailable | StoreErrorKind::Schema | StoreErrorKind::Refused => {}
             StoreErrorKind::Conflict => {
-                tracing::debug!(error = describe(error), "lost to a concurrent transaction");
+                tracing::debug!(error = with_causes(error), "lost to a concurrent transaction");
                 return;
             }
         }
         let mut seen = self.seen();
-        let text = describe(error);
+        let text = with_causes(error);
         seen.away_since.get_or_insert_with(Instant::now);
         if seen.fault.as_deref() != Some(text.as_str()) {
             tracing::warn!(
@@ -188,22 +188,6 @@ pub fn problem(fault: Option<&str>, silent_for: Option<Duration>) -> Option<Stri
         (Some(silence), None) => Some(silence),
         (None, fault) => fault.map(str::to_owned),
     }
-}
-
-/// An error with its causes on one line.
-#[must_use]
-pub fn describe(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text.push_str(": ");
-            text.push_str(&more);
-        }
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

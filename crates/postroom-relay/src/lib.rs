@@ -46,7 +46,7 @@ struct InATest;
 pub use beside::Beside;
 pub use chance::Chance;
 pub use deadline::{DeadlineStore, Deadlines};
-pub use health::{Health, LaneHealth, LaneState, Observed, describe, problem};
+pub use health::{Health, LaneHealth, LaneState, Observed, problem};
 pub use metrics::{JobOutcome, Metrics, Phase};
 pub use pace::{Backoff, Heat};
 pub use pauses::{Pauses, Probe};

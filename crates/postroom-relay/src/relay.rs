@@ -5,7 +5,7 @@ use crate::chance::Chance;
 use crate::claimer::{Claimer, Doors};
 use crate::completer::Completion;
 use crate::deadline::{DeadlineStore, Deadlines};
-use crate::health::{Board, Health, Observed, describe};
+use crate::health::{Board, Health, Observed};
 use crate::held::Held;
 use crate::metrics::Metrics;
 use crate::pace::Backoff;
@@ -14,7 +14,7 @@ use crate::room::LaneRoom;
 use crate::settings::{Lane, Settings};
 use crate::stop::Stop;
 use crate::{completer, extender, lane, monitor, pruner, rescuer, schema, set_aside, summary};
-use postroom_core::{Store, StoreError, StoreErrorKind};
+use postroom_core::{Store, StoreError, StoreErrorKind, with_causes};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::future::Future;
@@ -271,7 +271,7 @@ impl Relay {
             (stage, ended) = stages.ended() => defect(stage, ended),
             ended = upkeep.join_next() => defect("upkeep", ended.and_then(Result::err)),
             error = schema::changed(Arc::clone(&self.shared)) => {
-                let text = describe(&error);
+                let text = with_causes(&error);
                 tracing::error!(error = text, "the schema has changed: stopping");
                 Err(RelayError::Store(error))
             }

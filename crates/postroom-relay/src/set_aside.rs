@@ -5,11 +5,10 @@
 //! number is bounded by what their lanes may hold: such a lane fills up, and the others go on.
 
 use crate::completer::{Completion, Group, Recorded, SETTLE_MAX, insist};
-use crate::health::describe;
 use crate::relay::Shared;
 use crate::responses::keep_responses;
 use crate::stop::Stop;
-use postroom_core::{StoreError, StoreErrorKind};
+use postroom_core::{StoreError, StoreErrorKind, with_causes};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -112,7 +111,7 @@ fn judge(shared: &Shared, part: Vec<Completion>, error: &StoreError) -> Vec<Comp
             for one in &part {
                 tracing::error!(
                     id = %one.id,
-                    error = describe(error),
+                    error = with_causes(error),
                     "the database refuses this outcome; the message will be delivered again when its claim expires"
                 );
             }

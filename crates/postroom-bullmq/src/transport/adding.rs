@@ -10,8 +10,8 @@ use super::settler::{Settler, Word};
 use super::shared::Shared;
 use crate::error::QueueError;
 use crate::queue::{Added, JobState, NewJob, Queue};
-use postroom_core::{Fate, Outcome, Taken, Token};
-use postroom_relay::{JobOutcome, describe, judge};
+use postroom_core::{Fate, Outcome, Taken, Token, with_causes};
+use postroom_relay::{JobOutcome, judge};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ impl Dispatcher {
                     operation = "OUTBOX_ENQUEUE_JOB",
                     phase = "FAILED",
                     queue = name,
-                    error = describe(&error)
+                    error = with_causes(&error)
                 );
                 self.give_back(token, &messages);
                 // What only this queue has is no matter of the others. A login that fails is one of

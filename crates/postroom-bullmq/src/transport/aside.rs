@@ -4,8 +4,8 @@
 use super::names::JobName;
 use super::settler::{Said, Settler, Word};
 use super::shared::{CONFLICTS_AT_ONCE, Shared};
-use postroom_core::{Fate, Fence, Settlement, StoreResult, Token, Verdict};
-use postroom_relay::{Backoff, describe};
+use postroom_core::{Fate, Fence, Settlement, StoreResult, Token, Verdict, with_causes};
+use postroom_relay::Backoff;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, Semaphore};
@@ -159,7 +159,7 @@ impl Recorder {
                 problem = match self.record(&self.alone, token, alone, finished, 0).await {
                     Ok(locked) if locked.is_empty() => continue,
                     Ok(_) => Some("another transaction has locked them".to_owned()),
-                    Err(error) => Some(describe(&error)),
+                    Err(error) => Some(with_causes(&error)),
                 };
                 again.push((verdict, held));
             }

@@ -10,8 +10,9 @@ use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use postroom_core::{
     Batch, Fate, Quota, Rescued, StoreErrorKind, StoreResult, Take, Taken, Token, Verdict, Wake,
+    with_causes,
 };
-use postroom_relay::{Backoff, Heat, JobOutcome, dead, describe};
+use postroom_relay::{Backoff, Heat, JobOutcome, dead};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -234,7 +235,7 @@ impl Dispatcher {
                 tracing::debug!(
                     operation = "OUTBOX_CLAIM",
                     phase = "FAILED",
-                    error = describe(&error)
+                    error = with_causes(&error)
                 );
                 match error.kind {
                     // A deadlock, say: the next look goes through.

@@ -1,7 +1,7 @@
 //! Queues that cannot be used as they are, while Redis itself answers.
 
 use crate::error::QueueError;
-use postroom_relay::describe;
+use postroom_core::with_causes;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -38,7 +38,7 @@ impl Faults {
 
     /// Notes that a queue cannot be used. Says so in the log, unless it was known.
     pub(crate) fn begin(&self, queue: &str, who: Who, error: &QueueError) {
-        let error = describe(error);
+        let error = with_causes(error);
         let known = (error.clone(), Instant::now());
         let before = self.state().faults.insert((queue.to_owned(), who), known);
         if before.is_none_or(|(before, _)| before != error) {

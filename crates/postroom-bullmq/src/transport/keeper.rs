@@ -8,8 +8,8 @@ use super::settler::Settler;
 use super::shared::Shared;
 use crate::error::QueueError;
 use crate::queue::{JobState, Queue};
-use postroom_core::{Fence, Settlement};
-use postroom_relay::{Settings, describe};
+use postroom_core::{Fence, Settlement, with_causes};
+use postroom_relay::Settings;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +47,7 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
                 }
             }
             Err(error) => {
-                tracing::debug!(error = describe(&error), "claims were not extended");
+                tracing::debug!(error = with_causes(&error), "claims were not extended");
                 // Soon: they are running out.
                 pause = (*claim_time / 20).max(KEEP_AGAIN_MIN);
             }
@@ -60,7 +60,7 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
 pub(crate) async fn let_go(shared: &Shared) {
     let Settings { worker, claim_time, .. } = &shared.settings;
     if let Err(error) = shared.store.keep(shared.lease, worker, &[], *claim_time).await {
-        tracing::debug!(error = describe(&error), "the lease stays until it expires");
+        tracing::debug!(error = with_causes(&error), "the lease stays until it expires");
     }
 }
 
@@ -82,7 +82,7 @@ pub(crate) async fn end(shared: Arc<Shared>) {
             .collect();
         // What is left here expires by itself.
         if let Err(error) = shared.store.settle(&settlements).await {
-            tracing::debug!(error = describe(&error), "claims without messages stay for now");
+            tracing::debug!(error = with_causes(&error), "claims without messages stay for now");
         }
     }
 }

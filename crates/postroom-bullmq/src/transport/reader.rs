@@ -2,8 +2,7 @@
 
 use super::gather::{Asked, Desk, answer, desk};
 use super::shared::Shared;
-use postroom_core::{Dispatched, StoreResult};
-use postroom_relay::describe;
+use postroom_core::{Dispatched, StoreResult, with_causes};
 use std::collections::HashMap;
 use std::sync::Arc;
 use uuid::Uuid;
@@ -53,7 +52,7 @@ pub(crate) async fn dispatched(
         match ask(shared, &[id]).await {
             Ok(found) => read.extend(of(found)),
             Err(error) => {
-                let error = describe(&error);
+                let error = with_causes(&error);
                 tracing::error!(%id, error, "the database refuses to read this message");
                 read.insert(id, Err(Unread));
             }

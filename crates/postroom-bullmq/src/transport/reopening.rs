@@ -8,8 +8,7 @@ use super::names::JobName;
 use super::shared::{CONFLICTS_AT_ONCE, Shared};
 use crate::error::QueueError;
 use crate::queue::{JobState, Queue};
-use postroom_core::{Taken, Token};
-use postroom_relay::describe;
+use postroom_core::{Taken, Token, with_causes};
 use std::collections::HashSet;
 
 /// What is known of messages that are about to become jobs.
@@ -60,7 +59,7 @@ async fn set_back(shared: &Shared, token: Token, seqs: &[i64]) -> HashSet<i64> {
     match shared.insist_unless_locked(reopen, Some(CONFLICTS_AT_ONCE)).await {
         Ok(locked) => locked.into_iter().collect(),
         Err(error) => {
-            let error = describe(&error);
+            let error = with_causes(&error);
             tracing::warn!(
                 messages = seqs.len(),
                 error,

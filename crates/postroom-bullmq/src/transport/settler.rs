@@ -5,8 +5,9 @@ use super::names::JobName;
 use super::shared::{CONFLICTS_AT_ONCE, Shared};
 use postroom_core::{
     Fate, Fence, Message, Settled, Settlement, StoreErrorKind, StoreResult, Token, Verdict,
+    with_causes,
 };
-use postroom_relay::{Backoff, Phase, describe, log_fate};
+use postroom_relay::{Backoff, Phase, log_fate};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use tokio::sync::{Semaphore, oneshot};
@@ -160,7 +161,7 @@ async fn one_by_one(shared: &Shared, mut left: Vec<Waiting>, alone: &Semaphore) 
                     continue;
                 }
                 Err(error) => {
-                    let (id, error) = (word.message.id, describe(&error));
+                    let (id, error) = (word.message.id, with_causes(&error));
                     tracing::error!(%id, error, "the database refuses this outcome");
                     Said::Refused
                 }

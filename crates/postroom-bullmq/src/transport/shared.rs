@@ -8,8 +8,8 @@ use super::outage::Outage;
 use super::tenants::Turns;
 use crate::error::QueueError;
 use crate::server::Redis;
-use postroom_core::{Message, Store, StoreError, StoreErrorKind, StoreResult, Token};
-use postroom_relay::{Backoff, Chance, DeadlineStore, Metrics, Pauses, Settings, describe};
+use postroom_core::{Message, Store, StoreError, StoreErrorKind, StoreResult, Token, with_causes};
+use postroom_relay::{Backoff, Chance, DeadlineStore, Metrics, Pauses, Settings};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -109,7 +109,7 @@ impl Shared {
     }
 
     pub(crate) fn database_away(&self, error: &StoreError) {
-        self.database_outage.begin(describe(error));
+        self.database_outage.begin(with_causes(error));
     }
 
     /// Notes what went wrong with a queue: with all of Redis, or with this queue alone.
@@ -122,7 +122,7 @@ impl Shared {
     }
 
     pub(crate) fn redis_away(&self, error: &QueueError) {
-        self.redis_outage.begin(describe(error));
+        self.redis_outage.begin(with_causes(error));
     }
 
     /// How often jobs are looked at and claims extended: three times within a claim's time.

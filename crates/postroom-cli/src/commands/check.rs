@@ -3,10 +3,10 @@
 use super::{outbox, run as relay};
 use crate::args::Show;
 use crate::config::{Config, Database, Origin, QueuedWorkers};
-use crate::failure::{Failure, with_causes};
+use crate::failure::Failure;
 use crate::output::{self, Align, Table};
 use postroom_bullmq::Redis;
-use postroom_core::{Severity, Store};
+use postroom_core::{Severity, Store, with_causes};
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;

@@ -14,6 +14,10 @@ pub(super) fn store_error(doing: &str, error: Error) -> StoreError {
             "the outbox is missing or older than this program; run `postroom migrate`"
         }
         StoreErrorKind::Unavailable => "PostgreSQL cannot be reached or went away",
+        StoreErrorKind::Conflict if is_lock_timeout(&error) => {
+            "another session holds a lock that this needs, and did not release it in time; \
+             pg_stat_activity shows who is at work"
+        }
         StoreErrorKind::Conflict => "lost to a concurrent transaction",
         StoreErrorKind::Refused if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
             crate::MISSING_RIGHT

@@ -6,10 +6,10 @@
 use crate::args::Tail;
 use crate::commands::outbox;
 use crate::config::Origin;
-use crate::failure::{Failure, with_causes};
+use crate::failure::Failure;
 use crate::output::{self, Colour};
 use chrono::{DateTime, TimeDelta, Utc};
-use postroom_core::{Filter, Message, Record, Status, Store, StoreResult};
+use postroom_core::{Filter, Message, Record, Status, Store, StoreResult, with_causes};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};

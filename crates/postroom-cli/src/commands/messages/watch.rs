@@ -3,10 +3,10 @@
 use crate::args::Watch;
 use crate::commands::outbox;
 use crate::config::Origin;
-use crate::failure::{Failure, with_causes};
+use crate::failure::Failure;
 use crate::output::{self, Align, Table};
 use chrono::Utc;
-use postroom_core::{Arrived, Backlog, LaneBacklog, Store, StoreResult};
+use postroom_core::{Arrived, Backlog, LaneBacklog, Store, StoreResult, with_causes};
 use serde::Serialize;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::{self, IsTerminal};
