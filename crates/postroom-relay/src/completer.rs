@@ -21,7 +21,7 @@ use uuid::Uuid;
 /// After this many conflicts in a row it is no bad luck any more, nor after one that took so long:
 /// another transaction holds a lock. [`set_aside`](crate::set_aside) deals with it.
 const CONFLICTS_AT_ONCE: u32 = 5;
-const CONFLICT_LONG: Duration = Duration::from_millis(500);
+pub(crate) const CONFLICT_LONG: Duration = Duration::from_millis(500);
 /// The most fates recorded in one transaction.
 pub(crate) const SETTLE_MAX: usize = 5_000;
 

@@ -68,6 +68,8 @@ struct Seen {
     fault: Option<String>,
     /// Since when the database has been away, once the log has said so.
     away_since: Option<Instant>,
+    /// Since when it has let others win, and answered nothing else.
+    losing_since: Option<Instant>,
     unrouted: BTreeMap<String, u64>,
     lag_ms: u64,
     /// When that was counted, and until when it counts as fresh.
@@ -85,6 +87,7 @@ impl Board {
         Self(Mutex::new(Seen {
             fault: Some("not connected yet".to_owned()),
             away_since: None,
+            losing_since: None,
             unrouted: BTreeMap::new(),
             lag_ms: 0,
             counted: None,
@@ -95,6 +98,7 @@ impl Board {
     pub(crate) fn database_answers(&self) {
         let mut seen = self.seen();
         seen.fault = None;
+        seen.losing_since = None;
         // From its first answer on a count is expected.
         let at = Instant::now();
         seen.counted.get_or_insert(Counted { at, fresh_until: at + SILENCE_MAX });
@@ -104,17 +108,21 @@ impl Board {
     }
 
     /// Notes that the database does not; says so once. One that lets a concurrent transaction win
-    /// does answer: that is tried again, and is nobody's concern.
+    /// does answer: that is tried again, and is nobody's concern unless nothing else happens for a
+    /// while. Somebody has locked a whole table then.
     pub(crate) fn database_fails(&self, error: &StoreError) {
+        let mut seen = self.seen();
+        let text = with_causes(error);
         match error.kind {
             StoreErrorKind::Unavailable | StoreErrorKind::Schema | StoreErrorKind::Refused => {}
             StoreErrorKind::Conflict => {
-                tracing::debug!(error = with_causes(error), "lost to a concurrent transaction");
-                return;
+                let since = *seen.losing_since.get_or_insert_with(Instant::now);
+                if since.elapsed() <= SILENCE_MAX {
+                    tracing::debug!(error = text, "lost to a concurrent transaction");
+                    return;
+                }
             }
         }
-        let mut seen = self.seen();
-        let text = with_causes(error);
         seen.away_since.get_or_insert_with(Instant::now);
         if seen.fault.as_deref() != Some(text.as_str()) {
             tracing::warn!(

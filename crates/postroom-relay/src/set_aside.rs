@@ -4,11 +4,12 @@
 //! One task records all of them, so that they use one connection however many they are. Their
 //! number is bounded by what their lanes may hold: such a lane fills up, and the others go on.
 
-use crate::completer::{Completion, Group, Recorded, SETTLE_MAX, insist};
+use crate::completer::{CONFLICT_LONG, Completion, Group, Recorded, SETTLE_MAX, insist};
 use crate::relay::Shared;
 use crate::responses::keep_responses;
 use crate::stop::Stop;
 use postroom_core::{StoreError, StoreErrorKind, with_causes};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -45,7 +46,8 @@ impl SetAside {
 /// it gives up what is left: the claims expire, and the messages are delivered again.
 pub(crate) async fn run(shared: Arc<Shared>, mut arrivals: Arrivals, stop: Arc<Stop>) {
     let mut told: Option<Instant> = None;
-    while let Some(mut waiting) = arrivals.recv().await {
+    while let Some(first) = arrivals.recv().await {
+        let mut waiting = VecDeque::from([first]);
         while !waiting.is_empty() {
             tokio::select! {
                 biased;
@@ -53,36 +55,34 @@ pub(crate) async fn run(shared: Arc<Shared>, mut arrivals: Arrivals, stop: Arc<S
                 () = tokio::time::sleep(RETRY_EVERY) => {}
             }
             while let Ok(more) = arrivals.try_recv() {
-                waiting.extend(more);
+                waiting.push_back(more);
             }
-            waiting = retry(&shared, waiting, &stop).await;
+            retry(&shared, &mut waiting, &stop).await;
             let is_due = told.is_none_or(|at| at.elapsed() >= TOLD_EVERY);
             if !waiting.is_empty() && is_due {
                 told = Some(Instant::now());
                 tracing::warn!(
-                    outcomes = waiting.len(),
+                    outcomes = waiting.iter().map(Vec::len).sum::<usize>(),
                     "outcomes wait for messages that another transaction has locked: look for one that stays open"
                 );
             }
         }
-        give_up(&shared, waiting);
+        give_up(&shared, waiting.into_iter().flatten().collect());
     }
 }
 
-/// Tries to record outcomes once; those that are still locked.
-async fn retry(shared: &Shared, waiting: Vec<Completion>, stop: &Stop) -> Vec<Completion> {
+/// Tries to record each part once. What is still locked stays. One long wait for a lock ends this
+/// round: the next begins with the others.
+async fn retry(shared: &Shared, waiting: &mut VecDeque<Vec<Completion>>, stop: &Stop) {
     let mut locked = Vec::new();
-    let mut parts = vec![waiting];
-    while let Some(mut part) = parts.pop() {
+    while let Some(mut part) = waiting.pop_front() {
         if part.len() > SETTLE_MAX {
-            parts.push(part.split_off(SETTLE_MAX));
+            waiting.push_front(part.split_off(SETTLE_MAX));
         }
         let group = Group::gather(part);
+        let began = Instant::now();
         match insist(shared, &group.settlements, stop, Some(0)).await {
-            None => {
-                group.end(shared, None);
-                continue;
-            }
+            None => group.end(shared, None),
             Some(Ok(settled)) => {
                 let responses = shared.responses.take(&group.settlements, &settled);
                 locked.extend(group.record(shared, settled));
@@ -91,16 +91,25 @@ async fn retry(shared: &Shared, waiting: Vec<Completion>, stop: &Stop) -> Vec<Co
             Some(Err(error)) => {
                 let mut part = group.completions;
                 // Which of them it is shows when they are tried apart.
-                if part.len() > 1 {
-                    parts.push(part.split_off(part.len() / 2));
-                    parts.push(part);
+                let half = part.split_off(part.len() / 2);
+                let is_long = began.elapsed() >= CONFLICT_LONG;
+                if part.is_empty() {
+                    locked.extend(judge(shared, half, &error));
+                } else if is_long {
+                    waiting.extend([part, half]);
                 } else {
-                    locked.extend(judge(shared, part, &error));
+                    waiting.push_front(half);
+                    waiting.push_front(part);
+                }
+                if is_long && error.kind == StoreErrorKind::Conflict {
+                    break;
                 }
             }
         }
     }
-    locked
+    if !locked.is_empty() {
+        waiting.push_back(locked);
+    }
 }
 
 /// What becomes of the one outcome that the database answers with an error.

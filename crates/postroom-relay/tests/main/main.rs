@@ -9,6 +9,7 @@ mod database;
 mod dead_letter;
 mod lanes;
 mod locked;
+mod locked_tables;
 mod outbox;
 mod poison;
 mod refusal;

@@ -145,7 +145,7 @@ impl Deref for Session {
 pub(super) fn session_settings() -> Hook {
     let settings = format!(
         "SET lock_timeout = '{wait}s'; SET idle_in_transaction_session_timeout = '{idle}s'",
-        wait = locks::OPERATOR_WAIT.as_secs(),
+        wait = locks::TABLE_WAIT.as_secs(),
         idle = IDLE_IN_TRANSACTION.as_secs(),
     );
     Hook::async_fn(move |client: &mut ClientWrapper, _| {

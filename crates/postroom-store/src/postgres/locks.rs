@@ -18,7 +18,12 @@ pub const IDLE_RELAYS: i64 = 7_305_804_403;
 /// Held by the transaction that replays messages, so that two replays of one event get two copies.
 pub const REPLAY: i64 = 7_305_804_404;
 
-/// How long an operator's statement waits for a lock that somebody else holds.
+/// How long a statement waits for a table that somebody has locked, where its transaction says
+/// nothing else: to be prepared it needs the table too. A settlement may wait so twice, and is to
+/// answer within the shortest deadline of a relay's calls, 6 seconds.
+pub(super) const TABLE_WAIT: Duration = Duration::from_secs(2);
+
+/// How long an operator's statement waits for rows that somebody else has locked.
 pub(super) const OPERATOR_WAIT: Duration = Duration::from_secs(10);
 
 /// The error of a statement that waited for a lock as long as it may. `holder` says who may hold it.
