@@ -1,10 +1,15 @@
 //! A table of the outbox that somebody has locked: CREATE INDEX, ALTER TABLE, VACUUM FULL.
 
-use crate::outbox::{Outbox, Running, lane};
+use crate::outbox::{Outbox, Running, lane, on_stores};
 use postroom_relay::{Health, Settings};
 use postroom_sinks::MemorySink;
 use postroom_testkit::eventually;
 use std::time::Duration;
+
+on_stores! { [mariadb postgres]:
+    fault_49_outcomes_wait_for_a_locked_table_and_the_database_is_not_called_away
+    fault_49_a_relay_that_can_take_nothing_for_a_lock_is_not_ready_and_says_why
+}
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -18,13 +23,17 @@ async fn wait_for_health(relay: &Running, what: &str, is_so: impl Fn(&Health) ->
 }
 
 /// What CREATE INDEX holds lets messages be read and not be changed.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn fault_49_outcomes_wait_for_a_locked_table_and_the_database_is_not_called_away() {
-    let outbox = Outbox::postgres().await;
+async fn fault_49_outcomes_wait_for_a_locked_table_and_the_database_is_not_called_away(
+    outbox: Outbox,
+) {
     let sink = MemorySink::new();
     let ids = outbox.enqueue("memory:a", 20).await;
-    let lock = "LOCK TABLE core_outbox.integration_outbox IN SHARE MODE";
-    let commit = outbox.open_transaction(lock).await;
+    let commit = outbox
+        .lock_table(
+            "LOCK TABLE core_outbox.integration_outbox IN SHARE MODE",
+            "LOCK TABLES integration_outbox READ",
+        )
+        .await;
     let relay = outbox.start(settings(), vec![lane("memory:a", sink.clone())]);
     sink.wait_for(20).await;
     let began = outbox.store.now().await.unwrap();
@@ -39,16 +48,20 @@ async fn fault_49_outcomes_wait_for_a_locked_table_and_the_database_is_not_calle
     assert_eq!(sink.attempts(), 20, "each was delivered once");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn fault_49_a_relay_that_can_take_nothing_for_a_lock_is_not_ready_and_says_why() {
-    let outbox = Outbox::postgres().await;
+async fn fault_49_a_relay_that_can_take_nothing_for_a_lock_is_not_ready_and_says_why(
+    outbox: Outbox,
+) {
     let sink = MemorySink::new();
     let relay = outbox.start(settings(), vec![lane("memory:a", sink.clone())]);
     wait_for_health(&relay, "a start", |health| health.ready).await;
-    let lock = "LOCK TABLE core_outbox.delivery IN ACCESS EXCLUSIVE MODE";
-    let commit = outbox.open_transaction(lock).await;
+    let commit = outbox
+        .lock_table(
+            "LOCK TABLE core_outbox.delivery IN ACCESS EXCLUSIVE MODE",
+            "LOCK TABLES outbox_delivery WRITE",
+        )
+        .await;
     let health = wait_for_health(&relay, "trouble", |health| !health.ready).await;
-    assert!(health.database.contains("holds a lock"), "{}", health.database);
+    assert!(health.database.contains(" lock"), "{}", health.database);
 
     commit.await;
     wait_for_health(&relay, "the lock to be gone", |health| health.ready).await;

@@ -98,6 +98,15 @@ impl Outbox {
         }
     }
 
+    /// Locks a whole table until the answer is awaited, each database by a statement of its own.
+    pub(crate) async fn lock_table(&self, on_postgres: &str, on_mariadb: &str) -> Commit {
+        match &self.place {
+            Place::MariaDb(database) => database.open_transaction(on_mariadb).await,
+            Place::Postgres(database) => database.open_transaction(on_postgres).await,
+            Place::Memory(_) | Place::Sqlite(_) => panic!("nobody locks tables of this outbox"),
+        }
+    }
+
     /// Inserts a row as someone does who knows the table and nothing of Postroom.
     pub(crate) async fn insert(&self, columns: &[(&str, &str)]) -> Uuid {
         match &self.place {

@@ -14,15 +14,15 @@ pub(super) const CONNECTION_WAIT: Duration = Duration::from_secs(5);
 
 /// READ COMMITTED, since in the default isolation a claim locks the gaps between the rows it
 /// takes, and half of the producers' inserts end in a deadlock. Five seconds instead of fifty
-/// for a row's lock: what waits that long is better tried again. Ten seconds instead of a day for a
-/// table's. The variable tells the trigger that follows changes by hand that these are none
+/// for a row's lock: what waits that long is better tried again. Two seconds instead of a day for a
+/// table's: a settlement may wait so twice within a call's deadline. The variable tells the trigger that follows changes by hand that these are none
 /// (`0005_identity.sql`).
 ///
 /// A transaction whose client fell silent is rolled back by the server, so that the rows it has
 /// locked are free again. MariaDB has a limit for that; on MySQL it is the limit for any session
 /// that says nothing, and the pool makes another one when it needs it.
 const SESSION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
-     SET SESSION innodb_lock_wait_timeout = 5, SESSION lock_wait_timeout = 10 \
+     SET SESSION innodb_lock_wait_timeout = 5, SESSION lock_wait_timeout = 2 \
      /*M!100300 , SESSION idle_transaction_timeout = 10 */ \
      /*!80000 , SESSION wait_timeout = 60 */; \
      SET @postroom_relay = 1";
