@@ -23,9 +23,6 @@ pub const REPLAY: i64 = 7_305_804_404;
 /// answer within the shortest deadline of a relay's calls, 6 seconds.
 pub(super) const TABLE_WAIT: Duration = Duration::from_secs(2);
 
-/// How long an operator's statement waits for rows that somebody else has locked.
-pub(super) const OPERATOR_WAIT: Duration = Duration::from_secs(10);
-
 /// The error of a statement that waited for a lock as long as it may. `holder` says who may hold it.
 pub(super) fn operation_error(doing: &str, holder: &str, error: Error) -> StoreError {
     if !is_lock_timeout(&error) {
