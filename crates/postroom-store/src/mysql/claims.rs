@@ -366,7 +366,7 @@ async fn put_right(tx: &mut MySqlConnection, closed: &[i64]) -> Result<(), Error
             list(&dead)
         );
         execute(tx, sql).await?;
-        follow(tx, &dead).await?;
+        follow(tx, &dead, Locking::Wait).await?;
     }
     if !closed.is_empty() {
         tracing::info!(

@@ -15,12 +15,16 @@ macro_rules! unlike {
 pub(super) use unlike;
 
 /// Makes deliveries say what their messages say, and counts those that did not. The messages are
-/// locked first, so that a change that is being made is waited for. Read and then written: an
-/// UPDATE with a join would lock every message of the list again.
-pub(super) async fn follow(tx: &mut MySqlConnection, seqs: &[i64]) -> Result<u64, Error> {
+/// locked first, so that a change that is being made is waited for, or passed over by who asks for
+/// that. Read and then written: an UPDATE with a join would lock every message of the list again.
+pub(super) async fn follow(
+    tx: &mut MySqlConnection,
+    seqs: &[i64],
+    locking: Locking,
+) -> Result<u64, Error> {
     let mut followed = 0;
     for part in seqs.chunks(LIST) {
-        lock_messages(tx, part, Locking::Wait).await?;
+        let part = &lock_messages(tx, part, locking).await?;
         let sql = format!(
             "SELECT d.seq, m.due_at, m.integration_type, m.status \
              FROM outbox_delivery AS d FORCE INDEX (PRIMARY) \

@@ -52,16 +52,7 @@ pub(super) async fn let_through(
         if !deliveries.is_empty() {
             held.locked.extend(numbers(tx, query(&deliveries)).await?);
         }
-        let messages = missing(&found, &lock_messages(tx, &found, locking).await?);
-        let mut locked = Vec::new();
-        if !messages.is_empty() {
-            // What is not there was deleted.
-            let sql = format!(
-                "SELECT seq FROM integration_outbox FORCE INDEX (PRIMARY) WHERE seq IN ({})",
-                list(&messages)
-            );
-            locked = numbers(tx, sql).await?;
-        }
+        let locked = locked_messages(tx, &found, locking).await?;
         held.free.extend(missing(&found, &locked));
         held.locked.extend(locked);
     }
@@ -72,6 +63,24 @@ pub(super) async fn let_through(
         }
     }
     Ok(held)
+}
+
+/// Locks messages as far as nobody else has; the numbers of those that somebody has.
+pub(super) async fn locked_messages(
+    tx: &mut MySqlConnection,
+    seqs: &[i64],
+    locking: Locking,
+) -> Result<Vec<i64>, Error> {
+    let passed_over = missing(seqs, &lock_messages(tx, seqs, locking).await?);
+    if passed_over.is_empty() {
+        return Ok(Vec::new());
+    }
+    // What is not there was deleted.
+    let sql = format!(
+        "SELECT seq FROM integration_outbox FORCE INDEX (PRIMARY) WHERE seq IN ({})",
+        list(&passed_over)
+    );
+    numbers(tx, sql).await
 }
 
 /// The numbers that are those of other messages by now: numbers come again after a TRUNCATE. A claim's
@@ -92,7 +101,7 @@ async fn others(tx: &mut MySqlConnection, verdicts: &[Verdict]) -> Result<Vec<i6
 }
 
 /// Which of some numbers are not in a part of them.
-fn missing(of: &[i64], part: &[i64]) -> Vec<i64> {
+pub(super) fn missing(of: &[i64], part: &[i64]) -> Vec<i64> {
     if of.len() == part.len() {
         return Vec::new();
     }

@@ -6,6 +6,7 @@ use super::follow::follow;
 use super::reconcile::FEED;
 use super::replay::replay;
 use super::upkeep::{before, delete_messages};
+use super::version::Locking;
 use super::{LIST, MySqlStore, delete, execute, fetch, list, now, row};
 use crate::prunable::by_status;
 use async_trait::async_trait;
@@ -152,7 +153,7 @@ impl MySqlStore {
                  WHERE seq IN ({chosen})"
             );
             execute(&mut tx, sql).await?;
-            follow(&mut tx, &seqs).await?;
+            follow(&mut tx, &seqs, Locking::Wait).await?;
             execute(&mut tx, format!("{FEED} IN ({chosen})")).await?;
             count += seqs.len();
         }
@@ -182,7 +183,7 @@ impl MySqlStore {
                  WHERE seq IN ({chosen})"
             );
             execute(&mut tx, sql).await?;
-            follow(&mut tx, &seqs).await?;
+            follow(&mut tx, &seqs, Locking::Wait).await?;
             count += seqs.len();
         }
         note(&mut tx, action, count).await?;

@@ -1,6 +1,8 @@
 //! Finding and mending what no trigger saw.
 
 use super::follow::{follow, unlike};
+use super::locked::{locked_messages, missing};
+use super::version::Locking;
 use super::{MySqlStore, execute, list, numbers};
 use postroom_core::Reconciled;
 use sqlx::{AssertSqlSafe, Error, MySqlConnection, Row as _};
@@ -109,18 +111,23 @@ pub(super) async fn count(store: &MySqlStore) -> Result<Reconciled, Error> {
 }
 
 /// What was freed may have been changed by hand while it was held. How many deliveries followed.
-async fn follow_free(tx: &mut MySqlConnection, seqs: &[i64]) -> Result<u64, Error> {
+async fn follow_free(
+    tx: &mut MySqlConnection,
+    seqs: &[i64],
+    locking: Locking,
+) -> Result<u64, Error> {
     let sql = format!(
         "SELECT seq FROM outbox_delivery FORCE INDEX (PRIMARY) \
          WHERE seq IN ({}) AND claim IS NULL FOR UPDATE",
         list(seqs)
     );
     let free = numbers(tx, sql).await?;
-    follow(tx, &free).await
+    follow(tx, &free, locking).await
 }
 
 /// Looks for numbers without a lock, and mends them in bounded steps.
 async fn mend(store: &MySqlStore, fault: &Fault) -> Result<u64, Error> {
+    let locking = store.locking().await?;
     let mut after = i64::MIN;
     let mut mended = 0;
     loop {
@@ -134,11 +141,17 @@ async fn mend(store: &MySqlStore, fault: &Fault) -> Result<u64, Error> {
         let Some(last) = found.last() else { return Ok(mended) };
         after = *last;
         let mut tx = store.begin().await?;
+        // What somebody is changing at this moment is left for the next time.
+        let locked = match locking {
+            Locking::Wait => Vec::new(),
+            Locking::SkipLocked => locked_messages(&mut tx, &found, locking).await?,
+        };
+        let found = missing(&found, &locked);
         let done = match fault.mend {
             Some(mend) => Some(execute(&mut tx, format!("{mend} IN ({})", list(&found))).await?),
             None => None,
         };
-        let followed = follow_free(&mut tx, &found).await?;
+        let followed = follow_free(&mut tx, &found, locking).await?;
         tx.commit().await?;
         mended += done.unwrap_or(followed);
     }

@@ -115,7 +115,7 @@ async fn free(tx: &mut MySqlConnection, claim: &Expired, locking: Locking) -> Re
     if claim.alone {
         count_lost(tx, claim, &seqs).await?;
     }
-    follow(tx, &seqs).await?;
+    follow(tx, &seqs, Locking::Wait).await?;
     Ok(seqs.len() as u64)
 }
 

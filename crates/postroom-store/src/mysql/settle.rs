@@ -5,6 +5,7 @@ use super::claims::{literal, literals, micros};
 use super::error::{enqueue_error, store_error};
 use super::follow::{follow, lock_alike};
 use super::locked::{LetThrough, let_through};
+use super::version::Locking;
 use super::{LIST, MySqlStore, delete, execute, fetch, list, now, numbers, statements};
 use chrono::{NaiveDateTime, TimeDelta};
 use postroom_core::{
@@ -107,7 +108,7 @@ async fn apply(
             list(part)
         );
         execute(tx, sql).await?;
-        follow(tx, part).await?;
+        follow(tx, part, Locking::Wait).await?;
     }
     let failed: Vec<Failed<'_>> = settlement
         .verdicts

@@ -74,3 +74,17 @@ pub async fn fault_49_a_locked_dispatch_is_settled_later(outbox: &impl Harness) 
     assert_eq!(settled, Settled::default());
     assert_eq!(number(&*store, ids[0]).await, Some(2));
 }
+
+/// Messages that somebody is changing are left for the next time, and hold up no other.
+pub async fn fault_49_reconciling_passes_over_what_is_locked(outbox: &impl Harness) {
+    let test = "fault_49_reconciling_passes_over_what_is_locked";
+    let store = outbox.store().await;
+    let ids = enqueue_many(&*store, "noop", 3).await;
+    outbox.delete_deliveries().await;
+    let Some(commit) = lock(outbox, test, ids[1]).await else { return };
+    assert_eq!(store.reconcile().await.expect("reconcile").made, 2);
+    commit.await;
+    assert_eq!(store.reconcile().await.expect("reconcile").made, 1);
+    let batch = take(&*store, "worker", &["noop"], 10).await.expect("due");
+    assert_eq!(batch.messages.len(), 3);
+}

@@ -118,6 +118,7 @@ macro_rules! contract_tests {
             locked {
                 fault_49_what_is_not_locked_is_settled
                 fault_49_a_locked_dispatch_is_settled_later
+                fault_49_reconciling_passes_over_what_is_locked
             }
             fencing {
                 fault_07_a_late_completion_changes_nothing
