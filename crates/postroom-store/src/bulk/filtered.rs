@@ -2,11 +2,16 @@
 
 use super::pace::Pace;
 use super::{BATCH, Change, Finished};
-use postroom_core::{Filter, Key, NewAction, Record, Status, Store, StoreResult};
+use postroom_core::{Filter, Key, NewAction, Record, Status, Store, StoreErrorKind, StoreResult};
 use std::fmt::Write as _;
 use std::num::NonZeroU32;
 use std::pin::pin;
+use std::slice;
 use tokio::time::Instant;
+
+/// How many locked messages are left alone before the whole of it fails: each costs the wait for its
+/// lock.
+const LOCKED_MAX: u64 = 3;
 
 /// A change of all messages that a filter finds.
 #[derive(Clone, Copy, Debug)]
@@ -41,10 +46,11 @@ impl Bulk<'_> {
 
     /// Changes them, newest first, until all are done or `stop` is ready; a batch that has begun
     /// is finished. `progress` is told the number of messages changed so far, after each batch.
-    /// What comes to match while it runs may be left out.
+    /// What comes to match while it runs may be left out. A few messages that somebody else has
+    /// locked are left alone.
     ///
     /// # Errors
-    /// When the database is away or refuses. What was changed by then stays changed, and is on
+    /// When the database is away or refuses, or others have locked many of the messages. What was changed by then stays changed, and is on
     /// record.
     pub async fn run(
         &self,
@@ -58,7 +64,7 @@ impl Bulk<'_> {
         let action = store.begin_action(&action).await?;
         let mut stop = pin!(stop);
         let mut pace = Pace::new(self.per_second);
-        let mut messages = 0;
+        let mut finished = Finished { action, messages: 0, locked: 0, is_stopped: false };
         for status in self.change.statuses() {
             let mut before = None;
             while let Some(page) = self.page(store, *status, before).await? {
@@ -67,19 +73,48 @@ impl Bulk<'_> {
                     tokio::select! {
                         biased;
                         () = &mut stop => {
-                            return Ok(Finished { action, messages, is_stopped: true });
+                            return Ok(Finished { is_stopped: true, ..finished });
                         }
                         () = tokio::time::sleep_until(pace.next) => {}
                     }
                     let began = Instant::now();
-                    let changed = self.change.apply(store, action, batch).await?.messages;
-                    pace.changed(changed, began);
-                    messages += changed;
-                    progress(messages);
+                    let before = finished.messages;
+                    self.apply(store, batch, &mut finished).await?;
+                    pace.changed(finished.messages - before, began);
+                    progress(finished.messages);
                 }
             }
         }
-        Ok(Finished { action, messages, is_stopped: false })
+        Ok(finished)
+    }
+
+    /// Changes a batch; where somebody else has locked some of it, message by message.
+    async fn apply(
+        &self,
+        store: &dyn Store,
+        batch: &[Key],
+        finished: &mut Finished,
+    ) -> StoreResult<()> {
+        match self.change.apply(store, finished.action, batch).await {
+            Ok(changed) => {
+                finished.messages += changed.messages;
+                return Ok(());
+            }
+            Err(error) if error.kind != StoreErrorKind::Conflict => return Err(error),
+            Err(_) => {}
+        }
+        for key in batch {
+            match self.change.apply(store, finished.action, slice::from_ref(key)).await {
+                Ok(changed) => finished.messages += changed.messages,
+                Err(error)
+                    if error.kind == StoreErrorKind::Conflict && finished.locked < LOCKED_MAX =>
+                {
+                    finished.locked += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// The keys of a page; none after the last.

@@ -26,6 +26,8 @@ pub struct Finished {
     pub action: ActionId,
     /// How many messages it changed.
     pub messages: u64,
+    /// How many it left alone, since another session holds a lock on them.
+    pub locked: u64,
     /// Whether it was stopped before it was through.
     pub is_stopped: bool,
 }

@@ -49,13 +49,13 @@ impl Prune<'_> {
                 store.prune_on_record(action, self.status, self.older_than, PRUNE_BATCH).await?;
             messages += pruned;
             if pruned == 0 {
-                return Ok(Finished { action, messages, is_stopped: false });
+                return Ok(Finished { action, messages, locked: 0, is_stopped: false });
             }
             progress(messages);
             // Room for others between two batches, and for a stop.
             tokio::select! {
                 biased;
-                () = &mut stop => return Ok(Finished { action, messages, is_stopped: true }),
+                () = &mut stop => return Ok(Finished { action, messages, locked: 0, is_stopped: true }),
                 () = tokio::task::yield_now() => {}
             }
         }

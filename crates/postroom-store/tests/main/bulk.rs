@@ -101,6 +101,25 @@ async fn messages_are_redriven_by_filter_on_sqlite() {
 }
 
 #[tokio::test]
+async fn one_locked_message_is_left_alone_and_the_others_are_changed() {
+    let database = Postgres::shared().await.database().await;
+    migrate(database.url()).await.expect("migrated");
+    let store = open(database.url(), &OpenOptions::default()).await.expect("opened");
+    bury(&*store, 250).await;
+    let lock = "SELECT FROM core_outbox.integration_outbox WHERE seq = 7 FOR UPDATE";
+    let commit = database.open_transaction(lock).await;
+    let all = Filter::default();
+    let bulk = Bulk { actor: "ann", change: Change::Redrive, filter: &all, per_second: None };
+    let finished = bulk.run(&*store, pending(), |_| {}).await.expect("redriven");
+    assert_eq!((finished.messages, finished.locked), (249, 1));
+    assert_eq!(store.actions(None, 1).await.expect("actions")[0].messages, 249);
+
+    commit.await;
+    let finished = bulk.run(&*store, pending(), |_| {}).await.expect("redriven");
+    assert_eq!((finished.messages, finished.locked), (1, 0));
+}
+
+#[tokio::test]
 async fn a_rate_is_kept() {
     let store = MemoryStore::new(Arc::new(SystemClock));
     bury(&store, 50).await;

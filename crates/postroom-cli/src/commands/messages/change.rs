@@ -126,23 +126,33 @@ pub(super) fn report(
         let so_far = counted(progress.messages, "");
         anyhow::Error::new(error).context(format!("{so_far} {done}, then it failed"))
     })?;
-    let Finished { action, messages, is_stopped } = finished;
+    let Finished { action, messages, locked, is_stopped } = finished;
     if json {
         output::print_json(&json!({
             "action": action.0,
             "operation": operation,
             "messages": messages,
+            "locked": locked,
             "stopped": is_stopped,
         }))?;
     } else {
-        let end = if is_stopped { "; stopped before the end" } else { "" };
+        let mut end = String::new();
+        if locked > 0 {
+            end = format!(
+                "; {} left alone, locked by another session: run this again later",
+                counted(locked, "")
+            );
+        }
+        if is_stopped {
+            end.push_str("; stopped before the end");
+        }
         output::print(&format!(
             "{} {done}, on record as action {}{end}\n",
             counted(messages, ""),
             action.0
         ))?;
     }
-    if is_stopped { Err(Failure::Told) } else { Ok(()) }
+    if is_stopped || locked > 0 { Err(Failure::Told) } else { Ok(()) }
 }
 
 /// How many messages, of a kind where there is one.
