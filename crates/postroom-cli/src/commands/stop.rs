@@ -8,7 +8,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 /// What a signal means to a command.
 #[derive(Clone, Copy)]
 pub(super) enum OnSignal {
-    /// It ends at once, whatever it is waiting for: nobody knows what has been done.
+    /// It ends at once, whatever it is waiting for, and may not have finished.
     End,
     /// It ends at once, and has done what it was for.
     Done,
@@ -45,7 +45,9 @@ pub(super) async fn interruptible(
         done = work => done,
         code = interrupted => match on_signal {
             OnSignal::Done => Ok(()),
-            _ => Err(Failure::Interrupted(code)),
+            OnSignal::End | OnSignal::EndAfter(_) | OnSignal::Handled => {
+                Err(Failure::Interrupted(code))
+            }
         },
     }
 }

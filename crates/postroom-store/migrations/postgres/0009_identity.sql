@@ -39,10 +39,10 @@ BEGIN
 END
 $$;
 
--- The trigger functions below carry no settings: setting the search path was a fifth of what an
+-- `feed_deliveries` and `wake_relay` below carry no settings: setting the search path was a fifth of what an
 -- insert of one row paid. So they name the schema of everything, operators too, since whoever inserts
 -- chooses what else a name could mean. These two are bound to their operators here and now, and the
--- planner puts them in place.
+-- planner puts them in place. Everybody may call them: they do nothing that their caller may not.
 CREATE OR REPLACE FUNCTION core_outbox.is_waiting(status varchar) RETURNS boolean
 LANGUAGE sql IMMUTABLE
 RETURN status IN ('PENDING', 'FAILED', 'DEAD');
@@ -99,14 +99,11 @@ BEGIN
 END
 $$;
 
-REVOKE EXECUTE ON FUNCTION core_outbox.is_waiting(varchar),
-    core_outbox.content_bytes(jsonb, jsonb), core_outbox.replace_deliveries(uuid[]) FROM PUBLIC;
-
 CREATE OR REPLACE FUNCTION core_outbox.feed_deliveries() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER
 AS $$
 DECLARE
-    messages bigint := 1;
+    waiting  bigint := 1;
     lowest   bigint;
     highest  bigint;
     fed      bigint;
@@ -114,8 +111,9 @@ BEGIN
     -- ON CONFLICT costs a producer of many rows 6 %, and looking first costs a producer of one row
     -- more than it saves.
     IF EXISTS (SELECT FROM fresh OFFSET 1) THEN
-        SELECT pg_catalog.min(seq), pg_catalog.max(seq), pg_catalog.count(*)
-        INTO lowest, highest, messages
+        SELECT pg_catalog.min(seq), pg_catalog.max(seq),
+               pg_catalog.count(*) FILTER (WHERE core_outbox.is_waiting(status))
+        INTO lowest, highest, waiting
         FROM fresh;
         IF core_outbox.is_undelivered(lowest, highest) THEN
             INSERT INTO core_outbox.delivery
@@ -137,8 +135,9 @@ BEGIN
     WHERE core_outbox.is_waiting(status)
     ON CONFLICT (seq) DO NOTHING;
     GET DIAGNOSTICS fed = ROW_COUNT;
-    IF fed OPERATOR(pg_catalog.<) messages THEN
-        PERFORM core_outbox.replace_deliveries(ARRAY(SELECT id FROM fresh));
+    IF fed OPERATOR(pg_catalog.<) waiting THEN
+        PERFORM core_outbox.replace_deliveries(
+            ARRAY(SELECT id FROM fresh WHERE core_outbox.is_waiting(status)));
     END IF;
     RETURN NULL;
 END

@@ -11,7 +11,7 @@ use uuid::Uuid;
 /// this long for a lock: somebody keeps that, and the operator should know.
 const CONFLICTS_MAX: u32 = 5;
 const CONFLICT_PAUSE: Duration = Duration::from_millis(50);
-const CONFLICT_LONG: Duration = Duration::from_secs(2);
+const CONFLICT_LONG: Duration = Duration::from_secs(1);
 
 /// What is done to each message.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

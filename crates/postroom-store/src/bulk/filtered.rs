@@ -50,7 +50,7 @@ impl Bulk<'_> {
     /// locked are left alone.
     ///
     /// # Errors
-    /// When the database is away or refuses, or others have locked many of the messages. What was changed by then stays changed, and is on
+    /// When the database is away or refuses, or others have locked many messages. What was changed by then stays changed, and is on
     /// record.
     pub async fn run(
         &self,
@@ -78,17 +78,19 @@ impl Bulk<'_> {
                         () = tokio::time::sleep_until(pace.next) => {}
                     }
                     let began = Instant::now();
-                    let before = finished.messages;
-                    self.apply(store, batch, &mut finished).await?;
-                    pace.changed(finished.messages - before, began);
+                    let changed_before = finished.messages;
+                    let applied = self.apply(store, batch, &mut finished).await;
                     progress(finished.messages);
+                    applied?;
+                    pace.changed(finished.messages - changed_before, began);
                 }
             }
         }
         Ok(finished)
     }
 
-    /// Changes a batch; where somebody else has locked some of it, message by message.
+    /// Changes a batch; where somebody else has locked some of it, message by message. A replay is
+    /// not tried so: it waits for another replay, whichever messages that one has.
     async fn apply(
         &self,
         store: &dyn Store,
@@ -101,6 +103,11 @@ impl Bulk<'_> {
                 return Ok(());
             }
             Err(error) if error.kind != StoreErrorKind::Conflict => return Err(error),
+            Err(error) if matches!(self.change, Change::Replay { .. }) => return Err(error),
+            Err(_) if batch.len() == 1 && finished.locked < LOCKED_MAX => {
+                finished.locked += 1;
+                return Ok(());
+            }
             Err(_) => {}
         }
         for key in batch {

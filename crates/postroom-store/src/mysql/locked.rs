@@ -1,7 +1,6 @@
 //! Which deliveries a settlement may change, around rows that somebody else has locked.
 
 use super::claims::literal;
-use super::follow::lock_messages;
 use super::version::Locking;
 use super::{LIST, identities, list, numbers};
 use postroom_core::{Fence, Settlement, Verdict};
@@ -52,7 +51,7 @@ pub(super) async fn let_through(
         if !deliveries.is_empty() {
             held.locked.extend(numbers(tx, query(&deliveries)).await?);
         }
-        let locked = locked_messages(tx, &found, locking).await?;
+        let locked = locked_of(tx, Rows::Messages, &found).await?;
         held.free.extend(missing(&found, &locked));
         held.locked.extend(locked);
     }
@@ -65,22 +64,31 @@ pub(super) async fn let_through(
     Ok(held)
 }
 
-/// Locks messages as far as nobody else has; the numbers of those that somebody has.
-pub(super) async fn locked_messages(
+/// Where rows are locked. Everybody locks deliveries before messages.
+#[derive(Clone, Copy)]
+pub(super) enum Rows {
+    Deliveries,
+    Messages,
+}
+
+/// Locks rows as far as nobody else has; the numbers of those that somebody has. Only on a server
+/// that can pass over them.
+pub(super) async fn locked_of(
     tx: &mut MySqlConnection,
+    rows: Rows,
     seqs: &[i64],
-    locking: Locking,
 ) -> Result<Vec<i64>, Error> {
-    let passed_over = missing(seqs, &lock_messages(tx, seqs, locking).await?);
-    if passed_over.is_empty() {
-        return Ok(Vec::new());
-    }
+    let table = match rows {
+        Rows::Deliveries => "outbox_delivery",
+        Rows::Messages => "integration_outbox",
+    };
+    let query = |seqs: &[i64]| {
+        format!("SELECT seq FROM {table} FORCE INDEX (PRIMARY) WHERE seq IN ({}) ", list(seqs))
+    };
+    let free = numbers(tx, query(seqs) + Locking::SkipLocked.clause()).await?;
+    let passed_over = missing(seqs, &free);
     // What is not there was deleted.
-    let sql = format!(
-        "SELECT seq FROM integration_outbox FORCE INDEX (PRIMARY) WHERE seq IN ({})",
-        list(&passed_over)
-    );
-    numbers(tx, sql).await
+    if passed_over.is_empty() { Ok(passed_over) } else { numbers(tx, query(&passed_over)).await }
 }
 
 /// The numbers that are those of other messages by now: numbers come again after a TRUNCATE. A claim's
@@ -101,7 +109,7 @@ async fn others(tx: &mut MySqlConnection, verdicts: &[Verdict]) -> Result<Vec<i6
 }
 
 /// Which of some numbers are not in a part of them.
-pub(super) fn missing(of: &[i64], part: &[i64]) -> Vec<i64> {
+fn missing(of: &[i64], part: &[i64]) -> Vec<i64> {
     if of.len() == part.len() {
         return Vec::new();
     }

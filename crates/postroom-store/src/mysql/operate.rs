@@ -26,7 +26,7 @@ use uuid::fmt::Hyphenated;
 /// How often an operation that lost to a concurrent transaction is tried, unless it waited this long
 /// for a lock: somebody keeps that, and the operator should know.
 const TRIES: usize = 10;
-const WAIT_LONG: Duration = Duration::from_secs(2);
+const WAIT_LONG: Duration = Duration::from_secs(1);
 
 #[async_trait]
 impl Operate for MySqlStore {

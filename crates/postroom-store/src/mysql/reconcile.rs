@@ -1,7 +1,7 @@
 //! Finding and mending what no trigger saw.
 
 use super::follow::{follow, unlike};
-use super::locked::{locked_messages, missing};
+use super::locked::{Rows, locked_of};
 use super::version::Locking;
 use super::{MySqlStore, execute, list, numbers};
 use postroom_core::Reconciled;
@@ -137,16 +137,17 @@ async fn mend(store: &MySqlStore, fault: &Fault) -> Result<u64, Error> {
             number = fault.number
         );
         let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(&store.pool).await?;
-        let found = rows.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>()?;
+        let mut found = rows.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>()?;
         let Some(last) = found.last() else { return Ok(mended) };
         after = *last;
         let mut tx = store.begin().await?;
-        // What somebody is changing at this moment is left for the next time.
-        let locked = match locking {
-            Locking::Wait => Vec::new(),
-            Locking::SkipLocked => locked_messages(&mut tx, &found, locking).await?,
-        };
-        let found = missing(&found, &locked);
+        if locking == Locking::SkipLocked {
+            // What somebody is changing at this moment is left for the next time.
+            for rows in [Rows::Deliveries, Rows::Messages] {
+                let locked = locked_of(&mut tx, rows, &found).await?;
+                found.retain(|seq| !locked.contains(seq));
+            }
+        }
         let done = match fault.mend {
             Some(mend) => Some(execute(&mut tx, format!("{mend} IN ({})", list(&found))).await?),
             None => None,

@@ -169,8 +169,10 @@ async fn produce(client: tokio_postgres::Client, transactions: usize) -> usize {
     const INSERT: &str = "
         BEGIN ISOLATION LEVEL SERIALIZABLE;
         INSERT INTO core_outbox.integration_outbox
-            (source_stream_id, source_event_id, integration_type, event_type, payload)
-        SELECT 's', gen_random_uuid()::text, 'noop', 't', '{}' FROM generate_series(1, 50)
+            (source_stream_id, source_event_id, integration_type, event_type, payload, status)
+        SELECT 's', gen_random_uuid()::text, 'noop', 't', '{}',
+               CASE n WHEN 0 THEN 'SENT' ELSE 'PENDING' END
+        FROM generate_series(0, 50) n
         ON CONFLICT DO NOTHING;
         COMMIT";
     let (mut done, mut failures) = (0, 0);
