@@ -85,7 +85,7 @@ impl Guarded {
     /// Runs a program that prepares the folder, as whom the server runs as.
     pub(crate) fn prepare(&self, command: &mut Command) -> anyhow::Result<()> {
         let program = command.get_program().to_string_lossy().into_owned();
-        self.run_as(command);
+        self.confine(command);
         let output = command
             .current_dir(&self.folder)
             .stdin(Stdio::null())
@@ -140,7 +140,7 @@ impl Guarded {
         let mut command = Command::new("sh");
         command.args(["-c", GUARD, "postroom-guard"]).arg(&self.folder).arg(self.kind.crash);
         command.arg(server.get_program()).args(server.get_args());
-        self.run_as(&mut command);
+        self.confine(&mut command);
         command
             .current_dir(&self.folder)
             .stdin(Stdio::piped())
@@ -152,7 +152,10 @@ impl Guarded {
             .with_context(|| format!("starting the shell that guards {}", self.kind.name))
     }
 
-    fn run_as(&self, command: &mut Command) {
+    /// Runs it as its own user, with temporary files of its own: MariaDB removes at its start
+    /// whatever temporary tables it finds, and those could be another server's.
+    fn confine(&self, command: &mut Command) {
+        command.env("TMPDIR", &self.folder);
         if let Some(user) = &self.account {
             command.uid(user.uid.as_raw()).gid(user.gid.as_raw());
         }
