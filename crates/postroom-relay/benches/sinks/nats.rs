@@ -13,7 +13,7 @@ use std::sync::Arc;
 const SUBJECT: Subject = Subject {
     name: "nats",
     reference_is: "async-nats in a bare loop: a batch published with the same headers, then its acknowledgements",
-    messages: 50_000,
+    messages: 100_000,
     concurrency: 4,
     batch_size: 100,
 };

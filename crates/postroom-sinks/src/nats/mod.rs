@@ -93,13 +93,16 @@ impl Build for NatsConfig {
         tls::choose_provider();
         let config = self.clone();
         let connections = Connections::new(self.limit, move || link::connect(config.clone()));
-        Ok(Arc::new(NatsSink { config: self.clone(), connections }))
+        let fixed = self.subject.fixed().filter(|subject| is_subject(subject)).map(Subject::from);
+        Ok(Arc::new(NatsSink { config: self.clone(), fixed, connections }))
     }
 }
 
 /// Publishes over one connection that all batches share.
 struct NatsSink {
     config: NatsConfig,
+    /// The subject, when it is the same for every message.
+    fixed: Option<Subject>,
     connections: Connections<Link>,
 }
 
@@ -112,7 +115,10 @@ struct Letter {
 }
 
 impl NatsSink {
-    fn letter(&self, index: usize, message: &Message) -> Result<Letter, Outcome> {
+    fn subject(&self, message: &Message) -> Result<Subject, Outcome> {
+        if let Some(subject) = &self.fixed {
+            return Ok(subject.clone());
+        }
         let subject = self.config.subject.render(message)?;
         if !is_subject(&subject) {
             return Err(Outcome::reject(
@@ -129,6 +135,11 @@ impl NatsSink {
                  begin the integration's `subject` with a text of its own",
             ));
         }
+        Ok(subject.into())
+    }
+
+    fn letter(&self, index: usize, message: &Message) -> Result<Letter, Outcome> {
+        let subject = self.subject(message)?;
         let mut parcel = self.config.wrapping.parcel(message)?;
         parcel.expect_one_line_each()?;
         parcel.encode_cloud();
@@ -142,7 +153,7 @@ impl NatsSink {
         }
         set(&mut headers, Name::Borrowed("content-type"), parcel.content_type.to_owned())?;
         set(&mut headers, Name::Borrowed("Nats-Msg-Id"), parcel.once)?;
-        Ok(Letter { index, subject: subject.into(), headers, body: parcel.body })
+        Ok(Letter { index, subject, headers, body: parcel.body })
     }
 
     /// Publishes in order, then takes the stream's acknowledgements. They come in that order too,
@@ -328,7 +339,7 @@ fn set(headers: &mut HeaderMap, name: Name, value: String) -> Result<(), Outcome
         Name::Owned(ref name) => name.parse::<HeaderName>(),
     };
     // What the conversion below would panic at.
-    let is_line = !value.contains(['\r', '\n']);
+    let is_line = !value.bytes().any(|byte| matches!(byte, b'\r' | b'\n'));
     let (Ok(name), true) = (parsed, is_line) else {
         return Err(Outcome::reject(format!(
             "NATS does not allow the header `{}`: correct the row's headers and set it back to \

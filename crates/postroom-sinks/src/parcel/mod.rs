@@ -162,7 +162,7 @@ impl Parcel {
     /// The rejection to report; it names the header and never its value.
     pub(crate) fn expect_one_line_each(&self) -> Result<(), Outcome> {
         for (name, value) in &self.attributes {
-            let is_line = |text: &str| !text.chars().any(char::is_control);
+            let is_line = |text: &str| is_plain(text) || !text.chars().any(char::is_control);
             let is_name = !name.is_empty()
                 && name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b':');
             if !is_name || !is_line(value) {
@@ -175,6 +175,12 @@ impl Parcel {
         }
         Ok(())
     }
+}
+
+/// Whether a text is printable ASCII, as nearly every header is. It looks at all of it whatever it
+/// finds, since a loop without an early end takes many bytes at once.
+fn is_plain(text: &str) -> bool {
+    text.bytes().fold(true, |plain, byte| plain & matches!(byte, b' '..=b'~'))
 }
 
 /// The rejection for a row whose content is no JSON.
