@@ -133,9 +133,9 @@ pub(crate) async fn connect(
 ) -> Result<Wire, QueueError> {
     let certificates = server.certificates().await?;
     let failed = |error| QueueError::of(&server.place, error);
-    let info = server.info().map_err(failed)?;
     if server.is_cluster {
-        let mut builder = ClusterClient::builder([info]).connection_timeout(CONNECT_MAX);
+        let nodes = server.infos().map_err(failed)?;
+        let mut builder = ClusterClient::builder(nodes).connection_timeout(CONNECT_MAX);
         if let Some(answer_max) = answer_max {
             builder = builder.response_timeout(answer_max);
         }
@@ -145,6 +145,7 @@ pub(crate) async fn connect(
         let client = builder.build().map_err(failed)?;
         return client.get_async_connection().await.map(Wire::Cluster).map_err(failed);
     }
+    let info = server.info().map_err(failed)?;
     let client = match certificates {
         Some(certificates) => Client::build_with_tls(info, certificates),
         None => Client::open(info),

@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bullmq::options::{RedisConnectionOptions, TlsCerts};
 use percent_encoding::percent_decode_str;
+use postroom_core::url_per_host;
 use redis::{
     ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, RedisConnectionInfo, RedisResult,
     TlsCertificates,
@@ -20,11 +21,12 @@ use url::Url;
 #[derive(Clone, Default)]
 pub struct RedisConfig {
     /// `redis://user:password@host:port/database`, or `rediss://` for TLS. The user of an ACL,
-    /// the password and the database may be left out.
+    /// the password and the database may be left out. Several nodes of a cluster are written
+    /// `redis://a:6379,b:6379`: any of them that answers leads to the others.
     pub url: String,
     /// How all keys begin; `bull` when left out, as in BullMQ, and `{bull}` on a cluster.
     pub prefix: Option<String>,
-    /// Whether the server is a node of a cluster.
+    /// Whether the servers are nodes of a cluster.
     pub cluster: bool,
     /// The authority that vouches for the server's certificate; the system's when left out.
     pub ca_file: Option<PathBuf>,
@@ -84,7 +86,7 @@ impl Redis {
         Ok(Self { server, link, streams })
     }
 
-    /// Host and port, for logs.
+    /// Host and port of each server that is named, for logs.
     #[must_use]
     pub fn place(&self) -> &str {
         &self.server.place
@@ -107,34 +109,67 @@ impl fmt::Debug for Redis {
 
 /// The configuration once it is read.
 pub(crate) struct Server {
-    /// Host and port, which is all of the URL that may be shown.
+    /// Host and port of each node, which is all of the URL that may be shown.
     pub(crate) place: String,
     pub(crate) prefix: String,
     pub(crate) is_cluster: bool,
-    url: Url,
-    host: String,
-    port: u16,
+    first: Node,
+    /// More nodes of its cluster. Only their hosts and ports differ.
+    others: Vec<Node>,
+    is_tls: bool,
     user: String,
     password: Option<String>,
     database: i64,
     ca_file: Option<PathBuf>,
 }
 
+struct Node {
+    url: Url,
+    host: String,
+    port: u16,
+}
+
+impl Node {
+    fn read(url: &str) -> Result<Self, String> {
+        let url = Url::parse(url)
+            .map_err(|error| format!("is no URL: {error}; write redis://host:6379"))?;
+        if url.scheme().ends_with("+sentinel") {
+            return Err(
+                "names Sentinels, which BullMQ's client does not know: name the primary by \
+                        an address that follows it"
+                    .to_owned(),
+            );
+        }
+        if !matches!(url.scheme(), "redis" | "rediss") {
+            return Err("must begin with redis:// or rediss://".to_owned());
+        }
+        let host = url.host_str().unwrap_or_default();
+        if host.is_empty() {
+            return Err("names no host".to_owned());
+        }
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let port = url.port().unwrap_or(6379);
+        Ok(Self { url, host, port })
+    }
+
+    fn place(&self) -> String {
+        format!("{}:{}", self.url.host_str().unwrap_or_default(), self.port)
+    }
+}
+
 impl Server {
     fn read(config: &RedisConfig) -> Result<Self, RedisFault> {
         let fault = |problem: &str| RedisFault { key: "url", problem: problem.to_owned() };
-        let url = Url::parse(&config.url)
-            .map_err(|error| fault(&format!("is no URL: {error}; write redis://host:6379")))?;
-        if !matches!(url.scheme(), "redis" | "rediss") {
-            return Err(fault("must begin with redis:// or rediss://"));
+        let urls = url_per_host(&config.url);
+        let mut nodes = urls.iter().map(|url| Node::read(url).map_err(|problem| fault(&problem)));
+        let first = nodes.next().unwrap_or_else(|| Err(fault("names no host")))?;
+        let others = nodes.collect::<Result<Vec<_>, _>>()?;
+        if !others.is_empty() && !config.cluster {
+            return Err(fault("names several hosts that are no cluster: set `cluster` to true"));
         }
-        let shown = url.host_str().unwrap_or_default();
-        if shown.is_empty() {
-            return Err(fault("names no host"));
-        }
-        let host = shown.trim_start_matches('[').trim_end_matches(']').to_owned();
-        let port = url.port().unwrap_or(6379);
-        let place = format!("{shown}:{port}");
+        let places: Vec<_> = std::iter::once(&first).chain(&others).map(Node::place).collect();
+        let (place, url) = (places.join(", "), &first.url);
+        let is_tls = url.scheme() == "rediss";
         let decode = |text: &str| {
             percent_decode_str(text)
                 .decode_utf8()
@@ -152,7 +187,7 @@ impl Server {
         if config.cluster && database != 0 {
             return Err(fault("names a database, and a cluster has only one"));
         }
-        if config.ca_file.is_some() && url.scheme() != "rediss" {
+        if config.ca_file.is_some() && !is_tls {
             return Err(RedisFault {
                 key: "ca_file",
                 problem: "needs a URL that begins with rediss://".to_owned(),
@@ -169,17 +204,37 @@ impl Server {
             });
         }
         let (is_cluster, ca_file) = (config.cluster, config.ca_file.clone());
-        Ok(Self { place, prefix, is_cluster, url, host, port, user, password, database, ca_file })
+        Ok(Self {
+            place,
+            prefix,
+            is_cluster,
+            first,
+            others,
+            is_tls,
+            user,
+            password,
+            database,
+            ca_file,
+        })
     }
 
-    fn is_tls(&self) -> bool {
-        self.url.scheme() == "rediss"
+    fn nodes(&self) -> impl Iterator<Item = &Node> {
+        std::iter::once(&self.first).chain(&self.others)
     }
 
-    /// What redis-rs connects to.
+    /// The server as redis-rs connects to it.
     pub(crate) fn info(&self) -> RedisResult<ConnectionInfo> {
-        let (host, port) = (self.host.clone(), self.port);
-        let address = if self.is_tls() {
+        self.info_of(&self.first)
+    }
+
+    /// The same for each node of a cluster that is named.
+    pub(crate) fn infos(&self) -> RedisResult<Vec<ConnectionInfo>> {
+        self.nodes().map(|node| self.info_of(node)).collect()
+    }
+
+    fn info_of(&self, node: &Node) -> RedisResult<ConnectionInfo> {
+        let (host, port) = (node.host.clone(), node.port);
+        let address = if self.is_tls {
             ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
         } else {
             ConnectionAddr::Tcp(host, port)
@@ -206,9 +261,9 @@ impl Server {
     pub(crate) async fn options(&self) -> Result<RedisConnectionOptions, QueueError> {
         let mut options = RedisConnectionOptions::new();
         options = if self.is_cluster {
-            options.cluster_nodes([self.url.as_str()])
+            options.cluster_nodes(self.nodes().map(|node| node.url.as_str()))
         } else {
-            options.url(self.url.as_str())
+            options.url(self.first.url.as_str())
         };
         if let Some(roots) = self.roots().await? {
             options = options.tls_certs(TlsCerts { root_cert: Some(roots), ..TlsCerts::default() });
@@ -219,7 +274,7 @@ impl Server {
     /// The authorities as PEM. BullMQ's client would trust a list that is compiled into it, and
     /// with it every other user of redis-rs in the program: so they are always named.
     async fn roots(&self) -> Result<Option<Vec<u8>>, QueueError> {
-        if !self.is_tls() {
+        if !self.is_tls {
             return Ok(None);
         }
         // Where somebody else has chosen one before, that is used.
@@ -263,6 +318,21 @@ mod tests {
     }
 
     #[test]
+    fn nodes_of_a_cluster_share_all_but_host_and_port() {
+        let server = Server::read(&RedisConfig {
+            url: "redis://ann:p,w@a:1,b,[::1]:3".to_owned(),
+            cluster: true,
+            ..RedisConfig::default()
+        })
+        .unwrap();
+        assert_eq!(server.place, "a:1, b:6379, [::1]:3");
+        assert_eq!(server.password.as_deref(), Some("p,w"));
+        let addresses = server.infos().unwrap();
+        let addresses: Vec<_> = addresses.iter().map(|info| info.addr().to_string()).collect();
+        assert_eq!(addresses, ["a:1", "b:6379", "::1:3"]);
+    }
+
+    #[test]
     fn host_and_port_make_a_url() {
         for (host, place) in
             [("127.0.0.1", "127.0.0.1:7000"), ("::1", "[::1]:7000"), ("[::1]", "[::1]:7000")]
@@ -278,6 +348,8 @@ mod tests {
             assert_eq!(fault.key, "url");
             assert!(!fault.to_string().contains("secret"), "{fault}");
         }
+        assert!(read("redis://a,b").err().unwrap().problem.contains("`cluster`"));
+        assert!(read("redis+sentinel://a/m").err().unwrap().problem.contains("Sentinels"));
         let with = |prefix: &str, cluster, url: &str, ca_file: Option<&str>| {
             let prefix = Some(prefix.to_owned());
             let ca_file = ca_file.map(PathBuf::from);

@@ -33,18 +33,6 @@ async fn deliver_until_done(sink: &dyn Sink, mut open: Vec<Message>) {
     .await;
 }
 
-/// Waits until a server's replica has everything that the server has.
-async fn replicated(primary: &Redis, login: &[&str]) {
-    eventually("the replica to follow", SOON, async || {
-        let info = primary.cli(&[login, &["INFO", "replication"]].concat()).await.unwrap();
-        let info = info.as_str().unwrap().to_owned();
-        let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name));
-        let written = field("master_repl_offset:")?.to_owned();
-        field("slave0:")?.contains(&format!("offset={written},")).then_some(())
-    })
-    .await;
-}
-
 /// The event ids in a stream.
 fn ids(entries: &Value) -> Vec<String> {
     let entries: Vec<(String, Vec<String>)> = serde_json::from_value(entries.clone()).unwrap();
@@ -63,7 +51,7 @@ async fn fault_54_with_the_seed_of_a_redis_cluster_killed_delivery_goes_on() {
     let sink = sink("redis:x", json!({"url": url, "cluster": true, "key": "orders:{stream}"}));
     assert_eq!(deliver_all(&*sink, &messages("before")).await, vec![Outcome::Delivered; 30]);
     for primary in &cluster.nodes()[..3] {
-        replicated(primary, &[]).await;
+        primary.wait_replicated(&[]).await.unwrap();
     }
     seed.crash().await.unwrap();
     deliver_until_done(&*sink, messages("after")).await;
@@ -97,7 +85,7 @@ async fn after_a_failover_by_sentinel_delivery_goes_on_at_the_new_primary() {
     let url = format!("redis+sentinel://:hunter2@127.0.0.1:{dead},{}/shop/0", sentinel.address());
     let sink = sink("redis:x", json!({"url": url}));
     assert_eq!(deliver_all(&*sink, &[message("before")]).await, [Outcome::Delivered]);
-    replicated(&primary, &login).await;
+    primary.wait_replicated(&login).await.unwrap();
     eventually("the Sentinel to know the replica", SOON, async || {
         let mut command = std::process::Command::new("redis-cli");
         command.args(["-p", &sentinel.address().port().to_string()]).args(login);

@@ -1,6 +1,7 @@
 //! Redis for tests.
 
 use crate::CertificateFiles;
+use crate::eventually::within;
 use crate::guarded::{Guarded, Kind, NotStarted, apart, on_free_port, shared};
 use crate::programs::find_program;
 use anyhow::{Context as _, ensure};
@@ -133,6 +134,22 @@ impl Redis {
         ensure!(output.status.success(), "redis-cli: {said}{wrong}");
         // Reports such as INFO are text all the same.
         Ok(serde_json::from_str(&said).unwrap_or_else(|_| said.as_ref().into()))
+    }
+
+    /// Waits until its replica has everything that this server has. Before that, nobody stands in
+    /// for it. `login` are arguments of Redis's own client.
+    ///
+    /// # Errors
+    /// When there is no such replica in time.
+    pub async fn wait_replicated(&self, login: &[&str]) -> anyhow::Result<()> {
+        let is_replicated = async || {
+            let info = self.cli(&[login, &["INFO", "replication"]].concat()).await.ok()?;
+            let info = info.as_str()?.to_owned();
+            let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name));
+            let written = field("master_repl_offset:")?.to_owned();
+            field("slave0:")?.contains(&format!("offset={written},")).then_some(())
+        };
+        within(START_LIMIT, is_replicated).await.context("no replica has everything")
     }
 }
 

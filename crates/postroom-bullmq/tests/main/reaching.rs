@@ -3,7 +3,7 @@
 use crate::recording::{quick, start};
 use crate::servers::{LONG, config, job, name, queue};
 use postroom_bullmq::{Added, JobState, Queue, QueueError, Redis, RedisConfig};
-use postroom_testkit::{Authority, eventually};
+use postroom_testkit::{Authority, OrSkip as _, RedisCluster, eventually};
 use serde_json::json;
 
 /// One job goes through a queue and a worker.
@@ -96,4 +96,32 @@ async fn in_a_cluster_the_keys_of_a_queue_share_a_slot() {
     let error = Queue::open(&redis, "q").unwrap_err();
     assert!(error.to_string().contains("{bull}"), "{error}");
     assert!(Queue::open(&redis, "{q}").is_ok());
+}
+
+#[tokio::test]
+async fn a_cluster_is_found_by_the_nodes_that_live() {
+    let nodes = RedisCluster::start().await.or_skip();
+    let nodes = nodes.nodes();
+    // The one that has the queue: its replica must stand in, and another node leads to that.
+    let slot = nodes[0].cli(&["CLUSTER", "KEYSLOT", "bull"]).await.unwrap();
+    let serving = slot.as_u64().unwrap() as usize / 5461;
+    let (serving, other) = (&nodes[serving], &nodes[(serving + 1) % 3]);
+    let cluster = RedisConfig {
+        url: format!("redis://{},{}", serving.address(), other.address()),
+        cluster: true,
+        ..RedisConfig::default()
+    };
+    let queue = Queue::open(&Redis::new(&cluster).unwrap(), &name()).unwrap();
+    assert_eq!(queue.add(&[job("a", "x", json!({}))]).await.unwrap(), [Added::New]);
+    let worker = start(&queue, quick());
+    worker.processor.wait_started(1).await;
+    serving.wait_replicated(&[]).await.unwrap();
+    serving.crash().await.unwrap();
+    eventually("the replica to stand in", LONG, async || {
+        queue.add(&[job("b", "x", json!({}))]).await.ok()
+    })
+    .await;
+    worker.processor.wait_started(2).await;
+    worker.stop().await;
+    goes_through(&cluster).await;
 }

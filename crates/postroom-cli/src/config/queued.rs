@@ -4,6 +4,7 @@ use super::environment::Overrides;
 use super::model::{Integration, Queued, QueuedWorkers};
 use super::reader::Section;
 use postroom_bullmq::{JobData, QueuePattern, Rate, Redis, RedisConfig, TenantRate, TenantRates};
+use postroom_core::url_per_host;
 use std::path::PathBuf;
 use std::time::Duration;
 use url::Url;
@@ -132,23 +133,38 @@ pub(super) fn redis(root: &Section<'_>, overrides: &Overrides) -> RedisConfig {
         config.cluster = section.boolean("cluster").unwrap_or(false);
         config.ca_file = section.string("ca_file").map(PathBuf::from);
     }
-    // User, password, database and TLS are the file's.
-    if let Ok(mut url) = Url::parse(&config.url) {
-        let host = overrides.redis_host.as_deref();
-        let moved = host.is_none_or(|host| {
-            let host = RedisConfig::url_of(host, 0);
-            Url::parse(&host).ok().is_some_and(|other| url.set_host(other.host_str()).is_ok())
-        });
-        let moved =
-            moved && overrides.redis_port.is_none_or(|port| url.set_port(Some(port)).is_ok());
-        if moved && (host.is_some() || overrides.redis_port.is_some()) {
-            config.url = url.to_string();
-        }
+    let named = url_per_host(&config.url);
+    match (&section, &named[..], overrides.redis_host.is_none(), overrides.redis_port) {
+        (Some(section), [_, _, ..], true, Some(_)) => section.fault_at(
+            &["url"],
+            "names several hosts, and the environment variable REDIS_PORT is the port of one",
+            Some("set REDIS_HOST as well, or neither of them".to_owned()),
+        ),
+        (_, [first, ..], ..) => config.url = moved(first, overrides).unwrap_or(config.url),
+        (_, [], ..) => {}
     }
     if let (Err(fault), Some(section)) = (Redis::new(&config), &section) {
         section.fault_at(&[fault.key], &fault.problem, None);
     }
     config
+}
+
+/// The URL on the host and the port of the environment. User, password, database and TLS stay the
+/// file's.
+fn moved(url: &str, overrides: &Overrides) -> Option<String> {
+    let Overrides { redis_host: host, redis_port: port, .. } = overrides;
+    if host.is_none() && port.is_none() {
+        return None;
+    }
+    let mut url = Url::parse(url).ok()?;
+    if let Some(host) = host {
+        let other = Url::parse(&RedisConfig::url_of(host, 0)).ok()?;
+        url.set_host(other.host_str()).ok()?;
+    }
+    if let Some(port) = port {
+        url.set_port(Some(*port)).ok()?;
+    }
+    Some(url.to_string())
 }
 
 pub(super) fn tenants(root: &Section<'_>) -> TenantRates {

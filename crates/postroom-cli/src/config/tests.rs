@@ -403,6 +403,11 @@ fn the_environment_moves_redis() {
     assert_eq!(of("", &both), "redis://[::1]:7000");
     let file = "[redis]\nurl = \"rediss://app:secret@h/3\"";
     assert_eq!(of(file, &[("REDIS_PORT", "7000")]), "rediss://app:secret@h:7000/3");
+    let cluster = "[redis]\nurl = \"redis://:secret@a:1,b:2\"\ncluster = true";
+    assert_eq!(of(cluster, &[]), "redis://:secret@a:1,b:2");
+    assert_eq!(of(cluster, &both), "redis://:secret@[::1]:7000");
+    let faults = read(cluster, &[("REDIS_PORT", "7000")]).unwrap_err().to_string();
+    assert!(faults.contains("REDIS_PORT") && !faults.contains("secret"), "{faults}");
 }
 
 #[test]
