@@ -6,7 +6,8 @@ use redis::aio::MultiplexedConnection;
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, FromRedisValue, Pipeline, RedisError, RedisResult, Value,
+    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, FromRedisValue, Pipeline, RedisError,
+    RedisResult, TlsCertificates, Value,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -134,7 +135,8 @@ pub(crate) async fn connect(
     let certificates = server.certificates().await?;
     let failed = |error| QueueError::of(&server.place, error);
     if server.is_cluster {
-        let nodes = server.infos().map_err(failed)?;
+        let nodes = server.answering().await?.into_iter().map(|node| server.info(node));
+        let nodes = nodes.collect::<RedisResult<Vec<_>>>().map_err(failed)?;
         let mut builder = ClusterClient::builder(nodes).connection_timeout(CONNECT_MAX);
         if let Some(answer_max) = answer_max {
             builder = builder.response_timeout(answer_max);
@@ -145,15 +147,32 @@ pub(crate) async fn connect(
         let client = builder.build().map_err(failed)?;
         return client.get_async_connection().await.map(Wire::Cluster).map_err(failed);
     }
-    let info = server.info().map_err(failed)?;
+    let info = server.info(&server.first).map_err(failed)?;
+    one(info, certificates, CONNECT_MAX, answer_max).await.map(Wire::One).map_err(failed)
+}
+
+/// Whether one node is there and lets us in.
+pub(crate) async fn ping(
+    node: ConnectionInfo,
+    certificates: Option<TlsCertificates>,
+    limit: Duration,
+) -> RedisResult<()> {
+    let mut connection = one(node, certificates, limit, Some(limit)).await?;
+    redis::cmd("PING").query_async(&mut connection).await
+}
+
+async fn one(
+    info: ConnectionInfo,
+    certificates: Option<TlsCertificates>,
+    connect_max: Duration,
+    answer_max: Option<Duration>,
+) -> RedisResult<MultiplexedConnection> {
     let client = match certificates {
         Some(certificates) => Client::build_with_tls(info, certificates),
         None => Client::open(info),
     };
     let settings = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(CONNECT_MAX))
+        .set_connection_timeout(Some(connect_max))
         .set_response_timeout(answer_max);
-    let client = client.map_err(failed)?;
-    let connected = client.get_multiplexed_async_connection_with_config(&settings).await;
-    connected.map(Wire::One).map_err(failed)
+    client?.get_multiplexed_async_connection_with_config(&settings).await
 }

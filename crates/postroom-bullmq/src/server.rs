@@ -1,11 +1,12 @@
 //! Which Redis, and how its keys begin.
 
 use crate::error::QueueError;
-use crate::link::Link;
+use crate::link::{self, Link};
 use crate::queue::Streams;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bullmq::options::{RedisConnectionOptions, TlsCerts};
+use futures_util::future::join_all;
 use percent_encoding::percent_decode_str;
 use postroom_core::url_per_host;
 use redis::{
@@ -15,7 +16,11 @@ use redis::{
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use url::Url;
+
+/// How long one of several nodes has to answer before it counts as away.
+const NODE_ANSWER_MAX: Duration = Duration::from_secs(2);
 
 /// What is configured about Redis.
 #[derive(Clone, Default)]
@@ -113,7 +118,7 @@ pub(crate) struct Server {
     pub(crate) place: String,
     pub(crate) prefix: String,
     pub(crate) is_cluster: bool,
-    first: Node,
+    pub(crate) first: Node,
     /// More nodes of its cluster. Only their hosts and ports differ.
     others: Vec<Node>,
     is_tls: bool,
@@ -123,7 +128,8 @@ pub(crate) struct Server {
     ca_file: Option<PathBuf>,
 }
 
-struct Node {
+/// Where one server is.
+pub(crate) struct Node {
     url: Url,
     host: String,
     port: u16,
@@ -134,11 +140,9 @@ impl Node {
         let url = Url::parse(url)
             .map_err(|error| format!("is no URL: {error}; write redis://host:6379"))?;
         if url.scheme().ends_with("+sentinel") {
-            return Err(
-                "names Sentinels, which BullMQ's client does not know: name the primary by \
-                        an address that follows it"
-                    .to_owned(),
-            );
+            let problem = "names Sentinels, which BullMQ's client does not know: name the primary \
+                           by an address that follows it";
+            return Err(problem.to_owned());
         }
         if !matches!(url.scheme(), "redis" | "rediss") {
             return Err("must begin with redis:// or rediss://".to_owned());
@@ -160,6 +164,9 @@ impl Node {
 impl Server {
     fn read(config: &RedisConfig) -> Result<Self, RedisFault> {
         let fault = |problem: &str| RedisFault { key: "url", problem: problem.to_owned() };
+        if config.url.matches("://").count() > 1 {
+            return Err(fault("repeats its scheme: write it once, redis://a:6379,b:6379"));
+        }
         let urls = url_per_host(&config.url);
         let mut nodes = urls.iter().map(|url| Node::read(url).map_err(|problem| fault(&problem)));
         let first = nodes.next().unwrap_or_else(|| Err(fault("names no host")))?;
@@ -222,17 +229,26 @@ impl Server {
         std::iter::once(&self.first).chain(&self.others)
     }
 
-    /// The server as redis-rs connects to it.
-    pub(crate) fn info(&self) -> RedisResult<ConnectionInfo> {
-        self.info_of(&self.first)
+    /// Those of several nodes that answer at once, or all when none does. A cluster's clients wait
+    /// for each node that is named: a frozen one takes them longer than anybody waits.
+    pub(crate) async fn answering(&self) -> Result<Vec<&Node>, QueueError> {
+        if self.others.is_empty() {
+            return Ok(vec![&self.first]);
+        }
+        let certificates = self.certificates().await?;
+        let ask = |node| {
+            let certificates = certificates.clone();
+            async move { link::ping(self.info(node)?, certificates, NODE_ANSWER_MAX).await }
+        };
+        let answers = join_all(self.nodes().map(ask)).await;
+        let answering =
+            self.nodes().zip(answers).filter_map(|(node, answer)| answer.ok().map(|()| node));
+        let answering: Vec<_> = answering.collect();
+        Ok(if answering.is_empty() { self.nodes().collect() } else { answering })
     }
 
-    /// The same for each node of a cluster that is named.
-    pub(crate) fn infos(&self) -> RedisResult<Vec<ConnectionInfo>> {
-        self.nodes().map(|node| self.info_of(node)).collect()
-    }
-
-    fn info_of(&self, node: &Node) -> RedisResult<ConnectionInfo> {
+    /// A server as redis-rs connects to it.
+    pub(crate) fn info(&self, node: &Node) -> RedisResult<ConnectionInfo> {
         let (host, port) = (node.host.clone(), node.port);
         let address = if self.is_tls {
             ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
@@ -261,7 +277,7 @@ impl Server {
     pub(crate) async fn options(&self) -> Result<RedisConnectionOptions, QueueError> {
         let mut options = RedisConnectionOptions::new();
         options = if self.is_cluster {
-            options.cluster_nodes(self.nodes().map(|node| node.url.as_str()))
+            options.cluster_nodes(self.answering().await?.into_iter().map(|node| node.url.as_str()))
         } else {
             options.url(self.first.url.as_str())
         };
@@ -327,8 +343,8 @@ mod tests {
         .unwrap();
         assert_eq!(server.place, "a:1, b:6379, [::1]:3");
         assert_eq!(server.password.as_deref(), Some("p,w"));
-        let addresses = server.infos().unwrap();
-        let addresses: Vec<_> = addresses.iter().map(|info| info.addr().to_string()).collect();
+        let address = |node| server.info(node).unwrap().addr().to_string();
+        let addresses: Vec<_> = server.nodes().map(address).collect();
         assert_eq!(addresses, ["a:1", "b:6379", "::1:3"]);
     }
 
@@ -348,6 +364,7 @@ mod tests {
             assert_eq!(fault.key, "url");
             assert!(!fault.to_string().contains("secret"), "{fault}");
         }
+        assert!(read("redis://a,redis://b").err().unwrap().problem.contains("scheme"));
         assert!(read("redis://a,b").err().unwrap().problem.contains("`cluster`"));
         assert!(read("redis+sentinel://a/m").err().unwrap().problem.contains("Sentinels"));
         let with = |prefix: &str, cluster, url: &str, ca_file: Option<&str>| {

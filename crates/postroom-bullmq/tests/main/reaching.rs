@@ -78,8 +78,8 @@ async fn tls_is_verified_against_the_given_authority() {
     }
 }
 
-#[tokio::test]
-async fn in_a_cluster_the_keys_of_a_queue_share_a_slot() {
+/// A cluster of one node.
+async fn cluster_of_one() -> postroom_testkit::Redis {
     let server = postroom_testkit::Redis::private(&["--cluster-enabled", "yes"]).await.unwrap();
     server.cli(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).await.unwrap();
     eventually("the cluster to be up", LONG, async || {
@@ -87,6 +87,12 @@ async fn in_a_cluster_the_keys_of_a_queue_share_a_slot() {
         info.to_string().contains("cluster_state:ok").then_some(())
     })
     .await;
+    server
+}
+
+#[tokio::test]
+async fn in_a_cluster_the_keys_of_a_queue_share_a_slot() {
+    let server = cluster_of_one().await;
     let cluster = RedisConfig { cluster: true, ..config(server.address()) };
     goes_through(&cluster).await;
     let keys = server.cli(&["KEYS", "*"]).await.unwrap().to_string();
@@ -124,4 +130,17 @@ async fn a_cluster_is_found_by_the_nodes_that_live() {
     worker.processor.wait_started(2).await;
     worker.stop().await;
     goes_through(&cluster).await;
+}
+
+#[tokio::test]
+async fn a_node_that_is_frozen_keeps_nobody_from_the_cluster() {
+    let server = cluster_of_one().await;
+    // Connections to it are made, and nothing is ever answered.
+    let frozen = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    goes_through(&RedisConfig {
+        url: format!("redis://{},{}", frozen.local_addr().unwrap(), server.address()),
+        cluster: true,
+        ..RedisConfig::default()
+    })
+    .await;
 }
