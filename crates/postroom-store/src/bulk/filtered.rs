@@ -50,8 +50,8 @@ impl Bulk<'_> {
     /// locked are left alone.
     ///
     /// # Errors
-    /// When the database is away or refuses, or others have locked many messages. What was changed by then stays changed, and is on
-    /// record.
+    /// When the database is away or refuses, or others have locked many messages. What was changed
+    /// by then stays changed, and is on record.
     pub async fn run(
         &self,
         store: &dyn Store,
