@@ -179,16 +179,21 @@ impl Claimer {
             return Ok(Found { messages: 0, full: false, no_room: true });
         }
         let started = Instant::now();
-        let batch = self.shared.store.take(&self.wish(&quotas, rows)).await?;
+        let batches = self.shared.store.take(&self.wish(&quotas, rows)).await?;
         self.shared.board.database_answers();
-        let Some(batch) = batch else { return Ok(Found::default()) };
+        if batches.is_empty() {
+            return Ok(Found::default());
+        }
         self.shared.metrics.claim_took(started.elapsed());
-        let bytes: usize = batch.messages.iter().map(|taken| taken.message.weight()).sum();
-        let full = bytes >= TAKE_BYTES || is_full(&quotas, &batch);
-        let messages = batch.messages.len();
+        let taken = || batches.iter().flat_map(|batch| &batch.messages);
+        let bytes: usize = taken().map(|taken| taken.message.weight()).sum();
+        let full = bytes >= TAKE_BYTES || is_full(&quotas, taken());
+        let messages = taken().count();
         tracing::debug!(operation = "OUTBOX_CLAIM", phase = "SUCCESS", messages, full);
-        if self.is_still_held(&batch, started).await? {
-            self.hand_over(batch, None);
+        for batch in batches {
+            if self.is_still_held(&batch, started).await? {
+                self.hand_over(batch, None);
+            }
         }
         // Only now: what was handed over is counted already, so that nobody takes its room.
         drop(reservations);
@@ -401,9 +406,9 @@ struct Found {
 }
 
 /// Whether some lane got all it asked for, so that more may be waiting.
-fn is_full(quotas: &[Quota], batch: &Batch) -> bool {
+fn is_full<'a>(quotas: &[Quota], messages: impl Iterator<Item = &'a Taken>) -> bool {
     let mut counts: HashMap<&str, usize> = HashMap::new();
-    for taken in &batch.messages {
+    for taken in messages {
         *counts.entry(&taken.message.integration).or_default() += 1;
     }
     quotas.iter().any(|quota| counts.get(quota.integration.as_str()) == Some(&quota.rows))

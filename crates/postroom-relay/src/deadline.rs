@@ -190,7 +190,7 @@ impl DeadlineStore {
 
 #[async_trait]
 impl Claims for DeadlineStore {
-    async fn take(&self, take: &Take<'_>) -> StoreResult<Option<Batch>> {
+    async fn take(&self, take: &Take<'_>) -> StoreResult<Vec<Batch>> {
         self.taken("taking due messages", self.store.take(take)).await
     }
 

@@ -5,7 +5,7 @@
 
 use chrono::{DateTime, Utc};
 use postroom_core::{
-    AttemptOutcome, Batch, ContentFault, Enqueued, Fate, Fence, Limits, Message, NewMessage, Quota,
+    AttemptOutcome, ContentFault, Enqueued, Fate, Fence, Limits, Message, NewMessage, Quota,
     Rescued, Settled, Settlement, Store, StoreError, StoreErrorKind, StoreResult, Take, Token,
     Tried, Verdict,
 };
@@ -62,8 +62,7 @@ impl<'a> Repository<'a> {
             claim_time: self.claim_time,
             lease: None,
         };
-        let batch = self.store.take(&take).await?;
-        let mut batches: Vec<Batch> = batch.into_iter().collect();
+        let mut batches = self.store.take(&take).await?;
         take.rows -= batches.iter().map(|batch| batch.messages.len()).sum::<usize>().min(limit);
         if take.rows > 0 {
             batches.extend(self.store.take_rescued(&take, Rescued::Together).await?);

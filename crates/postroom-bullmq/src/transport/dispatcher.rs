@@ -147,16 +147,10 @@ impl Dispatcher {
             let wish = self.wish(&quotas);
             let taking = self.shared.store.take_rescued(&wish, Rescued::Together);
             let batches = self.taking(taking).await?;
-            let mut handed = Ok(());
-            for batch in batches {
+            if !batches.is_empty() {
                 *rescued_at = None;
-                // Once one could not be handed over, the others are given back at once.
-                match handed {
-                    Ok(()) => handed = self.hand_over(batch).await,
-                    Err(_) => self.give_back(batch.token, &batch.messages),
-                }
             }
-            handed?;
+            self.hand_over_all(batches).await?;
         }
         // What was rescued may have taken the last room.
         let quotas = self.quotas();
@@ -164,14 +158,27 @@ impl Dispatcher {
             return Ok(Found::NoRoom);
         }
         let began = Instant::now();
-        let Some(batch) = self.taking(self.shared.store.take(&self.wish(&quotas))).await? else {
+        let batches = self.taking(self.shared.store.take(&self.wish(&quotas))).await?;
+        if batches.is_empty() {
             return Ok(Found::Nothing);
-        };
+        }
         self.shared.metrics.claim_took(began.elapsed());
         let wanted: usize = quotas.iter().map(|quota| quota.rows).sum();
-        let found = if batch.messages.len() >= wanted { Found::Full } else { Found::Some };
-        self.hand_over(batch).await?;
-        Ok(found)
+        let messages: usize = batches.iter().map(|batch| batch.messages.len()).sum();
+        self.hand_over_all(batches).await?;
+        Ok(if messages >= wanted { Found::Full } else { Found::Some })
+    }
+
+    /// Once a batch could not be handed over, the others are given back at once.
+    async fn hand_over_all(&self, batches: Vec<Batch>) -> Result<(), Hindrance> {
+        let mut handed = Ok(());
+        for batch in batches {
+            match handed {
+                Ok(()) => handed = self.hand_over(batch).await,
+                Err(_) => self.give_back(batch.token, &batch.messages),
+            }
+        }
+        handed
     }
 
     /// How many messages each lane may have now. One with a single queue has as many as there is room

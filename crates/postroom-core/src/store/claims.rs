@@ -246,10 +246,11 @@ pub struct Settled {
 /// Taking and settling.
 #[async_trait]
 pub trait Claims: Send + Sync {
-    /// Takes due messages under one fresh token, by due time within each integration. Never
-    /// takes one that another claim holds, and none that was rescued (see
-    /// [`take_rescued`](Self::take_rescued)). `None` when nothing is due.
-    async fn take(&self, take: &Take<'_>) -> StoreResult<Option<Batch>>;
+    /// Takes due messages, each batch under a fresh token and by due time within each integration.
+    /// Never takes one that another claim holds, and none that was rescued (see
+    /// [`take_rescued`](Self::take_rescued)). The quotas bound all batches together. No batch is
+    /// empty, and there is none when nothing is due.
+    async fn take(&self, take: &Take<'_>) -> StoreResult<Vec<Batch>>;
 
     /// Takes rescued messages: of each integration at most one claim, by due time, with no more
     /// messages than [`rows_after`] allows for each of them. So the claim of a message that

@@ -83,7 +83,7 @@ async fn a_pass_frees_what_a_dead_relay_held(outbox: Outbox) {
         claim_time: Duration::ZERO,
         lease: None,
     };
-    let held = outbox.store.take(&take).await.unwrap().expect("due");
+    let held = outbox.store.take(&take).await.unwrap().pop().expect("due");
     assert_eq!(held.messages.len(), 6);
     ids.extend(outbox.enqueue("memory:a", 3).await);
     let relay = outbox.relay(Settings::default(), vec![lane("memory:a", MemorySink::new())]);

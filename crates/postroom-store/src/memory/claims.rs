@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 #[async_trait]
 impl Claims for MemoryStore {
-    async fn take(&self, take: &Take<'_>) -> StoreResult<Option<Batch>> {
+    async fn take(&self, take: &Take<'_>) -> StoreResult<Vec<Batch>> {
         let now = self.clock.now();
         let mut tables = self.lock();
         let mut due = Vec::new();
@@ -44,11 +44,11 @@ impl Claims for MemoryStore {
             messages.push((at, taken));
         }
         if messages.is_empty() {
-            return Ok(None);
+            return Ok(Vec::new());
         }
         messages.sort_unstable_by_key(|(at, taken)| (*at, taken.message.seq));
         let messages = messages.into_iter().map(|(_, taken)| taken).collect();
-        Ok(Some(tables.hold(messages, take, now, false)))
+        Ok(vec![tables.hold(messages, take, now, false)])
     }
 
     async fn take_rescued(&self, take: &Take<'_>, which: Rescued) -> StoreResult<Vec<Batch>> {

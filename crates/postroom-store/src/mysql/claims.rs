@@ -38,9 +38,10 @@ struct Candidate {
 
 #[async_trait]
 impl Claims for MySqlStore {
-    async fn take(&self, take: &Take<'_>) -> StoreResult<Option<Batch>> {
+    async fn take(&self, take: &Take<'_>) -> StoreResult<Vec<Batch>> {
         let doing = "taking due messages";
-        self.take_batch(take).await.map_err(|e| store_error(doing, e))
+        let batch = self.take_batch(take).await.map_err(|e| store_error(doing, e))?;
+        Ok(batch.into_iter().collect())
     }
 
     async fn take_rescued(&self, take: &Take<'_>, which: Rescued) -> StoreResult<Vec<Batch>> {

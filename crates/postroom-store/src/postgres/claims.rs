@@ -35,14 +35,14 @@ const FORGET_ORPHANS: &str = include_str!("sql/forget_orphans.sql");
 
 #[async_trait]
 impl Claims for PgStore {
-    async fn take(&self, take: &Take<'_>) -> StoreResult<Option<Batch>> {
+    async fn take(&self, take: &Take<'_>) -> StoreResult<Vec<Batch>> {
         // Deliveries without a message are removed and do not count, and below the low-water
         // mark there may be more: go on until something deliverable or nothing at all is found.
         loop {
             match self.take_once(take).await? {
-                Found::Nothing => return Ok(None),
+                Found::Nothing => return Ok(Vec::new()),
                 Found::NothingAboveMark | Found::OnlyOrphans => {}
-                Found::Batch(batch) => return Ok(Some(batch)),
+                Found::Batch(batch) => return Ok(vec![batch]),
             }
         }
     }

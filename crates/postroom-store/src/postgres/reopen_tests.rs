@@ -32,7 +32,7 @@ impl Outbox {
                  VALUES ('s', 'e', 'noop', 't', '{}')",
             )
             .await;
-        outbox.store.take(&take(&[quota()])).await.unwrap().expect("due");
+        outbox.store.take(&take(&[quota()])).await.unwrap().pop().expect("due");
         outbox.set_status(&outbox.by_hand, status).await;
         outbox
     }
@@ -70,7 +70,7 @@ impl Outbox {
         let batches: Vec<Batch> = if is_rescued {
             self.store.take_rescued(&take(&quotas), Rescued::Together).await.unwrap()
         } else {
-            self.store.take(&take(&quotas)).await.unwrap().into_iter().collect()
+            self.store.take(&take(&quotas)).await.unwrap()
         };
         assert_eq!(batches.len(), 1);
     }

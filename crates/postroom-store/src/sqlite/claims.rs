@@ -33,15 +33,15 @@ enum Queue {
 
 #[async_trait]
 impl Claims for SqliteStore {
-    async fn take(&self, take: &Take<'_>) -> StoreResult<Option<Batch>> {
+    async fn take(&self, take: &Take<'_>) -> StoreResult<Vec<Batch>> {
         let doing = "taking due messages";
         if !self.is_due(take, Queue::Ready).await.map_err(|e| store_error(doing, e))? {
-            return Ok(None);
+            return Ok(Vec::new());
         }
         let mut tx = self.begin(doing).await?;
         let batch = take_batch(&mut tx, take).await.map_err(|e| store_error(doing, e))?;
         tx.commit().await.map_err(|e| store_error(doing, e))?;
-        Ok(batch)
+        Ok(batch.into_iter().collect())
     }
 
     async fn take_rescued(&self, take: &Take<'_>, which: Rescued) -> StoreResult<Vec<Batch>> {

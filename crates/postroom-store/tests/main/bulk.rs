@@ -30,7 +30,7 @@ async fn bury(store: &dyn Store, messages: usize) {
         claim_time: Duration::from_secs(60),
         lease: None,
     };
-    let batch = store.take(&take).await.expect("take").expect("due");
+    let batch = store.take(&take).await.expect("take").pop().expect("due");
     let tried =
         Tried { outcome: postroom_core::AttemptOutcome::Reject, took: Duration::from_millis(1) };
     let fate = Fate::Dead { error: "400".to_owned(), tried: Some(tried), announcement: None };

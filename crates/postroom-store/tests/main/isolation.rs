@@ -33,12 +33,12 @@ async fn use_all(outbox: &impl Harness) {
         dead(true),
     ] {
         store.enqueue(&new("noop")).await.expect("enqueue");
-        let batch = store.take(&take).await.expect("take").expect("due");
+        let batch = store.take(&take).await.expect("take").pop().expect("due");
         store.extend(&[batch.token], HOUR).await.expect("extend");
         store.settle(&[settlement(&batch, &fate)]).await.expect("settle");
     }
     store.enqueue(&new("noop")).await.expect("enqueue");
-    let id = store.take(&take).await.expect("take").expect("due").messages[0].message.id;
+    let id = store.take(&take).await.expect("take").pop().expect("due").messages[0].message.id;
     outbox.expire_claims().await;
     store.rescue(10).await.expect("rescue");
     for which in [Rescued::Together, Rescued::Alone] {
@@ -48,7 +48,7 @@ async fn use_all(outbox: &impl Harness) {
     let lease = Token::random();
     take.lease = Some(lease);
     store.enqueue(&new("noop")).await.expect("enqueue");
-    let batch = store.take(&take).await.expect("take").expect("due");
+    let batch = store.take(&take).await.expect("take").pop().expect("due");
     store.dispatched(&[batch.messages[0].message.id]).await.expect("dispatched");
     store.keep(lease, "worker", &[batch.token], HOUR).await.expect("keep");
     store.keep(lease, "worker", &[], HOUR).await.expect("keep");
@@ -196,7 +196,7 @@ async fn deliver(url: &str, messages: usize) {
     let take = wish(&quotas);
     let mut sent = 0;
     postroom_testkit::eventually("everything SENT", Duration::from_secs(120), async || {
-        while let Some(batch) = store.take(&take).await.expect("take") {
+        while let Some(batch) = store.take(&take).await.expect("take").pop() {
             sent += batch.messages.len();
             let settled = store.settle(&[settlement(&batch, &Fate::Sent)]).await.expect("settle");
             assert!(settled.late.is_empty());

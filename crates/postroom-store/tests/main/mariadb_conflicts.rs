@@ -34,7 +34,7 @@ fn take_of(quotas: &[Quota; 1]) -> Take<'_> {
 
 async fn take(store: &dyn Store, rows: usize) -> Option<postroom_core::Batch> {
     match store.take(&take_of(&noop(rows))).await {
-        Ok(batch) => batch,
+        Ok(mut batches) => batches.pop(),
         Err(error) if error.kind == StoreErrorKind::Conflict => None,
         Err(error) => panic!("{error}"),
     }

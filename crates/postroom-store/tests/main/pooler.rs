@@ -115,7 +115,7 @@ async fn drain(store: &dyn Store) -> usize {
         claim_time: Duration::from_secs(30),
         lease: None,
     };
-    let Some(batch) = store.take(&take).await.expect("take") else { return 0 };
+    let Some(batch) = store.take(&take).await.expect("take").pop() else { return 0 };
     let mut sent = 0;
     let verdicts = batch.messages.iter().map(|taken| {
         let again = taken.message.seq % 10 == 0 && taken.message.attempts == 0;

@@ -27,8 +27,8 @@ async fn count(client: &Client, sql: &str) -> i64 {
 
 /// How many of a lane are taken, all at once.
 async fn taken(store: &dyn Store, lane: &str) -> usize {
-    let batch = store.take(&wish(&all(lane))).await.expect("take");
-    batch.map_or(0, |batch| batch.messages.len())
+    let batches = store.take(&wish(&all(lane))).await.expect("take");
+    batches.iter().map(|batch| batch.messages.len()).sum()
 }
 
 /// A restore of the data alone brings rows with their numbers and leaves the sequence at 1. Fifty new

@@ -35,7 +35,7 @@ async fn take_batch(store: &dyn Store) -> Result<Option<Batch>, StoreError> {
         claim_time: Duration::from_secs(60),
         lease: None,
     };
-    store.take(&take).await
+    Ok(store.take(&take).await?.pop())
 }
 
 async fn execute(outbox: &Sqlite, sql: &str) {

@@ -35,7 +35,7 @@ pub(super) async fn enqueue_many(store: &dyn Store, integration: &str, n: usize)
     ids
 }
 
-/// Takes up to `rows` messages of each lane, bounded by nothing else.
+/// Takes up to `rows` messages of each lane, bounded by nothing else: all under one claim.
 pub(super) async fn take(
     store: &dyn Store,
     worker: &str,
@@ -56,7 +56,9 @@ pub(super) async fn take_within(
     let quotas = quotas(lanes, rows);
     let mut take = wish(worker, &quotas);
     limit(&mut take);
-    store.take(&take).await.expect("take")
+    let mut batches = store.take(&take).await.expect("take");
+    assert!(batches.len() < 2, "one claim is enough: {batches:?}");
+    batches.pop()
 }
 
 /// Takes what was rescued: claims of several messages, or else one message to be handled alone.

@@ -54,7 +54,7 @@ pub(crate) fn refused() -> StoreError {
 
 #[async_trait]
 impl Claims for Faulty {
-    async fn take(&self, take: &Take<'_>) -> StoreResult<Option<Batch>> {
+    async fn take(&self, take: &Take<'_>) -> StoreResult<Vec<Batch>> {
         (self.fault)(Call::Take)?;
         self.inner.take(take).await
     }

@@ -190,7 +190,7 @@ async fn lose(outbox: &Outbox, messages: usize) {
         claim_time: Duration::from_secs(1),
         lease: None,
     };
-    assert_eq!(outbox.store.take(&take).await.unwrap().unwrap().messages.len(), messages);
+    assert_eq!(outbox.store.take(&take).await.unwrap()[0].messages.len(), messages);
     outbox.memory.by_hand().expire_claims();
     assert_eq!(outbox.store.rescue(messages).await.unwrap(), messages as u64);
 }

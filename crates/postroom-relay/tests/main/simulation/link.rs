@@ -63,13 +63,13 @@ impl Link {
 
 #[async_trait]
 impl Claims for Link {
-    async fn take(&self, take: &Take<'_>) -> StoreResult<Option<Batch>> {
+    async fn take(&self, take: &Take<'_>) -> StoreResult<Vec<Batch>> {
         self.call(Call::Take, async || {
-            let mut batch = self.world.store.take(take).await?;
-            if let Some(batch) = &mut batch {
+            let mut batches = self.world.store.take(take).await?;
+            for batch in &mut batches {
                 self.taken(batch, take, None);
             }
-            Ok(batch)
+            Ok(batches)
         })
         .await
     }
