@@ -19,6 +19,7 @@ usage: cargo xtask test [--only FILTER | --databases all]
        cargo xtask chaos [--messages N] [--faults N] [--seed S|random]
                          [--database postgres|mariadb|galera|sqlite]
        cargo xtask soak bullmq [--messages N] [--bullmq 5|6]
+       cargo xtask soak store [--seed S]
 
   test    installs what is missing, starts a private PostgreSQL, runs formatting, lints, every
           test, the examples and every benchmark at its smallest size, and stops what it started
@@ -32,7 +33,7 @@ usage: cargo xtask test [--only FILTER | --databases all]
           on standard output; docs/testing.md says how to read it
   soak    20000 messages from PostgreSQL through BullMQ to a worker in Rust and one in Node, while
           Redis is restarted empty and each worker is killed once; one JSON object on standard
-          output
+          output. store: the stress run of the ledger, four times 75 s from this seed on
 ";
 
 fn main() -> ExitCode {
@@ -47,6 +48,11 @@ fn main() -> ExitCode {
         }
         ["chaos", ref arguments @ ..] => chaos::run(arguments),
         ["soak", "bullmq", ref arguments @ ..] => soak::run(arguments),
+        ["soak", "store"] => soak::store(1),
+        ["soak", "store", "--seed", seed] => match seed.parse() {
+            Ok(seed) => soak::store(seed),
+            Err(error) => Err(anyhow::anyhow!("--seed takes a number: {error}")),
+        },
         ["--help" | "-h" | "help"] => {
             print!("{USAGE}");
             return ExitCode::SUCCESS;

@@ -90,6 +90,7 @@ on_both! {
     old_messages_are_pruned
     lists_are_filtered
     what_waits_is_watched
+    relays_are_listed_while_they_live_and_after_they_died
 }
 
 async fn a_dead_message_is_found_read_and_redriven(outbox: Outbox) {
@@ -272,6 +273,35 @@ async fn lists_are_filtered(outbox: Outbox) {
     let answer = outbox.messages("list", &["--since", "yesterday"]);
     assert_eq!(answer.code, 2);
     assert!(answer.stderr.contains("such as 2h"), "{answer:?}");
+}
+
+async fn relays_are_listed_while_they_live_and_after_they_died(outbox: Outbox) {
+    let none = outbox.folder.run(&["relays"]).ok();
+    assert_eq!(none, "no relay runs, and none has ended within a day\n");
+    assert_eq!(outbox.folder.run(&["relays", "--json"]).json(), serde_json::json!([]));
+    let listed = async || {
+        eventually("a relay", SOON, async || {
+            let mut relays = outbox.folder.run(&["relays", "--json"]).json();
+            relays.as_array_mut()?.pop()
+        })
+        .await
+    };
+    // One that stops is gone at once.
+    let mut relay = Process::spawn(&mut outbox.folder.command(&["run"]));
+    let first = listed().await;
+    assert_eq!((&first["alive"], &first["lanes"]), (&true.into(), &2.into()), "{first}");
+    assert_eq!(first["version"], env!("CARGO_PKG_VERSION"));
+    let shown = outbox.folder.run(&["relays"]).ok();
+    assert!(shown.contains("expires in") && shown.contains(first["name"].as_str().unwrap()));
+    relay.signal(Signal::SIGTERM);
+    assert!(relay.wait(SOON).await.success());
+    assert_eq!(outbox.folder.run(&["relays"]).ok(), none);
+    // One that is killed is not.
+    let mut relay = Process::spawn(&mut outbox.folder.command(&["run"]));
+    let second = listed().await;
+    assert_ne!(second["id"], first["id"]);
+    relay.kill9();
+    assert_eq!(listed().await["id"], second["id"]);
 }
 
 async fn what_waits_is_watched(outbox: Outbox) {

@@ -50,7 +50,7 @@ async fn fault_17_relays_whose_clocks_are_an_hour_off_behave_as_any_other() {
     assert!(later.sent_at.unwrap() >= due_at, "{later:?}");
     assert!(later.sent_at.unwrap() < due_at + TimeDelta::seconds(20), "{later:?}");
 
-    // The claim has been extended past its time by a relay that is an hour ahead, and the one an
+    // The claim was kept past its time by the heartbeats of a relay that is an hour ahead, and the one an
     // hour behind has not taken it.
     eventually("two claim times to pass", SOON, async || {
         let now_there = outbox.store.now().await.unwrap();

@@ -92,12 +92,12 @@ async fn fault_21_locks_taken_in_the_other_order_end_in_no_deadlock_and_use_no_a
     let id = outbox.enqueue("webhook:a", 1).await[0];
     let relay = outbox.relay("claim_time = \"1m\"", &webhook(&receiver, ""));
     receiver.wait_for(1, SOON).await;
-    // The completion has the delivery and wants the message; this one the other way round. The
+    // The completion has the claim and wants the message; this one the other way round. The
     // relay gives way before the server has to choose.
     let blocked = outbox.block_completion(id).await;
     receiver.release();
     outbox.wait_until_blocked().await;
-    blocked.execute("UPDATE core_outbox.delivery SET rescues = rescues").await;
+    blocked.execute("UPDATE core_outbox.claim SET worker = worker").await;
     blocked.end().await;
     let sent = outbox.wait_for(id, "SENT").await;
     assert_eq!(sent.message.attempts, 0);

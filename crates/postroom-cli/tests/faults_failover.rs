@@ -141,7 +141,8 @@ async fn connect(url: &str) -> Client {
 async fn wait_until_nothing_is_open(url: &str) {
     let client = connect(url).await;
     eventually("nothing to be open", SOON * 2, async || {
-        let open = "SELECT count(*) FROM core_outbox.delivery";
+        let open = "SELECT (SELECT count(*) FROM core_outbox.delivery) \
+                    + (SELECT count(*) FROM core_outbox.parcel)";
         let open: i64 = client.query_one(open, &[]).await.ok()?.get(0);
         (open == 0).then_some(())
     })

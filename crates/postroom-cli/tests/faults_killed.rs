@@ -25,8 +25,15 @@ async fn fault_02_killed_after_the_claim_and_before_the_send_nothing_is_lost() {
 
     let killed_at = outbox.store.now().await.unwrap();
     let client = outbox.client().await;
-    let until: DateTime<Utc> =
-        client.query_one("SELECT min(until) FROM core_outbox.claim", &[]).await.unwrap().get(0);
+    let until: DateTime<Utc> = client
+        .query_one(
+            "SELECT min(r.until) FROM core_outbox.claim c \
+                          JOIN core_outbox.relay r ON r.id = c.relay",
+            &[],
+        )
+        .await
+        .unwrap()
+        .get(0);
     let _next = outbox.relay(SHORT_CLAIMS, &webhook(&receiver, ""));
     outbox.wait_for_all(&ids, "SENT").await;
     let limit = killed_at + CLAIM_TIME + Duration::from_secs(30);
@@ -139,6 +146,13 @@ async fn fault_08_a_rescue_in_the_middle_of_a_completion_leaves_sent_as_sent() {
     let receiver = Receiver::start();
     receiver.next([Behaviour::HoldResponse]);
     let ids = outbox.enqueue("webhook:a", 2).await;
+    // With deliveries of their own: what is claimed as a parcel is rescued as one, after the
+    // completion.
+    for due in ["now() + interval '1 hour'", "now()"] {
+        let set = format!("UPDATE core_outbox.integration_outbox SET due_at = {due}");
+        outbox.client().await.batch_execute(&set).await.unwrap();
+        outbox.store.backlog().await.unwrap();
+    }
     let mut slow = outbox.relay(SHORT_CLAIMS, &webhook(&receiver, "concurrency = 1"));
     let held = receiver.wait_for(1, SOON).await.remove(0);
     let held = held.header("postroom-message-id").unwrap().to_owned();

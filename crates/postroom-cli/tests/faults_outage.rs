@@ -44,7 +44,8 @@ async fn fault_26_a_receiver_that_is_down_gets_no_stampede_and_the_relay_stays_s
     receiver.listen();
     eventually("the backlog to be delivered", SOON * 2, async || {
         tokio::time::sleep(Duration::from_millis(100)).await;
-        let left = "SELECT EXISTS (SELECT FROM core_outbox.delivery)";
+        let left = "SELECT EXISTS (SELECT FROM core_outbox.delivery) \
+                    OR EXISTS (SELECT FROM core_outbox.parcel)";
         let left: bool = client.query_one(left, &[]).await.unwrap().get(0);
         (!left).then_some(())
     })
@@ -137,7 +138,7 @@ async fn fault_52_outcomes_known_during_an_outage_are_recorded_before_anything_i
         let client = outbox.client().await;
         eventually("a second claim time to pass", SOON, async || {
             let over =
-                "SELECT bool_and(until < now() - interval '2 seconds') FROM core_outbox.claim";
+                "SELECT bool_and(until < now() - interval '2 seconds') FROM core_outbox.relay";
             client.query_one(over, &[]).await.unwrap().get::<_, bool>(0).then_some(())
         })
         .await;

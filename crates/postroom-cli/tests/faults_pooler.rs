@@ -50,7 +50,8 @@ async fn fault_19_two_relays_behind_a_pooler_deliver_each_message_exactly_once()
         client.batch_execute(&insert).await.unwrap();
     }
     eventually("every message to be delivered", SOON, async || {
-        let left = "SELECT EXISTS (SELECT FROM core_outbox.delivery)";
+        let left = "SELECT EXISTS (SELECT FROM core_outbox.delivery) \
+                    OR EXISTS (SELECT FROM core_outbox.parcel)";
         let left: bool = client.query_one(left, &[]).await.unwrap().get(0);
         (!left).then_some(())
     })

@@ -102,10 +102,10 @@ async fn a_killed_relay_holds_up_no_worker() {
     .await;
 }
 
-/// A relay that was frozen for longer than its lease leaves its jobs to another, and wakes up to
+/// A relay that was frozen for longer than its claims last leaves its jobs to another, and wakes up to
 /// take new messages beside it: every message has one job.
 #[tokio::test]
-async fn a_frozen_relay_loses_its_lease_and_doubles_nothing() {
+async fn a_frozen_relay_loses_its_claims_and_doubles_nothing() {
     let scene = Scene::set().await;
     let client = scene.outbox.client().await;
     let held_by = async |frozen: &str, is: bool| {
@@ -115,8 +115,8 @@ async fn a_frozen_relay_loses_its_lease_and_doubles_nothing() {
     };
     let mut frozen = scene.relay();
     let mut ids = scene.outbox.enqueue("webhook:a", 60).await;
-    let worker = eventually("a lease", SOON, async || {
-        let sql = "SELECT worker FROM core_outbox.claim WHERE dispatched AND lease IS NULL";
+    let worker = eventually("a heartbeat", SOON, async || {
+        let sql = "SELECT name FROM core_outbox.relay";
         Some(client.query_opt(sql, &[]).await.ok()??.get::<_, String>(0))
     })
     .await;

@@ -2,8 +2,8 @@
 //!
 //! * [`NewMessage`] is what an application enqueues, [`Message`] what a relay has taken.
 //! * [`Sink`] delivers batches and reports an [`Outcome`] per message.
-//! * [`Store`] is the outbox on one database: [`Claims`], [`Dispatches`], [`Upkeep`], [`Admin`]
-//!   and [`Operate`] joined.
+//! * [`Store`] is the outbox on one database: [`Intake`], [`Claims`], [`Relays`], [`Dispatches`], [`Upkeep`],
+//!   [`Admin`], [`Inspect`] and [`Operate`] joined.
 //! * [`RetryPolicy`] says when a failed message is due again, and when it is dead.
 
 mod announcement;
@@ -32,9 +32,10 @@ pub use sink::{OutcomeReceiver, ProbeError, Report, Sink};
 pub use status::Status;
 pub use store::{
     ATTEMPTS_KEPT, Action, ActionId, Admin, Arrived, Attempt, AttemptOutcome, Backlog, Batch,
-    CANCELLED, Claims, ContentFault, Dispatched, Dispatches, Enqueued, ErrorGroup, Fate, Fence,
-    Filter, Finding, Inspect, Key, LaneBacklog, NewAction, Operate, Operation, Quota,
-    REPLAY_HEADER, RESPONSE_BYTES, Reconciled, Rescued, Settled, Settlement, Severity,
-    StatusCounts, Store, StoreError, StoreErrorKind, StoreResult, Take, Taken, Token, Tried,
-    Upkeep, Verdict, Wake, rows_after,
+    CANCELLED, Checkpoint, Claims, ContentFault, Dispatched, Dispatches, Enqueued, ErrorGroup,
+    Fate, Fence, Filter, Finding, Heartbeat, Inspect, Intake, Key, LaneBacklog, NewAction, Operate,
+    Operation, POSITION_BYTES, Quota, RELAY_KEPT, REPLAY_HEADER, RESPONSE_BYTES, Reconciled,
+    RelayId, RelayRow, Relays, Rescued, Settled, Settlement, Severity, StatusCounts, Store,
+    StoreError, StoreErrorKind, StoreResult, Take, Taken, Token, Tried, Upkeep, Verdict, Wake,
+    rows_after,
 };

@@ -6,7 +6,9 @@ use crate::pauses::Gate;
 use crate::relay::Shared;
 use crate::room::{LaneRoom, RescuedClaim, Reservation};
 use crate::stop::Stop;
-use postroom_core::{Batch, Quota, Rescued, StoreError, StoreErrorKind, Take, Taken, Wake};
+use postroom_core::{
+    Batch, Quota, Rescued, StoreError, StoreErrorKind, StoreResult, Take, Taken, Wake,
+};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -179,7 +181,7 @@ impl Claimer {
             return Ok(Found { messages: 0, full: false, no_room: true });
         }
         let started = Instant::now();
-        let batches = self.shared.store.take(&self.wish(&quotas, rows)).await?;
+        let batches = self.taking(self.shared.store.take(&self.wish(&quotas, rows))).await?;
         self.shared.board.database_answers();
         if batches.is_empty() {
             return Ok(Found::default());
@@ -204,13 +206,27 @@ impl Claimer {
         let settings = &self.shared.settings;
         Take {
             worker: &settings.worker,
+            relay: self.shared.presence.id(),
             quotas,
             rows,
             bytes: TAKE_BYTES,
             payload_limit: settings.payload_limit,
-            claim_time: settings.claim_time,
-            lease: None,
+            for_queue: false,
         }
+    }
+
+    /// Takes under a heartbeat that is not overdue.
+    async fn taking(
+        &self,
+        take: impl Future<Output = StoreResult<Vec<Batch>>>,
+    ) -> Result<Vec<Batch>, StoreError> {
+        self.shared.presence.beat_if_overdue(&*self.shared.store).await?;
+        let taken = take.await;
+        if taken.as_ref().is_err_and(|error| error.kind == StoreErrorKind::Conflict) {
+            // It may be that the relay's row is gone, and this process does not know.
+            self.shared.presence.doubt();
+        }
+        taken
     }
 
     /// Whether a claim is still this relay's: one whose answer came late may have expired, and been
@@ -220,7 +236,8 @@ impl Claimer {
         if asked.elapsed() < claim_time / 2 {
             return Ok(true);
         }
-        Ok(self.shared.store.extend(&[batch.token], claim_time).await?.is_empty())
+        let lost = self.shared.presence.beat(&*self.shared.store, &[batch.token]).await?;
+        Ok(!lost.contains(&batch.token))
     }
 
     /// Takes up to `most` rescued messages, and says how many.
@@ -312,7 +329,7 @@ impl Claimer {
         let started = Instant::now();
         let wish = self.wish(&wanted.quotas, rows);
         let mut taken = BTreeMap::new();
-        for batch in self.shared.store.take_rescued(&wish, which).await? {
+        for batch in self.taking(self.shared.store.take_rescued(&wish, which)).await? {
             if !self.is_still_held(&batch, started).await? {
                 continue;
             }
@@ -326,7 +343,7 @@ impl Claimer {
 
     fn hand_over(&self, batch: Batch, rescued: Option<Rescued>) {
         // A message that was sent elsewhere by hand just now may have no lane here. It is not held,
-        // so that its claim expires once the others are settled.
+        // so that its claim is given up once the others are settled.
         let is_routed = |taken: &&Taken| self.shared.lane(&taken.message.integration).is_some();
         let routed = batch.messages.iter().filter(is_routed).count();
         if routed == 0 {

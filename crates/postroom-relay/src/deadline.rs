@@ -6,11 +6,12 @@
 //! ends as [`StoreErrorKind::Unavailable`], and its connection is closed: that is what the stores do
 //! with a call that is dropped half-way. What the call would have changed is unknown then, as after
 //! a connection that was lost: a settlement is said again under its claim, and what a lost `take`
-//! holds is free when its claim expires.
+//! holds is given up by a later heartbeat.
 //!
 //! | calls | deadline |
 //! |---|---|
-//! | takes, settlements, extensions, leases, rescues, lookups, the schema's version | [`Deadlines::answer`] |
+//! | takes, settlements, heartbeats, rescues, lookups, the schema's version | [`Deadlines::answer`] |
+//! | what writes new messages, announcements included | the same, and 5 ms for each |
 //! | what counts or deletes many rows: backlog, statuses, pruning, lists | [`Deadlines::count`] |
 //! | what looks through the whole outbox: reconciling and diagnosing | [`THROUGH_EVERYTHING`] |
 //!
@@ -20,10 +21,11 @@
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use postroom_core::{
-    Action, ActionId, Admin, Arrived, Attempt, Backlog, Batch, Claims, Dispatched, Dispatches,
-    Enqueued, ErrorGroup, Filter, Finding, Inspect, Key, NewAction, NewMessage, Operate,
-    Reconciled, Record, Rescued, Settled, Settlement, Status, StatusCounts, Store, StoreError,
-    StoreErrorKind, StoreResult, Take, Token, Upkeep, Wake,
+    Action, ActionId, Admin, Arrived, Attempt, Backlog, Batch, Checkpoint, Claims, Dispatched,
+    Dispatches, Enqueued, ErrorGroup, Filter, Finding, Heartbeat, Inspect, Intake, Key, NewAction,
+    NewMessage, Operate, Reconciled, Record, RelayId, RelayRow, Relays, Rescued, Settled,
+    Settlement, Status, StatusCounts, Store, StoreError, StoreErrorKind, StoreResult, Take, Token,
+    Upkeep, Wake,
 };
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -35,8 +37,8 @@ use uuid::Uuid;
 /// Looking through a billion messages takes about an hour.
 const THROUGH_EVERYTHING: Duration = Duration::from_secs(6 * 60 * 60);
 
-/// What a settlement may take longer for each message that it writes: one after the other.
-const PER_ANNOUNCEMENT: Duration = Duration::from_millis(5);
+/// What a call may take longer for each message that it writes: one after the other, at worst.
+const PER_MESSAGE: Duration = Duration::from_millis(5);
 
 /// How long calls may take.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -54,8 +56,8 @@ impl Deadlines {
     const COUNT: Duration = Duration::from_secs(60);
 
     /// The deadlines of a relay whose claims last so long: a third of that, and 6 to 10 seconds. A
-    /// claim is extended when a third of its time is over. If that misses its deadline, a third is
-    /// left for another try on a fresh connection.
+    /// heartbeat comes when a third of the claims' time is over. If that misses its deadline, a third
+    /// is left for another try on a fresh connection.
     #[must_use]
     pub fn of_a_relay(claim_time: Duration) -> Self {
         let answer = (claim_time / 3).clamp(Self::ANSWER_MIN, Self::ANSWER_MAX);
@@ -183,8 +185,30 @@ impl DeadlineStore {
         self.within(self.deadlines.count, doing, call).await
     }
 
+    /// For what writes so many messages.
+    fn writing(&self, messages: usize) -> Duration {
+        let writing = PER_MESSAGE.saturating_mul(u32::try_from(messages).unwrap_or(u32::MAX));
+        self.deadlines.answer.saturating_add(writing)
+    }
+
     fn silence(&self) -> MutexGuard<'_, Silence> {
         self.silence.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Intake for DeadlineStore {
+    async fn accept(
+        &self,
+        batch: &[NewMessage],
+        checkpoint: Option<&Checkpoint>,
+    ) -> StoreResult<Vec<Enqueued>> {
+        let limit = self.writing(batch.len());
+        self.within(limit, "enqueueing", self.store.accept(batch, checkpoint)).await
+    }
+
+    async fn checkpoint(&self, name: &str) -> StoreResult<Option<String>> {
+        self.answer("reading a checkpoint", self.store.checkpoint(name)).await
     }
 }
 
@@ -201,24 +225,8 @@ impl Claims for DeadlineStore {
     async fn settle(&self, settlements: &[Settlement]) -> StoreResult<Settled> {
         let verdicts = settlements.iter().flat_map(|settlement| &settlement.verdicts);
         let announced = verdicts.filter(|verdict| verdict.fate.is_announced()).count();
-        let announcing = PER_ANNOUNCEMENT * u32::try_from(announced).unwrap_or(u32::MAX);
-        let limit = self.deadlines.answer.saturating_add(announcing);
+        let limit = self.writing(announced);
         self.within(limit, "recording outcomes", self.store.settle(settlements)).await
-    }
-
-    async fn extend(&self, tokens: &[Token], claim_time: Duration) -> StoreResult<Vec<Token>> {
-        self.answer("extending claims", self.store.extend(tokens, claim_time)).await
-    }
-
-    async fn keep(
-        &self,
-        lease: Token,
-        worker: &str,
-        claims: &[Token],
-        claim_time: Duration,
-    ) -> StoreResult<Vec<Token>> {
-        let kept = self.store.keep(lease, worker, claims, claim_time);
-        self.answer("keeping a lease", kept).await
     }
 
     async fn keep_responses(&self, responses: &[(Uuid, String)]) -> StoreResult<()> {
@@ -228,6 +236,21 @@ impl Claims for DeadlineStore {
     /// Asks nothing of the database; who listens has deadlines of its own.
     async fn wake(&self) -> Option<Box<dyn Wake>> {
         self.store.wake().await
+    }
+}
+
+#[async_trait]
+impl Relays for DeadlineStore {
+    async fn beat(&self, beat: &Heartbeat<'_>) -> StoreResult<Vec<Token>> {
+        self.answer("sending a heartbeat", self.store.beat(beat)).await
+    }
+
+    async fn leave(&self, relay: RelayId) -> StoreResult<()> {
+        self.answer("ending a relay's row", self.store.leave(relay)).await
+    }
+
+    async fn relays(&self) -> StoreResult<Vec<RelayRow>> {
+        self.answer("listing relays", self.store.relays()).await
     }
 }
 
@@ -244,8 +267,8 @@ impl Dispatches for DeadlineStore {
 
 #[async_trait]
 impl Upkeep for DeadlineStore {
-    async fn rescue_except(&self, held: &[Token], limit: usize) -> StoreResult<u64> {
-        self.answer("rescuing expired claims", self.store.rescue_except(held, limit)).await
+    async fn rescue_except(&self, relay: RelayId, limit: usize) -> StoreResult<u64> {
+        self.answer("rescuing expired claims", self.store.rescue_except(relay, limit)).await
     }
 
     async fn prune(&self, older_than: Duration, limit: usize) -> StoreResult<u64> {
@@ -275,10 +298,6 @@ impl Upkeep for DeadlineStore {
 
 #[async_trait]
 impl Admin for DeadlineStore {
-    async fn enqueue(&self, message: &NewMessage) -> StoreResult<Enqueued> {
-        self.answer("enqueueing", self.store.enqueue(message)).await
-    }
-
     async fn find(&self, id: Uuid) -> StoreResult<Option<Record>> {
         self.answer("looking for a message", self.store.find(id)).await
     }
@@ -396,7 +415,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_deadline_leaves_time_to_extend_a_claim_once_more() {
+    fn a_deadline_leaves_time_for_another_heartbeat() {
         let seconds = |claim| Deadlines::of_a_relay(Duration::from_secs(claim)).answer.as_secs();
         assert_eq!([2, 18, 24, 30, 300].map(seconds), [6, 6, 8, 10, 10]);
         for claim_time in [18, 24, 30, 60, 300].map(Duration::from_secs) {

@@ -1,9 +1,17 @@
-//! The claims this relay holds.
+//! The claims of the lanes that deliver directly.
 
+use crate::heartbeat::Holder;
+use crate::metrics::Metrics;
+use async_trait::async_trait;
 use postroom_core::Token;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+/// How long a completer may take to see the answer to a settlement that the database has carried
+/// out.
+const SETTLING: Duration = Duration::from_millis(100);
 
 /// One batch's claim, shared by the messages taken under it.
 #[derive(Debug)]
@@ -43,7 +51,7 @@ impl Claim {
 }
 
 /// Every claim with messages that are not settled. A claim is held as long as one of its messages
-/// is in hand: what a dropped run held is not extended by the next.
+/// is in hand: what a dropped run held is not kept by the next.
 #[derive(Debug, Default)]
 pub(crate) struct Held(Mutex<BTreeMap<Token, Weak<Claim>>>);
 
@@ -69,7 +77,7 @@ impl Held {
         claims.keys().copied().collect()
     }
 
-    /// Marks claims that could not be extended, and returns them.
+    /// Marks claims that are lost, and returns those that were held until now.
     pub(crate) fn lose(&self, tokens: &[Token]) -> Vec<Arc<Claim>> {
         let mut claims = self.claims();
         let lost = tokens.iter().filter_map(|token| claims.remove(token)?.upgrade());
@@ -78,5 +86,41 @@ impl Held {
 
     fn claims(&self) -> std::sync::MutexGuard<'_, BTreeMap<Token, Weak<Claim>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The claims of a relay's own lanes, as its heartbeat knows them.
+pub(crate) struct OwnLanes {
+    pub(crate) held: Arc<Held>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) lanes: usize,
+}
+
+#[async_trait]
+impl Holder for OwnLanes {
+    fn lanes(&self) -> usize {
+        self.lanes
+    }
+
+    fn held(&self) -> Vec<Token> {
+        self.held.tokens()
+    }
+
+    async fn gone(&self, tokens: &[Token]) {
+        // A claim that was settled while the heartbeat was under way is gone too, but not lost.
+        let mut lost = self.held.lose(tokens);
+        if !lost.is_empty() {
+            // One whose last outcomes have just been recorded is gone as well, and its completer is
+            // about to know.
+            tokio::time::sleep(SETTLING).await;
+            lost.retain(|claim| !claim.is_settled());
+        }
+        if !lost.is_empty() {
+            tracing::warn!(
+                claims = lost.len(),
+                "claims expired; what has not begun is left to others"
+            );
+            self.metrics.claims_lost(lost.len() as u64);
+        }
     }
 }

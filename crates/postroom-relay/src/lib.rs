@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! wake (NOTIFY | poll) → claimer → lane → sink.deliver(batch) → completer → store
-//!                  extender · rescuer · pruner · monitor
+//!                 heartbeat · rescuer · pruner · monitor
 //! ```
 //!
 //! Another transport delivers beside it, by the same rules: [`judge`] decides, [`Pauses`] holds a
@@ -18,8 +18,8 @@ mod chance;
 mod claimer;
 mod completer;
 mod deadline;
-mod extender;
 mod health;
+mod heartbeat;
 mod held;
 mod lane;
 mod metrics;
@@ -47,6 +47,7 @@ pub use beside::Beside;
 pub use chance::Chance;
 pub use deadline::{DeadlineStore, Deadlines};
 pub use health::{Health, LaneHealth, LaneState, Observed, problem};
+pub use heartbeat::{Holder, Member, Presence};
 pub use metrics::{JobOutcome, Metrics, Phase};
 pub use pace::{Backoff, Heat};
 pub use pauses::{Pauses, Probe};

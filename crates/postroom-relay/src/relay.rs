@@ -6,14 +6,15 @@ use crate::claimer::{Claimer, Doors};
 use crate::completer::Completion;
 use crate::deadline::{DeadlineStore, Deadlines};
 use crate::health::{Board, Health, Observed};
-use crate::held::Held;
+use crate::heartbeat::{Member, Presence};
+use crate::held::{Held, OwnLanes};
 use crate::metrics::Metrics;
 use crate::pace::Backoff;
 use crate::responses::Responses;
 use crate::room::LaneRoom;
 use crate::settings::{Lane, Settings};
-use crate::stop::Stop;
-use crate::{completer, extender, lane, monitor, pruner, rescuer, schema, set_aside, summary};
+use crate::stop::{RECORD_LIMIT, Stop};
+use crate::{completer, lane, monitor, pruner, rescuer, schema, set_aside, summary};
 use postroom_core::{Store, StoreError, StoreErrorKind, with_causes};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -71,7 +72,9 @@ pub(crate) struct Shared {
     pub(crate) settings: Settings,
     pub(crate) lanes: Vec<Arc<LaneRoom>>,
     by_integration: HashMap<String, usize>,
-    pub(crate) held: Held,
+    pub(crate) held: Arc<Held>,
+    /// What keeps claims.
+    pub(crate) presence: Arc<Presence>,
     pub(crate) chance: Chance,
     pub(crate) metrics: Arc<Metrics>,
     /// Lanes of another transport.
@@ -206,6 +209,7 @@ impl Relay {
                 }
             }
         }
+        let presence = Presence::new(&settings.worker, settings.claim_time);
         let deadlines = Deadlines::of_a_relay(settings.claim_time);
         let deadlines = Arc::new(DeadlineStore::new(store, deadlines));
         let shared = Shared {
@@ -215,7 +219,8 @@ impl Relay {
             settings,
             lanes: rooms,
             by_integration,
-            held: Held::default(),
+            held: Arc::default(),
+            presence: Arc::new(presence),
             metrics: Arc::new(Metrics::new()),
             beside: OnceLock::new(),
             board: Board::new(),
@@ -240,6 +245,7 @@ impl Relay {
     /// under it stops the relay in the same way: what is in flight is finished.
     pub async fn run(&self, stop: impl Future<Output = ()> + Send) -> Result<(), RelayError> {
         let mut stop = std::pin::pin!(stop);
+        let member = self.join();
         let ready = tokio::select! {
             biased;
             ready = self.wait_until_ready() => ready,
@@ -255,7 +261,7 @@ impl Relay {
         let assistant = Claimer::new(Arc::clone(&self.shared), stages.doors.clone());
         claiming.spawn(assistant.assist(Arc::clone(&end_claiming)));
         let mut upkeep = JoinSet::new();
-        upkeep.spawn(extender::run(Arc::clone(&self.shared)));
+        upkeep.spawn(beat(Arc::clone(&self.shared)));
         upkeep.spawn(rescuer::run(Arc::clone(&self.shared)));
         upkeep.spawn(pruner::run(Arc::clone(&self.shared)));
         upkeep.spawn(monitor::run(Arc::clone(&self.shared)));
@@ -285,6 +291,7 @@ impl Relay {
         claiming.shutdown().await;
         stages.stop(deadline).await?;
         upkeep.shutdown().await;
+        member.leave(&*self.shared.store, deadline + RECORD_LIMIT).await;
         outcome
     }
 
@@ -295,15 +302,18 @@ impl Relay {
     /// When the database cannot be used, or a stage panics.
     pub async fn tick(&self, limit: usize) -> Result<Pass, RelayError> {
         let before = self.shared.tally.read();
+        let member = self.join();
         self.begin().await?;
         rescuer::rescue(&self.shared).await?;
         let stages = Stages::start(&self.shared);
         let mut upkeep = JoinSet::new();
-        upkeep.spawn(extender::run(Arc::clone(&self.shared)));
+        upkeep.spawn(beat(Arc::clone(&self.shared)));
         let claimer = Claimer::new(Arc::clone(&self.shared), stages.doors.clone());
         let outcome = claimer.once(limit).await;
-        stages.stop(self.stop_deadline()).await?;
+        let deadline = self.stop_deadline();
+        stages.stop(deadline).await?;
         upkeep.shutdown().await;
+        member.leave(&*self.shared.store, deadline + RECORD_LIMIT).await;
         outcome?;
         pruner::prune(&self.shared).await?;
         let after = self.shared.tally.read();
@@ -343,11 +353,24 @@ impl Relay {
         self.shared.metrics.text()
     }
 
+    /// What keeps its claims, so that those of another transport in the same process can be kept by
+    /// the same heartbeat.
+    #[must_use]
+    pub fn presence(&self) -> Arc<Presence> {
+        Arc::clone(&self.shared.presence)
+    }
+
+    fn join(&self) -> Member {
+        let (held, metrics) = (Arc::clone(&self.shared.held), Arc::clone(&self.shared.metrics));
+        let lanes = self.shared.lanes.len();
+        self.shared.presence.join(Arc::new(OwnLanes { held, metrics, lanes }))
+    }
+
     fn stop_deadline(&self) -> Instant {
         Instant::now() + self.shared.settings.stop_limit
     }
 
-    /// Checks the schema, and mends what triggers may have missed.
+    /// Checks the schema, mends what triggers may have missed, and sends the first heartbeat.
     async fn begin(&self) -> Result<(), StoreError> {
         self.shared.store.ready().await?;
         self.shared.board.database_answers();
@@ -357,6 +380,7 @@ impl Relay {
                 tracing::warn!(?mended, "messages and deliveries did not agree and were mended");
             }
         }
+        self.shared.presence.beat(&*self.shared.store, &[]).await?;
         Ok(())
     }
 
@@ -385,6 +409,10 @@ impl Observed for Relay {
     fn metrics(&self) -> String {
         Self::metrics(self)
     }
+}
+
+async fn beat(shared: Arc<Shared>) {
+    shared.presence.keep(&*shared.store, &shared.chance).await;
 }
 
 /// Lanes and completer, from start to stop.

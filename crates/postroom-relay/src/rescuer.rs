@@ -25,13 +25,12 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// Frees all expired claims but those that this relay holds itself: what it knows of their messages
-/// is still to be recorded, or their delivery is under way.
+/// Frees all expired claims but those that this process holds itself, directly or in queues: what it
+/// knows of their messages is still to be recorded, or their delivery is under way.
 pub(crate) async fn rescue(shared: &Shared) -> Result<(), StoreError> {
     let mut most = RESCUE_MAX;
     loop {
-        let held = shared.held.tokens();
-        let freed = match shared.store.rescue_except(&held, most).await {
+        let freed = match shared.store.rescue_except(shared.presence.id(), most).await {
             Ok(freed) => freed,
             // Claims of many messages may take longer than a call may: then fewer at once.
             Err(error) if error.kind == StoreErrorKind::Unavailable && most > 1 => {
@@ -50,8 +49,8 @@ pub(crate) async fn rescue(shared: &Shared) -> Result<(), StoreError> {
     }
 }
 
-/// Waits until the database answers again. After an outage in which claims could not be extended,
-/// waits long enough that every relay that lives has extended its own.
+/// Waits until the database answers again. After an outage in which no heartbeat came
+/// through, waits long enough that every relay that lives has sent one.
 async fn wait_for_the_others(shared: &Shared, interval: Duration) {
     let (began, claim_time) = (Instant::now(), shared.settings.claim_time);
     loop {

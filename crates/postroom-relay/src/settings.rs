@@ -50,7 +50,8 @@ pub struct Settings {
     pub poll_interval: Duration,
     /// The most messages taken at once for one lane.
     pub batch_size: usize,
-    /// How long a claim lasts unless extended: a relay that dies holds its messages this long.
+    /// How long claims last after the relay's last heartbeat: one that dies holds its messages
+    /// this long.
     pub claim_time: Duration,
     /// Messages with a larger payload go DEAD.
     pub payload_limit: usize,

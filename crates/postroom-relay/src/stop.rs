@@ -6,7 +6,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// What is decided when a stop's time is up is still recorded, within this.
-const RECORD_LIMIT: Duration = Duration::from_secs(1);
+pub(crate) const RECORD_LIMIT: Duration = Duration::from_secs(1);
 
 /// Says once that it is time to stop, and until when. All stages share one deadline, so that a
 /// stop takes no longer for having many of them.

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-use postroom_core::{Admin, NewMessage, Outcome, Store, SystemClock};
+use postroom_core::{Intake as _, NewMessage, Outcome, Store, SystemClock};
 use postroom_relay::{Lane, Relay, Settings};
 use postroom_sinks::MemorySink;
 use postroom_store::OpenOptions;

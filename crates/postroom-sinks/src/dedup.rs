@@ -1,6 +1,6 @@
 //! A wrapper that passes each message on once, for receivers that cannot recognise repeats.
 
-use crate::parcel::once;
+use crate::wrapping::once;
 use async_trait::async_trait;
 use postroom_core::{Message, Outcome, OutcomeReceiver, ProbeError, Report, Sink};
 use std::collections::{HashSet, VecDeque};

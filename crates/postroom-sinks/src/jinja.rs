@@ -1,7 +1,7 @@
 //! Texts for people, made from a message by templates in the configuration.
 
 use crate::options::{Options, nearest};
-use crate::parcel;
+use crate::wrapping;
 use minijinja::{AutoEscape, Environment, ErrorKind, UndefinedBehavior, Value};
 use postroom_core::{Message, Outcome};
 use serde_json::json;
@@ -163,20 +163,20 @@ impl Context {
     /// The rejection to report when the row holds something that is no JSON.
     pub(crate) fn of(message: &Message, idempotency_key: &str) -> Result<Self, Outcome> {
         let parse = |text: &str| -> Result<serde_json::Value, Outcome> {
-            serde_json::from_str(text).map_err(|_| parcel::no_json())
+            serde_json::from_str(text).map_err(|_| wrapping::no_json())
         };
         let headers = message.headers.as_ref().map(|headers| parse(headers.as_str()));
         Ok(Self(Value::from_serialize(json!({
             "attempt": u64::from(message.attempts) + 1,
             "causation": message.causation_id,
             "correlation": message.correlation_id,
-            "created_at": parcel::time(message.created_at),
+            "created_at": wrapping::time(message.created_at),
             "event_id": message.event_id,
             "event_type": message.event_type,
             "headers": headers.transpose()?.unwrap_or_else(|| json!({})),
             "idempotency_key": idempotency_key,
             "message_id": message.id,
-            "occurred_at": message.occurred_at.map(parcel::time),
+            "occurred_at": message.occurred_at.map(wrapping::time),
             "payload": parse(message.payload.as_str())?,
             "schema_version": message.schema_version,
             "source": message.source,

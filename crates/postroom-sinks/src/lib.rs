@@ -3,7 +3,7 @@
 //! A small sink is one file: its configuration, the sink, how it classifies what came back. A
 //! larger one is a folder with a file for each of these, `classify` among them, and more where
 //! its protocol needs it; `sqs` and `sns` share what is in `aws`. What several sinks need stands
-//! beside them, such as `parcel`, which makes a message up for its way. A configuration names a
+//! beside them, such as `wrapping`, which makes a message up for its way. A configuration names a
 //! sink by the part of the integration before `:`; [`registry`] is the one list of them.
 //! [`MemorySink`] is for tests, and [`DedupSink`] wraps any other sink.
 
@@ -53,7 +53,6 @@ mod noop;
 mod options;
 #[cfg(test)]
 mod outcome_class;
-mod parcel;
 #[cfg(any(feature = "email", feature = "postgres"))]
 mod pool;
 #[cfg(feature = "postgres")]
@@ -80,6 +79,7 @@ mod template;
 mod tls;
 #[cfg(feature = "webhook")]
 mod webhook;
+mod wrapping;
 
 pub use dedup::DedupSink;
 #[cfg(feature = "email")]

@@ -5,8 +5,8 @@
 
 use crate::aws::{Access, AwsSink, Entry, Failure, Make, Post, Target, read_wrapping};
 use crate::options::Options;
-use crate::parcel::Wrapping;
 use crate::registry::{Build, BuildError, Destination, SinkConfig, SinkKind};
+use crate::wrapping::Wrapping;
 use aws_sdk_sns::Client;
 use aws_sdk_sns::config::Builder;
 use aws_sdk_sns::types::{MessageAttributeValue, PublishBatchRequestEntry};

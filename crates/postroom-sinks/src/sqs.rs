@@ -7,8 +7,8 @@ use crate::aws::{
     Access, AwsSink, Entry, Failure, LOGIN, Make, Post, Target, classify, read_wrapping,
 };
 use crate::options::Options;
-use crate::parcel::Wrapping;
 use crate::registry::{Build, BuildError, Destination, SinkConfig, SinkKind};
+use crate::wrapping::Wrapping;
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::config::Builder;
 use aws_sdk_sqs::types::{MessageAttributeValue, QueueAttributeName, SendMessageBatchRequestEntry};

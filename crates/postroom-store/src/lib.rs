@@ -7,12 +7,13 @@
 
 pub mod bulk;
 mod content_fault;
-mod leased;
+mod intake;
 mod lost_group;
 pub mod memory;
 mod migrations;
 pub mod mysql;
 mod open;
+mod own_claims;
 pub mod postgres;
 mod prunable;
 mod repository;

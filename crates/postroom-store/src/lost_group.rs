@@ -25,7 +25,7 @@ pub(crate) fn keep<T>(
     due.retain(|one| {
         let Lost { rescues, bytes: own } = lost(one);
         let rows = rows_after(rescues, quota.rows);
-        let is_alone = rows == 1 && take.lease.is_none();
+        let is_alone = rows == 1 && !take.for_queue;
         if is_alone != (which == Rescued::Alone) {
             return false;
         }
@@ -43,19 +43,18 @@ pub(crate) fn keep<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use postroom_core::Token;
-    use std::time::Duration;
+    use postroom_core::RelayId;
 
-    fn kept(which: Rescued, lease: Option<Token>, bytes: usize, rescues: &[u32]) -> Vec<usize> {
+    fn kept(which: Rescued, for_queue: bool, bytes: usize, rescues: &[u32]) -> Vec<usize> {
         let quota = Quota { integration: "noop".to_owned(), rows: 100 };
         let take = Take {
             worker: "w",
+            relay: RelayId::random(),
             quotas: std::slice::from_ref(&quota),
             rows: usize::MAX,
             bytes,
             payload_limit: usize::MAX,
-            claim_time: Duration::ZERO,
-            lease,
+            for_queue,
         };
         let mut due: Vec<_> = rescues.iter().copied().enumerate().collect();
         let (mut left, lost) = (1_000, |one: &(usize, u32)| Lost { rescues: one.1, bytes: 10 });
@@ -68,30 +67,30 @@ mod tests {
     fn a_claim_is_halved_with_every_rescue_until_a_message_is_alone() {
         for (rescues, together) in [(1, 50), (2, 25), (3, 12), (4, 6), (5, 3)] {
             let due = vec![rescues; 100];
-            assert_eq!(kept(Rescued::Together, None, 10_000, &due).len(), together);
-            assert!(kept(Rescued::Alone, None, 10_000, &due).is_empty());
+            assert_eq!(kept(Rescued::Together, false, 10_000, &due).len(), together);
+            assert!(kept(Rescued::Alone, false, 10_000, &due).is_empty());
         }
         for rescues in [6, 7, 31, 32, 64, u32::MAX] {
             let due = vec![rescues; 100];
-            assert_eq!(kept(Rescued::Alone, None, 10_000, &due), [0]);
-            assert!(kept(Rescued::Together, None, 10_000, &due).is_empty());
+            assert_eq!(kept(Rescued::Alone, false, 10_000, &due), [0]);
+            assert!(kept(Rescued::Together, false, 10_000, &due).is_empty());
             // In a queue it harms nobody.
-            assert_eq!(kept(Rescued::Together, Some(Token::random()), 10_000, &due), [0]);
+            assert_eq!(kept(Rescued::Together, true, 10_000, &due), [0]);
         }
     }
 
     #[test]
     fn those_that_go_alone_hold_up_no_others_and_no_claim_is_too_large_for_one_of_its_messages() {
-        assert_eq!(kept(Rescued::Together, None, 10_000, &[9, 1, 9, 1, 2]), [1, 3, 4]);
-        assert_eq!(kept(Rescued::Alone, None, 10_000, &[1, 9, 9]), [1]);
+        assert_eq!(kept(Rescued::Together, false, 10_000, &[9, 1, 9, 1, 2]), [1, 3, 4]);
+        assert_eq!(kept(Rescued::Alone, false, 10_000, &[1, 9, 9]), [1]);
         // Three messages may share a claim after five rescues, and the fourth ends it.
-        assert_eq!(kept(Rescued::Together, None, 10_000, &[1, 5, 1, 1]), [0, 1, 2]);
-        assert_eq!(kept(Rescued::Together, None, 10_000, &[1, 1, 1, 5, 1]), [0, 1, 2]);
+        assert_eq!(kept(Rescued::Together, false, 10_000, &[1, 5, 1, 1]), [0, 1, 2]);
+        assert_eq!(kept(Rescued::Together, false, 10_000, &[1, 1, 1, 5, 1]), [0, 1, 2]);
     }
 
     #[test]
     fn bytes_are_bounded_and_one_message_is_always_taken() {
-        assert_eq!(kept(Rescued::Together, None, 25, &[1, 1, 1]), [0, 1]);
-        assert_eq!(kept(Rescued::Together, None, 1, &[1, 1, 1]), [0]);
+        assert_eq!(kept(Rescued::Together, false, 25, &[1, 1, 1]), [0, 1]);
+        assert_eq!(kept(Rescued::Together, false, 1, &[1, 1, 1]), [0]);
     }
 }

@@ -2,12 +2,15 @@
 //!
 //! Each call is made by the worker that claimed the message, and finds its token by it; the late
 //! word of a worker that has lost its claim changes nothing and is an error.
+//!
+//! There is no heartbeat here. Each call that claims has a relay's row of its own, which lasts for one
+//! claim time: what one call claimed neither outlives that nor ends because of the next call.
 
 use chrono::{DateTime, Utc};
 use postroom_core::{
-    AttemptOutcome, ContentFault, Enqueued, Fate, Fence, Limits, Message, NewMessage, Quota,
-    Rescued, Settled, Settlement, Store, StoreError, StoreErrorKind, StoreResult, Take, Token,
-    Tried, Verdict,
+    AttemptOutcome, ContentFault, Enqueued, Fate, Fence, Heartbeat, Limits, Message, NewMessage,
+    Quota, RelayId, Rescued, Settled, Settlement, Store, StoreError, StoreErrorKind, StoreResult,
+    Take, Token, Tried, Verdict,
 };
 use std::time::Duration;
 use uuid::Uuid;
@@ -53,14 +56,22 @@ impl<'a> Repository<'a> {
             .into_iter()
             .map(|integration| Quota { integration, rows: limit })
             .collect();
+        if quotas.is_empty() {
+            return Ok(Vec::new());
+        }
+        let relay = RelayId::random();
+        // It serves no lane: the row goes once it has expired and nothing is claimed under it.
+        let beat =
+            Heartbeat { relay, name: worker, lanes: 0, held: &[], claim_time: self.claim_time };
+        self.store.beat(&beat).await?;
         let mut take = Take {
             worker,
+            relay,
             quotas: &quotas,
             rows: limit,
             bytes: usize::MAX,
             payload_limit: Limits::default().payload_bytes,
-            claim_time: self.claim_time,
-            lease: None,
+            for_queue: false,
         };
         let mut batches = self.store.take(&take).await?;
         take.rows -= batches.iter().map(|batch| batch.messages.len()).sum::<usize>().min(limit);
@@ -70,6 +81,9 @@ impl<'a> Repository<'a> {
         if batches.is_empty() {
             take.rows = limit.min(1);
             batches.extend(self.store.take_rescued(&take, Rescued::Alone).await?);
+        }
+        if batches.is_empty() {
+            self.store.leave(relay).await?;
         }
         let mut claimed = Vec::new();
         for batch in batches {

@@ -23,6 +23,7 @@ pub mod contract;
 mod eventually;
 mod guarded;
 mod kafka;
+mod living_relay;
 mod mariadb;
 mod mosquitto;
 mod moto;
@@ -55,6 +56,7 @@ pub use guarded::free_port;
 #[cfg(feature = "kafka")]
 pub use kafka::KafkaCluster;
 pub use kafka::{Kafka, KafkaPrograms, KafkaRecord, find_kafka};
+pub use living_relay::living_relay;
 pub use mariadb::{Galera, MariaDatabase, MariaDb, MariaDbPrograms, find_galera, find_mariadb};
 pub use mosquitto::{Mosquitto, find_mosquitto};
 pub use moto::Moto;

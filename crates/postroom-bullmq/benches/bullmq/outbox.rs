@@ -111,6 +111,8 @@ async fn measure(
 }
 
 async fn is_open(client: &Client) -> anyhow::Result<bool> {
-    let row = client.query_one("SELECT EXISTS (SELECT FROM core_outbox.delivery)", &[]).await?;
+    let open = "SELECT EXISTS (SELECT FROM core_outbox.delivery)
+                OR EXISTS (SELECT FROM core_outbox.parcel)";
+    let row = client.query_one(open, &[]).await?;
     Ok(row.get(0))
 }

@@ -223,17 +223,22 @@ impl Dispatcher {
         let settings = &self.shared.settings;
         Take {
             worker: &settings.worker,
+            relay: self.shared.presence.id(),
             quotas,
             rows: quotas.iter().map(|quota| quota.rows).sum(),
             bytes: TAKE_BYTES,
             payload_limit: settings.payload_limit,
-            claim_time: settings.claim_time,
-            lease: Some(self.shared.lease),
+            for_queue: true,
         }
     }
 
+    /// Takes under a heartbeat that is not overdue.
     async fn taking<T>(&self, take: impl Future<Output = StoreResult<T>>) -> Result<T, Hindrance> {
-        match take.await {
+        let taken = match self.shared.presence.beat_if_overdue(&*self.shared.store).await {
+            Ok(()) => take.await,
+            Err(error) => Err(error),
+        };
+        match taken {
             Ok(taken) => {
                 self.shared.database_outage.end();
                 Ok(taken)
@@ -245,8 +250,9 @@ impl Dispatcher {
                     error = with_causes(&error)
                 );
                 match error.kind {
-                    // A deadlock, say: the next look goes through.
-                    StoreErrorKind::Conflict => {}
+                    // A deadlock, say: the next look goes through. Or the relay's row is gone, and
+                    // this process does not know.
+                    StoreErrorKind::Conflict => self.shared.presence.doubt(),
                     StoreErrorKind::Unavailable
                     | StoreErrorKind::Schema
                     | StoreErrorKind::Refused => self.shared.database_away(&error),

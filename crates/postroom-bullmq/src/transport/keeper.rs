@@ -1,5 +1,6 @@
 //! Keeps the claims of what is in queues, and notices jobs that are gone.
 
+use super::books::Books;
 use super::conclude::conclude;
 use super::faults::Who;
 use super::names::JobName;
@@ -8,8 +9,9 @@ use super::settler::Settler;
 use super::shared::Shared;
 use crate::error::QueueError;
 use crate::queue::{JobState, Queue};
-use postroom_core::{Fence, Settlement, with_causes};
-use postroom_relay::Settings;
+use async_trait::async_trait;
+use postroom_core::{Fence, Settlement, Token, with_causes};
+use postroom_relay::Holder;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,50 +20,37 @@ use std::time::Duration;
 const LOOK_MAX: usize = 5_000;
 /// How often claims that hold nothing any more are given up.
 const END_EVERY: Duration = Duration::from_secs(1);
-/// How soon a lease that could not be kept is tried again, at the least.
-const KEEP_AGAIN_MIN: Duration = Duration::from_millis(200);
+/// The claims of what is in queues, as the process's heartbeat knows them.
+pub(crate) struct InQueues {
+    pub(crate) books: Arc<Books>,
+    pub(crate) lanes: usize,
+}
 
-/// Keeps every claim by this relay's lease, which is extended three times within its time. While
-/// there is nothing to keep there is no lease.
-pub(crate) async fn keep(shared: Arc<Shared>) {
-    let Settings { worker, claim_time, .. } = &shared.settings;
-    let mut has_lease = false;
-    let mut pause = shared.interval();
-    loop {
-        tokio::time::sleep(shared.chance.share(pause, 0.8)).await;
-        pause = shared.interval();
-        let claims = shared.books.claims();
-        if claims.is_empty() && !has_lease {
-            continue;
-        }
-        match shared.store.keep(shared.lease, worker, &claims, *claim_time).await {
-            Ok(gone) => {
-                has_lease = !claims.is_empty();
-                // A claim that ended while the call ran is gone too, but not lost.
-                let still: HashSet<_> = shared.books.claims().into_iter().collect();
-                let lost: Vec<_> = gone.into_iter().filter(|one| still.contains(one)).collect();
-                if !lost.is_empty() {
-                    let claims = lost.len();
-                    tracing::warn!(claims, "claims on jobs expired; they are left to others");
-                    shared.books.lost(&lost);
-                }
-            }
-            Err(error) => {
-                tracing::debug!(error = with_causes(&error), "claims were not extended");
-                // Soon: they are running out.
-                pause = (*claim_time / 20).max(KEEP_AGAIN_MIN);
-            }
+#[async_trait]
+impl Holder for InQueues {
+    fn lanes(&self) -> usize {
+        self.lanes
+    }
+
+    fn held(&self) -> Vec<Token> {
+        self.books.claims()
+    }
+
+    async fn gone(&self, tokens: &[Token]) {
+        // A claim that ended while the heartbeat was under way is gone too, but not lost.
+        let still: HashSet<_> = self.books.claims().into_iter().collect();
+        let lost: Vec<_> = tokens.iter().filter(|one| still.contains(one)).copied().collect();
+        if !lost.is_empty() {
+            let claims = lost.len();
+            tracing::warn!(claims, "claims on jobs expired; they are left to others");
+            self.books.lost(&lost);
         }
     }
 }
 
-/// Ends the lease of a relay that stops: another need not wait for its end before it looks after the
-/// jobs that are left.
-pub(crate) async fn let_go(shared: &Shared) {
-    let Settings { worker, claim_time, .. } = &shared.settings;
-    if let Err(error) = shared.store.keep(shared.lease, worker, &[], *claim_time).await {
-        tracing::debug!(error = with_causes(&error), "the lease stays until it expires");
-    }
+/// Keeps every claim by the process's heartbeat.
+pub(crate) async fn keep(shared: Arc<Shared>) {
+    shared.presence.keep(&*shared.store, &shared.chance).await;
 }
 
 /// Gives up claims whose messages were all settled by others.
@@ -80,7 +69,7 @@ pub(crate) async fn end(shared: Arc<Shared>) {
                 finished: true,
             })
             .collect();
-        // What is left here expires by itself.
+        // What is left here is given up by a later heartbeat.
         if let Err(error) = shared.store.settle(&settlements).await {
             tracing::debug!(error = with_causes(&error), "claims without messages stay for now");
         }

@@ -42,16 +42,16 @@ pub use tenants::{TenantRate, TenantRates};
 
 use crate::server::Redis;
 use crate::worker::{Health as WorkerHealth, Worker, WorkerOptions};
-use books::Books;
 use conclude::ReadSize;
 use deliverer::Deliverer;
 use dispatcher::Dispatcher;
 use faults::Faults;
+use keeper::InQueues;
 use outage::Outage;
-use postroom_core::{Store, Token};
+use postroom_core::Store;
 use postroom_relay::{
-    Beside, Chance, DeadlineStore, Deadlines, Health, LaneHealth, LaneState as Running, Metrics,
-    Observed, Pauses, Settings, problem,
+    Beside, Chance, DeadlineStore, Deadlines, Health, LaneHealth, LaneState as Running, Member,
+    Metrics, Observed, Pauses, Presence, Settings, problem,
 };
 use queues::{Queues, Told};
 use reader::Reader;
@@ -65,7 +65,7 @@ use std::time::Duration;
 use tenants::Turns;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval};
 use watcher::Watcher;
 
 /// How often the queues of tenants are looked for.
@@ -125,6 +125,7 @@ impl Transport {
         let lanes = lanes
             .into_iter()
             .map(|lane| LaneState { pauses: Pauses::new(&lane.integration), lane });
+        let presence = Presence::new(&settings.worker, settings.claim_time);
         let deadlines = Deadlines::of_a_relay(settings.claim_time);
         let deadlines = Arc::new(DeadlineStore::new(store, deadlines));
         let shared = Shared {
@@ -135,8 +136,8 @@ impl Transport {
             settings,
             lanes: lanes.collect(),
             metrics,
-            books: Books::default(),
-            lease: Token::random(),
+            books: Arc::default(),
+            presence: Arc::new(presence),
             turns: Turns::new(tenants),
             read_size: ReadSize::default(),
             faults: Faults::default(),
@@ -144,6 +145,16 @@ impl Transport {
             database_outage: Outage::new("the database"),
         };
         Self { shared: Arc::new(shared), workers: Mutex::default() }
+    }
+
+    /// The same transport, whose claims are kept by the heartbeat of the relay in the same process. To
+    /// be called before it runs; without this it has a heartbeat of its own.
+    #[must_use]
+    pub fn sharing(mut self, presence: Arc<Presence>) -> Self {
+        if let Some(shared) = Arc::get_mut(&mut self.shared) {
+            shared.presence = presence;
+        }
+        self
     }
 
     /// Does its part until `stop` resolves; then takes no more, and waits for jobs that run within
@@ -168,10 +179,12 @@ impl Transport {
         // their end was due.
         let (mut services, mut dispatching) = (JoinSet::new(), JoinSet::new());
         let (mut watching, mut working) = (JoinSet::new(), JoinSet::new());
+        let mut member = None;
         services.spawn(settler::run(Arc::clone(&self.shared), words));
         services.spawn(reader::run(Arc::clone(&self.shared), questions));
         if part == Part::Relay {
             let shared = || Arc::clone(&self.shared);
+            member = Some(self.join());
             services.spawn(keeper::keep(shared()));
             services.spawn(keeper::end(shared()));
             services.spawn(keeper::sweep(shared(), settler.clone(), Arc::clone(&queues)));
@@ -280,10 +293,16 @@ impl Transport {
         })
         .await;
         services.shutdown().await;
-        if part == Part::Relay {
-            let _ = tokio::time::timeout(STOP_GRACE, keeper::let_go(&self.shared)).await;
+        if let Some(member) = member {
+            // Another relay need not wait before it looks after the jobs that are left.
+            member.leave(&*self.shared.store, Instant::now() + STOP_GRACE).await;
         }
         outcome
+    }
+
+    fn join(&self) -> Member {
+        let (books, lanes) = (Arc::clone(&self.shared.books), self.shared.lanes.len());
+        self.shared.presence.join(Arc::new(InQueues { books, lanes }))
     }
 
     /// A worker for a lane's queue; `None` where the lane has none of ours.

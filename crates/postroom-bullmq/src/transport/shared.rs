@@ -8,8 +8,8 @@ use super::outage::Outage;
 use super::tenants::Turns;
 use crate::error::QueueError;
 use crate::server::Redis;
-use postroom_core::{Message, Store, StoreError, StoreErrorKind, StoreResult, Token, with_causes};
-use postroom_relay::{Backoff, Chance, DeadlineStore, Metrics, Pauses, Settings};
+use postroom_core::{Message, Store, StoreError, StoreErrorKind, StoreResult, with_causes};
+use postroom_relay::{Backoff, Chance, DeadlineStore, Metrics, Pauses, Presence, Settings};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -28,9 +28,9 @@ pub(crate) struct Shared {
     pub(crate) lanes: Vec<LaneState>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) chance: Chance,
-    pub(crate) books: Books,
-    /// What keeps this relay's claims on what is in queues.
-    pub(crate) lease: Token,
+    pub(crate) books: Arc<Books>,
+    /// What keeps this process's claims.
+    pub(crate) presence: Arc<Presence>,
     pub(crate) turns: Turns,
     pub(crate) read_size: ReadSize,
     pub(crate) faults: Faults,
@@ -125,7 +125,7 @@ impl Shared {
         self.redis_outage.begin(with_causes(error));
     }
 
-    /// How often jobs are looked at and claims extended: three times within a claim's time.
+    /// How often jobs are looked at: three times within a claim time.
     pub(crate) fn interval(&self) -> Duration {
         self.settings.claim_time / 3
     }

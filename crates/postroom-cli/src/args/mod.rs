@@ -93,6 +93,11 @@ pub(crate) enum Command {
   postroom stats
   postroom stats --json")]
     Stats(Show),
+    /// List the relays: who lives, since when, and what each holds
+    #[command(after_help = "Examples:
+  postroom relays
+  postroom relays --json")]
+    Relays(Show),
     /// Check the configuration, then probe every database and sink
     #[command(after_help = "Examples:
   postroom check

@@ -6,7 +6,7 @@ use crate::config::{Config, Database, Origin, QueuedWorkers};
 use crate::failure::Failure;
 use crate::output::{self, Align, Table};
 use postroom_bullmq::Redis;
-use postroom_core::{Severity, Store, with_causes};
+use postroom_core::{Severity, Store, Upkeep, with_causes};
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;
@@ -136,7 +136,7 @@ fn dead_letter(config: &Config) -> Option<Finding> {
     })
 }
 
-async fn unrouted(config: &Config, store: &dyn Store, findings: &mut Vec<Finding>) {
+async fn unrouted(config: &Config, store: &dyn Upkeep, findings: &mut Vec<Finding>) {
     let waiting = match limited(async { store.backlog().await.map_err(|e| with_causes(&e)) }).await
     {
         Ok(backlog) => backlog.lanes,
@@ -159,7 +159,7 @@ async fn unrouted(config: &Config, store: &dyn Store, findings: &mut Vec<Finding
 }
 
 /// What is wrong with the outbox itself. Looking at a long history takes a while.
-async fn outbox_findings(store: &dyn Store, findings: &mut Vec<Finding>) {
+async fn outbox_findings(store: &dyn Upkeep, findings: &mut Vec<Finding>) {
     let looking = async { store.diagnose().await.map_err(|error| with_causes(&error)) };
     let found = match tokio::time::timeout(DIAGNOSE_LIMIT, looking).await {
         Ok(Ok(found)) => found,

@@ -9,6 +9,7 @@ mod messages;
 mod migrate;
 mod outbox;
 mod reconcile;
+mod relays;
 mod run;
 mod stats;
 mod stop;
@@ -52,6 +53,7 @@ pub(crate) fn execute(cli: Cli) -> Result<(), Failure> {
         Command::Enqueue(args) => started.run(enqueue::run(&args, &origin)),
         Command::Messages(args) => started.run(messages::run(&args, &origin)),
         Command::Stats(args) => started.run(stats::run(&args, &origin)),
+        Command::Relays(args) => started.run(relays::run(&args, &origin)),
         Command::Check(args) => started.run(check::run(&args, &origin)),
         Command::Reconcile(args) => started.run(reconcile::run(&args, &origin)),
         Command::Run(args) => started.run(run::run(&args, &origin)),
@@ -77,6 +79,7 @@ fn on_signal(command: &Command) -> OnSignal {
         | Command::Migrate(_)
         | Command::Enqueue(_)
         | Command::Stats(_)
+        | Command::Relays(_)
         | Command::Check(_)
         | Command::Reconcile(_) => OnSignal::End,
     }

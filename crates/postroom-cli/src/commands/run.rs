@@ -48,7 +48,8 @@ pub(super) async fn run(args: &Run, origin: &Origin<'_>) -> Result<(), Failure> 
     }
 
     let (stop, stopped) = watch::channel(false);
-    let transport = transport(&config, store, relay.counters())?.map(Arc::new);
+    let transport = transport(&config, store, relay.counters())?
+        .map(|transport| Arc::new(transport.sharing(relay.presence())));
     if let Some(transport) = &transport {
         relay.show_beside(Arc::clone(transport) as _);
     }

@@ -16,13 +16,30 @@ const POSTGRES: &str = "
     SELECT name, name || '-created', 'webhook:partnerX', 'order.created.v1', '{}', status,
            now() - interval '8 days', CASE status WHEN 'SENT' THEN now() - interval '8 days' END
     FROM (VALUES ('ord_1', 'PENDING'), ('ord_failed', 'FAILED'), ('ord_dead', 'DEAD'),
-                 ('ord_sent', 'SENT'), ('ord_claimed', 'PENDING'), ('ord_bare', 'PENDING'))
+                 ('ord_sent', 'SENT'), ('ord_retried', 'FAILED'))
         AS message (name, status);
-    INSERT INTO core_outbox.claim VALUES (gen_random_uuid(), 'relay-1', now(), now(), false);
-    UPDATE core_outbox.delivery SET claim = (SELECT token FROM core_outbox.claim)
-    WHERE message_id = (SELECT id FROM core_outbox.messages WHERE source_stream_id = 'ord_claimed');
-    DELETE FROM core_outbox.delivery
-    WHERE message_id = (SELECT id FROM core_outbox.messages WHERE source_stream_id = 'ord_bare');
+    INSERT INTO core_outbox.relay VALUES (gen_random_uuid(), 'relay-1', now(), now(), '1', 1);
+    -- A parcel of its own that a relay holds, and a delivery that another holds.
+    INSERT INTO core_outbox.integration_outbox
+        (source_stream_id, source_event_id, integration_type, event_type, payload)
+    VALUES ('ord_claimed', 'ord_claimed-created', 'webhook:partnerX', 'order.created.v1', '{}');
+    INSERT INTO core_outbox.claim (token, worker, since, relay, lanes, numbers, messages)
+    SELECT gen_random_uuid(), 'relay-1', now(), (SELECT id FROM core_outbox.relay), ARRAY[lane], ARRAY[number], 1
+    FROM core_outbox.parcel
+    WHERE refs && ARRAY(SELECT id FROM core_outbox.messages WHERE source_stream_id = 'ord_claimed');
+    WITH held AS (
+        INSERT INTO core_outbox.claim (token, worker, since, relay, ids)
+        SELECT gen_random_uuid(), 'relay-2', now(), (SELECT id FROM core_outbox.relay), ARRAY[id]
+        FROM core_outbox.messages WHERE source_stream_id = 'ord_retried'
+        RETURNING token, ids
+    )
+    UPDATE core_outbox.delivery SET claim = held.token FROM held WHERE message_id = ANY (held.ids);
+    -- Loaded around the triggers.
+    SET session_replication_role = replica;
+    INSERT INTO core_outbox.integration_outbox
+        (source_stream_id, source_event_id, integration_type, event_type, payload)
+    VALUES ('ord_bare', 'ord_bare-created', 'webhook:partnerX', 'order.created.v1', '{}');
+    RESET session_replication_role;
     INSERT INTO core_outbox.attempt (message_id, number, at, took_ms, outcome, error)
     SELECT id, 1, now(), 12, 'reject', '400' FROM core_outbox.messages WHERE status = 'DEAD';
     INSERT INTO core_outbox.action (actor, operation, target) VALUES ('ann', 'redrive', 'all');";

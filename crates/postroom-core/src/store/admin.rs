@@ -1,36 +1,10 @@
-//! Looking and enqueueing.
+//! Looking at messages.
 
 use super::{StoreResult, Token};
-use crate::{NewMessage, Record, Status};
+use crate::{Record, Status};
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
-
-/// Whether an enqueue wrote a row.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Enqueued {
-    /// A new message with this id.
-    New(Uuid),
-    /// The same event for the same integration was there; this is the first one's id, and its
-    /// content stays as it was.
-    Duplicate(Uuid),
-}
-
-impl Enqueued {
-    /// The message's id, new or not.
-    #[must_use]
-    pub fn id(self) -> Uuid {
-        match self {
-            Self::New(id) | Self::Duplicate(id) => id,
-        }
-    }
-
-    /// Whether a row was written.
-    #[must_use]
-    pub fn is_new(self) -> bool {
-        matches!(self, Self::New(_))
-    }
-}
 
 /// Which messages. What is not set matches everything.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -154,13 +128,9 @@ impl StatusCounts {
     }
 }
 
-/// Looking and enqueueing, for tools and tests. Applications enqueue in their own transaction
-/// through the `postroom` crate instead.
+/// Looking at messages, for tools and tests.
 #[async_trait]
 pub trait Admin: Send + Sync {
-    /// Enqueues one message in a transaction of its own.
-    async fn enqueue(&self, message: &NewMessage) -> StoreResult<Enqueued>;
-
     /// One message with its state.
     async fn find(&self, id: Uuid) -> StoreResult<Option<Record>>;
 

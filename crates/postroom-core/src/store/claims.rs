@@ -1,6 +1,6 @@
 //! Taking and settling.
 
-use super::{AttemptOutcome, StoreResult};
+use super::{AttemptOutcome, RelayId, StoreResult};
 use crate::{Limits, Message, NewMessage};
 use async_trait::async_trait;
 use std::time::Duration;
@@ -37,7 +37,7 @@ pub fn rows_after(rescues: u32, rows: usize) -> usize {
 /// Which rescued messages to take.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Rescued {
-    /// Those that may share a claim with others. Under a lease these are all of them: a queue takes
+    /// Those that may share a claim with others. For a queue these are all of them: a queue takes
     /// no harm.
     Together,
     /// Those that were rescued so often that [`rows_after`] allows one message per claim.
@@ -49,8 +49,10 @@ pub enum Rescued {
 /// A wish for due messages.
 #[derive(Clone, Debug)]
 pub struct Take<'a> {
-    /// Who takes them.
+    /// Who takes them, as claims show it.
     pub worker: &'a str,
+    /// The relay whose heartbeat keeps the claims.
+    pub relay: RelayId,
     /// From which integrations, and how many of each.
     pub quotas: &'a [Quota],
     /// The most rows over all of them.
@@ -60,12 +62,9 @@ pub struct Take<'a> {
     /// A payload that is larger than this once it is text is not read: such messages come with a
     /// [`ContentFault`]. For headers see [`headers_limit`](Self::headers_limit).
     pub payload_limit: usize,
-    /// How long the claim lasts unless extended.
-    pub claim_time: Duration,
-    /// The relay's lease, if what is taken is handed over to a queue: the claim then also lasts as
-    /// long as the lease is [kept](Claims::keep), however long its messages are in queues. Such a
-    /// message cannot kill the relay that holds it: when the claim is lost, that counts as no rescue.
-    pub lease: Option<Token>,
+    /// Whether what is taken is handed over to a queue. Such a message cannot kill the relay that
+    /// holds it: when the claim is lost, that counts as no rescue.
+    pub for_queue: bool,
 }
 
 impl Take<'_> {
@@ -250,6 +249,11 @@ pub trait Claims: Send + Sync {
     /// Never takes one that another claim holds, and none that was rescued (see
     /// [`take_rescued`](Self::take_rescued)). The quotas bound all batches together. No batch is
     /// empty, and there is none when nothing is due.
+    ///
+    /// A claim lasts as long as its relay's row, which [`beat`](super::Relays::beat) keeps. Where
+    /// there is something to take and the row is missing or has expired, nothing is taken, and that
+    /// is a [`Conflict`](super::StoreErrorKind::Conflict): the claims would be anybody's at once.
+    /// Beat first, then take again. The same goes for [`take_rescued`](Self::take_rescued).
     async fn take(&self, take: &Take<'_>) -> StoreResult<Vec<Batch>>;
 
     /// Takes rescued messages: of each integration at most one claim, by due time, with no more
@@ -265,21 +269,6 @@ pub trait Claims: Send + Sync {
     /// which rows those are, it settles all others and reports these as [locked](Settled::locked).
     /// Where it cannot, that is a [`Conflict`](super::StoreErrorKind::Conflict).
     async fn settle(&self, settlements: &[Settlement]) -> StoreResult<Settled>;
-
-    /// Extends claims by `claim_time` from now. Returns the tokens that are lost.
-    async fn extend(&self, tokens: &[Token], claim_time: Duration) -> StoreResult<Vec<Token>>;
-
-    /// Keeps the claims that were taken under a lease for `claim_time` from now: by one write,
-    /// however many they are. These are all that their relay knows; any other claim under the lease,
-    /// such as one whose taker never heard of it, lasts for its own time. Without any claim the lease
-    /// goes. Returns the claims that are lost.
-    async fn keep(
-        &self,
-        lease: Token,
-        worker: &str,
-        claims: &[Token],
-        claim_time: Duration,
-    ) -> StoreResult<Vec<Token>>;
 
     /// Keeps what receivers answered with the latest failed attempt of each message, which must
     /// have no response yet. What is longer than [`RESPONSE_BYTES`](super::RESPONSE_BYTES) is cut.

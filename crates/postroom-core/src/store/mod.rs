@@ -7,11 +7,13 @@ mod claims;
 mod dispatch;
 mod error;
 mod inspect;
+mod intake;
 mod operate;
+mod relays;
 mod upkeep;
 
 pub use admin::{
-    ATTEMPTS_KEPT, Admin, Attempt, AttemptOutcome, Enqueued, Filter, RESPONSE_BYTES, StatusCounts,
+    ATTEMPTS_KEPT, Admin, Attempt, AttemptOutcome, Filter, RESPONSE_BYTES, StatusCounts,
 };
 pub use claims::{
     Batch, Claims, ContentFault, Fate, Fence, Quota, Rescued, Settled, Settlement, Take, Taken,
@@ -20,10 +22,15 @@ pub use claims::{
 pub use dispatch::{Dispatched, Dispatches};
 pub use error::{StoreError, StoreErrorKind, StoreResult};
 pub use inspect::{Arrived, ErrorGroup, Inspect};
+pub use intake::{Checkpoint, Enqueued, Intake, POSITION_BYTES};
 pub use operate::{Action, ActionId, CANCELLED, Key, NewAction, Operate, Operation, REPLAY_HEADER};
+pub use relays::{Heartbeat, RELAY_KEPT, RelayId, RelayRow, Relays};
 pub use upkeep::{Backlog, Finding, LaneBacklog, Reconciled, Severity, Upkeep};
 
 /// The whole outbox on one database.
-pub trait Store: Claims + Dispatches + Upkeep + Admin + Inspect + Operate {}
+pub trait Store:
+    Intake + Claims + Relays + Dispatches + Upkeep + Admin + Inspect + Operate
+{
+}
 
-impl<T: Claims + Dispatches + Upkeep + Admin + Inspect + Operate> Store for T {}
+impl<T: Intake + Claims + Relays + Dispatches + Upkeep + Admin + Inspect + Operate> Store for T {}

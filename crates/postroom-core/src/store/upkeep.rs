@@ -1,6 +1,6 @@
 //! Keeping the outbox right.
 
-use super::{StoreResult, Token};
+use super::{RelayId, StoreResult};
 use async_trait::async_trait;
 use std::time::Duration;
 
@@ -143,15 +143,16 @@ impl Finding {
 #[async_trait]
 pub trait Upkeep: Send + Sync {
     /// Frees messages whose claim has expired, of at most `limit` claims at once, and leaves the
-    /// claims alone that the caller itself still holds: after an outage it may know outcomes that
-    /// it could not record yet, and under a claim that nobody has rescued they still count. A
-    /// message that was lost alone has an attempt counted. Returns how many were freed: none only
-    /// when no other expired claim holds anything that can be freed now.
-    async fn rescue_except(&self, held: &[Token], limit: usize) -> StoreResult<u64>;
+    /// claims of `relay` alone, which is the caller: after an outage it may know outcomes that it could
+    /// not record yet, and under a claim that nobody has rescued they still count. What it does not
+    /// know it gives up by its next heartbeat, and then it may rescue that too. A message that was
+    /// lost alone has an attempt counted. Returns how many were freed: none only when no other
+    /// expired claim holds anything that can be freed now.
+    async fn rescue_except(&self, relay: RelayId, limit: usize) -> StoreResult<u64>;
 
-    /// Frees messages whose claim has expired, for a caller that holds none.
+    /// Frees messages whose claim has expired, for a caller that is no relay.
     async fn rescue(&self, limit: usize) -> StoreResult<u64> {
-        self.rescue_except(&[], limit).await
+        self.rescue_except(RelayId::random(), limit).await
     }
 
     /// Deletes SENT messages older than `older_than`, at most `limit`. Returns how many. Dead

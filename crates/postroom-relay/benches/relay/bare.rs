@@ -5,7 +5,7 @@ use crate::BATCH;
 use postroom_core::{Quota, Settlement, Take};
 use postroom_relay::Settings;
 use postroom_store::postgres::bare::Bare;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 /// The relay takes on two connections and completes on two.
@@ -41,28 +41,35 @@ async fn connected(url: &str) -> anyhow::Result<Bare> {
     Ok(bare)
 }
 
-async fn take(mut bare: Bare, hand_over: mpsc::Sender<Settlement>) -> anyhow::Result<()> {
+async fn take(bare: Bare, hand_over: mpsc::Sender<Vec<Settlement>>) -> anyhow::Result<()> {
     let quotas = [Quota { integration: "noop".to_owned(), rows: BATCH }];
     let settings = Settings::default();
+    let relay = bare.relay(Duration::from_secs(600)).await?;
     let take = Take {
         worker: "bare",
+        relay,
         quotas: &quotas,
         rows: BATCH,
         bytes: TAKE_BYTES,
         payload_limit: settings.payload_limit,
-        claim_time: settings.claim_time,
-        lease: None,
+        for_queue: false,
     };
-    while let Some(settlement) = bare.take(&take).await? {
-        hand_over.send(settlement).await?;
+    loop {
+        let settlements = bare.take(&take).await?;
+        if settlements.is_empty() {
+            return Ok(());
+        }
+        hand_over.send(settlements).await?;
     }
-    Ok(())
 }
 
-async fn complete(bare: Bare, mut batches: mpsc::Receiver<Settlement>) -> anyhow::Result<usize> {
+async fn complete(
+    bare: Bare,
+    mut batches: mpsc::Receiver<Vec<Settlement>>,
+) -> anyhow::Result<usize> {
     let mut done = 0;
-    while let Some(settlement) = batches.recv().await {
-        done += bare.settle(&[settlement]).await?;
+    while let Some(settlements) = batches.recv().await {
+        done += bare.settle(&settlements).await?;
     }
     Ok(done)
 }

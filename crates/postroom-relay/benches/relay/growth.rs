@@ -40,7 +40,7 @@ pub(crate) async fn run(url: &str, size: Size) -> anyhow::Result<()> {
 async fn drain(url: &str, messages: usize) -> anyhow::Result<f64> {
     let client = outbox::connect(url).await?;
     outbox::add(&client, messages, "noop", "PENDING").await?;
-    outbox::settle_down(&client, &["core_outbox.delivery"]).await?;
+    outbox::settle_down(&client, &["core_outbox.parcel"]).await?;
     bare::drain(url, messages).await
 }
 

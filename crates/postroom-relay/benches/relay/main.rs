@@ -12,7 +12,9 @@ mod growth;
 mod ours;
 mod outbox;
 mod producer;
+mod rows;
 mod seed;
+mod singles;
 
 use figure::Figure;
 use serde_json::json;
@@ -38,9 +40,15 @@ fn main() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     // A child of its own, so that its peak memory is the relay's alone.
     if env::args().any(|arg| arg == "--drain") {
-        return runtime.block_on(ours::drain_and_print(&url, messages(size)));
+        return runtime.block_on(ours::drain_and_print(&url, drained()?));
     }
     runtime.block_on(run(&url, size))
+}
+
+/// How many messages a child is to drain.
+fn drained() -> anyhow::Result<usize> {
+    let number = env::args().skip_while(|arg| arg != "--drain").nth(1);
+    Ok(number.ok_or_else(|| anyhow::anyhow!("--drain takes a number"))?.parse()?)
 }
 
 async fn run(url: &str, size: Size) -> anyhow::Result<()> {
@@ -48,6 +56,9 @@ async fn run(url: &str, size: Size) -> anyhow::Result<()> {
     let wanted = |name: &str| only.as_deref().is_none_or(|only| only == name);
     if wanted("relay") || wanted("seed") {
         throughput(url, size).await?;
+    }
+    if wanted("singles") {
+        singles::run(url, size).await?;
     }
     if wanted("growth") {
         growth::run(url, size).await?;
@@ -63,7 +74,7 @@ async fn throughput(url: &str, size: Size) -> anyhow::Result<()> {
     let (mut against_bare, mut against_seed, mut memory) = (vec![], vec![], vec![]);
     for round in 1..=size.pick(5, 1) {
         outbox::fill(url, messages).await?;
-        let ours = ours::drain_in_child(url, size)?;
+        let ours = ours::drain_in_child(url, messages)?;
         outbox::fill(url, messages).await?;
         let bare = bare::drain(url, messages).await?;
         seed::fill(url, messages).await?;

@@ -1,6 +1,5 @@
 //! The relay itself, draining to `noop`.
 
-use crate::size::Size;
 use crate::{BATCH, usage};
 use anyhow::Context as _;
 use postroom_core::{Message, Report, Sink};
@@ -19,10 +18,9 @@ pub(crate) struct Drained {
 }
 
 /// Runs this program again with `--drain`, and reads what it prints.
-pub(crate) fn drain_in_child(url: &str, size: Size) -> anyhow::Result<Drained> {
+pub(crate) fn drain_in_child(url: &str, messages: usize) -> anyhow::Result<Drained> {
     let output = std::process::Command::new(std::env::current_exe()?)
-        .arg("--drain")
-        .args((size == Size::Smoke).then_some(Size::ARGUMENT))
+        .args(["--drain", &messages.to_string()])
         .env("DATABASE_URL", url)
         .stderr(std::process::Stdio::inherit())
         .output()?;

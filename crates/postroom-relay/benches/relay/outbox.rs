@@ -11,15 +11,26 @@ pub(crate) async fn connect(url: &str) -> anyhow::Result<Client> {
 
 /// Empties the outbox and fills it with `messages` of about 300 bytes of payload.
 pub(crate) async fn fill(url: &str, messages: usize) -> anyhow::Result<()> {
+    let client = empty(url).await?;
+    add(&client, messages, "noop", "PENDING").await?;
+    settle_down(&client, TABLES).await
+}
+
+/// The message table and what is made for each message.
+pub(crate) const TABLES: &[&str] =
+    &["core_outbox.integration_outbox", "core_outbox.parcel", "core_outbox.delivery"];
+
+/// An outbox without messages.
+pub(crate) async fn empty(url: &str) -> anyhow::Result<Client> {
     postroom_store::migrate(url).await?;
     let client = connect(url).await?;
     client
         .batch_execute(
-            "TRUNCATE core_outbox.integration_outbox, core_outbox.delivery, core_outbox.claim",
+            "TRUNCATE core_outbox.integration_outbox, core_outbox.parcel, core_outbox.delivery,
+                      core_outbox.claim, core_outbox.lane_cursor, core_outbox.pending_edit",
         )
         .await?;
-    add(&client, messages, "noop", "PENDING").await?;
-    settle_down(&client, &["core_outbox.integration_outbox", "core_outbox.delivery"]).await
+    Ok(client)
 }
 
 /// Leaves nothing to do in the background that could fall into a measurement.

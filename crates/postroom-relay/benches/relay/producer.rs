@@ -17,7 +17,7 @@ const INSERT: &str = "
 /// What the outbox went through before.
 #[derive(Clone, Copy)]
 enum Past {
-    /// As many messages as are inserted now were delivered, and their deliveries' space is free
+    /// As many messages as are inserted now were delivered, and their parcels' space is free
     /// again: the state of every outbox after its first minutes.
     InUse,
     /// Nothing: every page is new.
@@ -67,8 +67,8 @@ async fn insert(
         Past::Empty => fill(url, 0).await?,
         Past::InUse => {
             fill(url, transactions * rows).await?;
-            client.batch_execute("DELETE FROM core_outbox.delivery").await?;
-            client.batch_execute("VACUUM (TRUNCATE off) core_outbox.delivery").await?;
+            client.batch_execute("DELETE FROM core_outbox.parcel").await?;
+            client.batch_execute("VACUUM (TRUNCATE off) core_outbox.parcel").await?;
         }
     }
     let set =

@@ -4,7 +4,7 @@ use crate::figure::Figure;
 use crate::size::Size;
 use anyhow::{Context as _, ensure};
 use postroom_core::{
-    Admin as _, Message, NewMessage, Outcome, OutcomeReceiver, Report, Sink, SystemClock,
+    Intake as _, Message, NewMessage, Outcome, OutcomeReceiver, Report, Sink, SystemClock,
 };
 use postroom_relay::{Lane, Relay, Settings};
 use postroom_sinks::{Destination, SinkKind};

@@ -78,9 +78,10 @@ async fn assert_dead_alone(outbox: Outbox, looks_small: bool) {
     // Over 1 GB as text, which PostgreSQL refuses to make.
     let huge = insert(&outbox, "memory:a", &numbers(8_200), "{}").await;
     if looks_small {
-        // As a delivery counts that was made again: by the size of what is compressed.
+        // As a parcel counts that was made of compressed content.
         let client = outbox.database().client().await;
-        client.batch_execute("UPDATE core_outbox.delivery SET bytes = 100").await.unwrap();
+        let small = "UPDATE core_outbox.parcel SET bytes = 100, largest = 100";
+        client.batch_execute(small).await.unwrap();
     }
     let (ours, others) = (MemorySink::new(), MemorySink::new());
     let lanes =

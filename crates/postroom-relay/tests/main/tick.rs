@@ -74,17 +74,19 @@ async fn a_pass_leaves_what_is_not_due(outbox: Outbox) {
 
 async fn a_pass_frees_what_a_dead_relay_held(outbox: Outbox) {
     let mut ids = outbox.enqueue("memory:a", 6).await;
+    let relay = postroom_testkit::living_relay(&*outbox.store, Duration::from_secs(60)).await;
     let take = Take {
         worker: "dead",
+        relay,
         quotas: &[Quota { integration: "memory:a".to_owned(), rows: 10 }],
         rows: 10,
         bytes: usize::MAX,
         payload_limit: usize::MAX,
-        claim_time: Duration::ZERO,
-        lease: None,
+        for_queue: false,
     };
     let held = outbox.store.take(&take).await.unwrap().pop().expect("due");
     assert_eq!(held.messages.len(), 6);
+    outbox.store.leave(relay).await.unwrap();
     ids.extend(outbox.enqueue("memory:a", 3).await);
     let relay = outbox.relay(Settings::default(), vec![lane("memory:a", MemorySink::new())]);
     // One of them may have killed the relay; they are handled all the same, all within the pass.

@@ -1,7 +1,7 @@
 //! A message as an entry of a request.
 
 use crate::options::Options;
-use crate::parcel::{Format, Name, Wrapping};
+use crate::wrapping::{Format, Name, Wrapping};
 use postroom_core::{Message, Outcome};
 use ring::digest::{SHA256, digest};
 use serde_json::{Map, Value};
@@ -84,10 +84,10 @@ impl Make {
     /// # Errors
     /// The rejection to report for what no such service takes.
     pub(crate) fn entry(&self, index: usize, message: &Message) -> Result<Entry, Outcome> {
-        let parcel = self.wrapping.parcel(message)?;
-        let mut attributes = vec![(Name::Borrowed(CONTENT_TYPE), parcel.content_type.to_owned())];
+        let wrapped = self.wrapping.wrap(message)?;
+        let mut attributes = vec![(Name::Borrowed(CONTENT_TYPE), wrapped.content_type.to_owned())];
         let mut rest = Map::new();
-        for (name, value) in parcel.attributes {
+        for (name, value) in wrapped.attributes {
             // There are no empty attributes.
             if SINGLE.contains(&&*name) && !value.is_empty() {
                 attributes.push((name, value));
@@ -97,7 +97,7 @@ impl Make {
         }
         attributes.push((Name::Borrowed(REST), Value::Object(rest).to_string()));
         let texts = attributes.iter().map(|(name, value)| (name.as_ref(), value.as_str()));
-        for (name, text) in texts.chain([("the body", parcel.body.as_str())]) {
+        for (name, text) in texts.chain([("the body", wrapped.body.as_str())]) {
             if !text.chars().all(is_allowed) {
                 return Err(Outcome::reject(format!(
                     "{name} holds a character that is not allowed there (U+FFFE, U+FFFF, or a \
@@ -107,7 +107,7 @@ impl Make {
         }
         let beside =
             attributes.iter().map(|(name, value)| name.len() + "String".len() + value.len());
-        let bytes = parcel.body.len() + beside.sum::<usize>();
+        let bytes = wrapped.body.len() + beside.sum::<usize>();
         if bytes > self.bytes_max {
             return Err(Outcome::reject(format!(
                 "the message has {bytes} bytes with its attributes, and {} are allowed: send a \
@@ -117,11 +117,11 @@ impl Make {
         }
         let group = message.ordering_key.as_deref().filter(|key| !key.is_empty());
         let group = group.unwrap_or(&message.stream_id);
-        let group = if group.is_empty() { &parcel.idempotency_key } else { group };
+        let group = if group.is_empty() { &wrapped.idempotency_key } else { group };
         let fifo = self
             .is_fifo
-            .then(|| Fifo { group: identifier(group), deduplication: identifier(&parcel.once) });
-        Ok(Entry { index, body: parcel.body, attributes, fifo, bytes })
+            .then(|| Fifo { group: identifier(group), deduplication: identifier(&wrapped.once) });
+        Ok(Entry { index, body: wrapped.body, attributes, fifo, bytes })
     }
 }
 

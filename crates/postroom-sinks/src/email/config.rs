@@ -3,8 +3,8 @@
 use super::sink::EmailSink;
 use crate::jinja::{Form, Template};
 use crate::options::Options;
-use crate::parcel::Wrapping;
 use crate::registry::{Build, BuildError, Destination};
+use crate::wrapping::Wrapping;
 use lettre::message::Mailbox;
 use lettre::transport::smtp::authentication::Credentials;
 use postroom_core::Sink;

@@ -2,7 +2,7 @@
 
 use super::config::EmailConfig;
 use crate::jinja::{Context, Template};
-use crate::parcel::is_ours;
+use crate::wrapping::is_ours;
 use lettre::Address;
 use lettre::message::header::{HeaderName, HeaderValue};
 use lettre::message::{Mailbox, MultiPart, SinglePart};
@@ -46,12 +46,12 @@ impl Letter {
     /// # Errors
     /// The rejection of a message that cannot be made into one.
     pub(super) fn compose(config: &EmailConfig, message: &Message) -> Result<Self, Outcome> {
-        let parcel = config.wrapping.parcel(message)?;
-        parcel.expect_one_line_each()?;
-        let context = Context::of(message, &parcel.idempotency_key)?;
+        let wrapped = config.wrapping.wrap(message)?;
+        wrapped.expect_one_line_each()?;
+        let context = Context::of(message, &wrapped.idempotency_key)?;
         let recipients = recipients(&config.to, &context)?;
         let subject = one_line("subject", config.subject.render(&context)?)?;
-        let id = message_id(&parcel.once, config.from.email.domain());
+        let id = message_id(&wrapped.once, config.from.email.domain());
         let mut builder = lettre::Message::builder()
             .message_id(Some(id))
             .from(config.from.clone())
@@ -60,7 +60,7 @@ impl Letter {
         for recipient in &recipients {
             builder = builder.to(recipient.clone());
         }
-        for (name, value) in parcel.attributes {
+        for (name, value) in wrapped.attributes {
             builder = builder.raw_header(header(name.into_owned(), value)?);
         }
         let render = |template: &Option<Template>| {

@@ -38,21 +38,21 @@ impl Record {
     /// # Errors
     /// The rejection to report when the row holds something that is no JSON.
     pub(super) fn of(message: &Message, config: &KafkaConfig) -> Result<Self, Outcome> {
-        let parcel = config.wrapping.parcel(message)?;
-        let count = parcel.attributes.len() + parcel.cloud.len() + 1;
-        let own = parcel.attributes.iter().map(|(name, value)| (name.as_ref(), value.as_str()));
+        let wrapped = config.wrapping.wrap(message)?;
+        let count = wrapped.attributes.len() + wrapped.cloud.len() + 1;
+        let own = wrapped.attributes.iter().map(|(name, value)| (name.as_ref(), value.as_str()));
         let headers = own
             .filter(|(name, _)| !name.eq_ignore_ascii_case("content-type"))
             // CloudEvents' binding for Kafka: this is the event's `datacontenttype`.
-            .chain([("content-type", parcel.content_type)])
+            .chain([("content-type", wrapped.content_type)])
             .fold(OwnedHeaders::new_with_capacity(count), |headers, (name, value)| {
                 headers.insert(Header { key: name, value: Some(value) })
             });
-        let cloud = parcel.cloud.iter().filter(|(name, _)| *name != "datacontenttype");
+        let cloud = wrapped.cloud.iter().filter(|(name, _)| *name != "datacontenttype");
         let headers = cloud.fold(headers, |headers, (name, value)| {
             headers.insert(Header { key: &format!("ce_{name}"), value: Some(value) })
         });
-        Ok(Self { key: config.key.of(message).to_owned(), body: parcel.body, headers })
+        Ok(Self { key: config.key.of(message).to_owned(), body: wrapped.body, headers })
     }
 }
 

@@ -11,10 +11,10 @@ use crate::batch::Batch;
 use crate::connections::Connections;
 use crate::endpoint::Endpoint;
 use crate::options::Options;
-use crate::parcel::Wrapping;
 use crate::registry::{Build, BuildError, Destination, SinkConfig, SinkKind};
 use crate::template::Template;
 use crate::tls;
+use crate::wrapping::Wrapping;
 use async_trait::async_trait;
 use classify::{Failure, classify};
 use futures_util::StreamExt as _;
@@ -116,7 +116,7 @@ impl Sink for MqttSink {
         let deadline = Instant::now() + self.config.limit;
         let packets = batch.prepare(messages, |index, message| {
             let topic = self.config.topic.render(message)?;
-            Ok((index, Packet::new(topic, self.config.wrapping.parcel(message)?)?))
+            Ok((index, Packet::new(topic, self.config.wrapping.wrap(message)?)?))
         });
         if packets.is_empty() {
             return;

@@ -1,6 +1,6 @@
 //! A message as MQTT carries it.
 
-use crate::parcel::Parcel;
+use crate::wrapping::Wrapped;
 use postroom_core::Outcome;
 use rumqttc::v5::mqttbytes::v5::PublishProperties;
 
@@ -15,7 +15,7 @@ pub(super) struct Packet {
 }
 
 impl Packet {
-    pub(super) fn new(topic: String, mut parcel: Parcel) -> Result<Self, Outcome> {
+    pub(super) fn new(topic: String, mut wrapped: Wrapped) -> Result<Self, Outcome> {
         if topic.is_empty() || !is_text(&topic) || topic.contains(['+', '#']) {
             return Err(Outcome::reject(
                 "the topic made from this message is none that MQTT can publish to (empty, too \
@@ -25,11 +25,11 @@ impl Packet {
         }
         let mut user_properties: Vec<(String, String)> = Vec::new();
         // A CloudEvent in binary mode has names without a prefix here, and they are its own.
-        let cloud = &parcel.cloud;
-        parcel.attributes.retain(|(name, _)| cloud.iter().all(|(own, _)| own != name));
+        let cloud = &wrapped.cloud;
+        wrapped.attributes.retain(|(name, _)| cloud.iter().all(|(own, _)| own != name));
         // The event's content type is that of the packet.
-        parcel.cloud.retain(|(name, _)| *name != "datacontenttype");
-        for (name, value) in parcel.take_headers("") {
+        wrapped.cloud.retain(|(name, _)| *name != "datacontenttype");
+        for (name, value) in wrapped.take_headers("") {
             if !is_text(&name) || !is_text(&value) {
                 return Err(Outcome::reject(format!(
                     "the header `{}` is too long for MQTT, or holds a NUL: correct the row's \
@@ -42,11 +42,11 @@ impl Packet {
         let properties = PublishProperties {
             // UTF-8 text.
             payload_format_indicator: Some(1),
-            content_type: Some(parcel.content_type.to_owned()),
+            content_type: Some(wrapped.content_type.to_owned()),
             user_properties,
             ..PublishProperties::default()
         };
-        Ok(Self { topic, properties, body: parcel.body })
+        Ok(Self { topic, properties, body: wrapped.body })
     }
 
     /// How many bytes it has on the wire, with its packet identifier.
@@ -79,7 +79,7 @@ fn length_bytes(length: usize) -> usize {
 mod tests {
     use super::*;
     use crate::options::Options;
-    use crate::parcel::Wrapping;
+    use crate::wrapping::Wrapping;
     use postroom_core::RawJson;
     use postroom_testkit::sink_contract::message;
     use serde_json::Map;
@@ -92,8 +92,8 @@ mod tests {
     #[test]
     fn topics_with_wildcards_or_nul_are_none() {
         for topic in ["", "a/+", "#", "a\0", &"t".repeat(70_000)] {
-            let parcel = wrapping("payload").parcel(&message("e-1")).unwrap();
-            assert!(Packet::new(topic.to_owned(), parcel).is_err(), "{topic:?}");
+            let wrapped = wrapping("payload").wrap(&message("e-1")).unwrap();
+            assert!(Packet::new(topic.to_owned(), wrapped).is_err(), "{topic:?}");
         }
     }
 
@@ -101,8 +101,8 @@ mod tests {
     fn a_stored_header_cannot_pass_for_an_attribute_of_the_cloud_event() {
         let mut forged = message("e-1");
         forged.headers = Some(RawJson::trusted(r#"{"id":"forged","shop":"eu"}"#));
-        let parcel = wrapping("cloudevents-binary").parcel(&forged).unwrap();
-        let packet = Packet::new("t".to_owned(), parcel).unwrap();
+        let wrapped = wrapping("cloudevents-binary").wrap(&forged).unwrap();
+        let packet = Packet::new("t".to_owned(), wrapped).unwrap();
         let ids: Vec<_> =
             packet.properties.user_properties.iter().filter(|(name, _)| name == "id").collect();
         assert_eq!(ids, [&("id".to_owned(), "e-1".to_owned())]);
@@ -116,8 +116,8 @@ mod tests {
         for length in [0, 1, 100, 200, 20_000, 3_000_000] {
             let mut large = message("e-1");
             large.payload = RawJson::trusted("x".repeat(length));
-            let parcel = wrapping("payload").parcel(&large).unwrap();
-            let packet = Packet::new("orders/eu".to_owned(), parcel).unwrap();
+            let wrapped = wrapping("payload").wrap(&large).unwrap();
+            let packet = Packet::new("orders/eu".to_owned(), wrapped).unwrap();
             let size = packet.size();
             let properties = Some(packet.properties);
             let mut publish = Publish::new(packet.topic, QoS::AtLeastOnce, packet.body, properties);

@@ -12,10 +12,10 @@ use crate::batch::Batch;
 use crate::connections::Connections;
 use crate::endpoints::Endpoints;
 use crate::options::Options;
-use crate::parcel::{Name, Wrapping};
 use crate::registry::{Build, BuildError, Destination, SinkConfig, SinkKind};
 use crate::template::Template;
 use crate::tls;
+use crate::wrapping::{Name, Wrapping};
 use async_nats::jetstream::context::{GetStreamByNameErrorKind, PublishError};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::{HeaderMap, HeaderName, HeaderValue, Subject};
@@ -140,20 +140,20 @@ impl NatsSink {
 
     fn letter(&self, index: usize, message: &Message) -> Result<Letter, Outcome> {
         let subject = self.subject(message)?;
-        let mut parcel = self.config.wrapping.parcel(message)?;
-        parcel.expect_one_line_each()?;
-        parcel.encode_cloud();
+        let mut wrapped = self.config.wrapping.wrap(message)?;
+        wrapped.expect_one_line_each()?;
+        wrapped.encode_cloud();
         let mut headers = HeaderMap::new();
-        for (name, value) in parcel.take_headers("ce-") {
+        for (name, value) in wrapped.take_headers("ce-") {
             // Headers of this name command the server: one of them purges the stream.
             let start = name.as_bytes().get(..5).unwrap_or_default();
             if !start.eq_ignore_ascii_case(b"nats-") {
                 set(&mut headers, name, value)?;
             }
         }
-        set(&mut headers, Name::Borrowed("content-type"), parcel.content_type.to_owned())?;
-        set(&mut headers, Name::Borrowed("Nats-Msg-Id"), parcel.once)?;
-        Ok(Letter { index, subject, headers, body: parcel.body })
+        set(&mut headers, Name::Borrowed("content-type"), wrapped.content_type.to_owned())?;
+        set(&mut headers, Name::Borrowed("Nats-Msg-Id"), wrapped.once)?;
+        Ok(Letter { index, subject, headers, body: wrapped.body })
     }
 
     /// Publishes in order, then takes the stream's acknowledgements. They come in that order too,

@@ -3,8 +3,8 @@
 use super::sink::PostgresSink;
 use super::statement::{DEFAULT_COLUMNS, FIELDS, Field, Statement};
 use crate::options::{Options, nearest};
-use crate::parcel::Wrapping;
 use crate::registry::{Build, BuildError, Destination};
+use crate::wrapping::Wrapping;
 use postroom_core::Sink;
 use postroom_core::url_per_host;
 use serde_json::{Map, Value};

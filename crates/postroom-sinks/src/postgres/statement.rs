@@ -1,6 +1,6 @@
 //! The INSERT, and the rows it is given.
 
-use crate::parcel::{Wrapping, no_json, time};
+use crate::wrapping::{Wrapping, no_json, time};
 use postroom_core::{Message, Outcome};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -97,8 +97,8 @@ impl Statement {
 
     /// One row as a JSON object.
     pub(super) fn row(&self, wrapping: &Wrapping, message: &Message) -> Result<String, Outcome> {
-        let mut parcel = wrapping.parcel(message)?;
-        let headers = parcel.take_headers("ce-");
+        let mut wrapped = wrapping.wrap(message)?;
+        let headers = wrapped.take_headers("ce-");
         let headers: Map<String, Value> =
             headers.map(|(name, value)| (name.into_owned(), value.into())).collect();
         let mut row = String::from("{");
@@ -111,13 +111,14 @@ impl Statement {
             let value = match field {
                 Field::Payload => {
                     // Its own bytes; what is no JSON would break the rows beside it.
-                    let _: &RawValue = serde_json::from_str(&parcel.body).map_err(|_| no_json())?;
-                    row.push_str(&parcel.body);
+                    let _: &RawValue =
+                        serde_json::from_str(&wrapped.body).map_err(|_| no_json())?;
+                    row.push_str(&wrapped.body);
                     continue;
                 }
                 Field::Headers => json!(headers),
                 // What the constraint is on: the header beside it holds the key alone.
-                Field::IdempotencyKey => json!(parcel.once),
+                Field::IdempotencyKey => json!(wrapped.once),
                 Field::Attempt => json!(u64::from(message.attempts) + 1),
                 Field::Causation => json!(message.causation_id),
                 Field::Correlation => json!(message.correlation_id),

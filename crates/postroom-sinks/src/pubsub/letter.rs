@@ -1,6 +1,6 @@
 //! A message as it is published.
 
-use crate::parcel::Wrapping;
+use crate::wrapping::Wrapping;
 use google_cloud_pubsub::model;
 use postroom_core::{Message, Outcome};
 use std::collections::HashMap;
@@ -25,12 +25,16 @@ impl Letter {
     ///
     /// # Errors
     /// The rejection to report for what the service does not take.
-    pub(super) fn new(index: usize, message: &Message, wrap: Wrapping) -> Result<Self, Outcome> {
-        let mut parcel = wrap.parcel(message)?;
-        let headers = parcel.take_headers("ce-");
+    pub(super) fn new(
+        index: usize,
+        message: &Message,
+        wrapping: Wrapping,
+    ) -> Result<Self, Outcome> {
+        let mut wrapped = wrapping.wrap(message)?;
+        let headers = wrapped.take_headers("ce-");
         let mut attributes: HashMap<String, String> =
             headers.map(|(name, value)| (name.into_owned(), value)).collect();
-        attributes.insert("content-type".to_owned(), parcel.content_type.to_owned());
+        attributes.insert("content-type".to_owned(), wrapped.content_type.to_owned());
         if attributes.len() > ATTRIBUTES_MAX {
             return Err(unsuited(format!(
                 "the message has {} attributes, and Pub/Sub takes {ATTRIBUTES_MAX}",
@@ -61,7 +65,7 @@ impl Letter {
             )));
         }
         let beside: usize = attributes.iter().map(|(name, value)| name.len() + value.len()).sum();
-        let bytes = parcel.body.len() + beside + key.len();
+        let bytes = wrapped.body.len() + beside + key.len();
         if bytes > REQUEST_BYTES_MAX {
             return Err(Outcome::reject(format!(
                 "the message has {bytes} bytes with its attributes, and Pub/Sub takes \
@@ -69,7 +73,7 @@ impl Letter {
             )));
         }
         let message = model::Message::new()
-            .set_data(parcel.body)
+            .set_data(wrapped.body)
             .set_attributes(attributes)
             .set_ordering_key(key);
         Ok(Self { index, message })

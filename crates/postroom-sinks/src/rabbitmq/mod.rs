@@ -10,10 +10,10 @@ use crate::batch::Batch;
 use crate::connections::Connections;
 use crate::endpoints::Endpoints;
 use crate::options::Options;
-use crate::parcel::Wrapping;
 use crate::registry::{Build, BuildError, Destination, SinkConfig, SinkKind};
 use crate::template::Template;
 use crate::tls;
+use crate::wrapping::Wrapping;
 use async_trait::async_trait;
 use classify::{Failure, Fixed, classify};
 use futures_util::StreamExt as _;
@@ -120,10 +120,10 @@ impl RabbitSink {
     fn letter(&self, index: usize, message: &Message) -> Result<Letter, Outcome> {
         let exchange = short("exchange", self.config.exchange.render(message)?)?;
         let routing_key = short("routing key", self.config.routing_key.render(message)?)?;
-        let mut parcel = self.config.wrapping.parcel(message)?;
+        let mut wrapped = self.config.wrapping.wrap(message)?;
         let mut headers = FieldTable::default();
         let mut bytes = 0;
-        for (name, value) in parcel.take_headers("cloudEvents:") {
+        for (name, value) in wrapped.take_headers("cloudEvents:") {
             // With these two the broker would route the message elsewhere as well; the last is the
             // content type of the message itself.
             if ["CC", "BCC", "cloudEvents:datacontenttype"].contains(&name.as_ref()) {
@@ -141,8 +141,8 @@ impl RabbitSink {
         }
         let when = message.occurred_at.unwrap_or(message.created_at).timestamp();
         let mut properties = BasicProperties::default()
-            .with_message_id(short("idempotency key", parcel.idempotency_key)?)
-            .with_content_type(short("content type", parcel.content_type)?)
+            .with_message_id(short("idempotency key", wrapped.idempotency_key)?)
+            .with_content_type(short("content type", wrapped.content_type)?)
             .with_type(short("event type", message.event_type.as_str())?)
             .with_delivery_mode(PERSISTENT)
             .with_timestamp(u64::try_from(when).unwrap_or_default())
@@ -151,7 +151,7 @@ impl RabbitSink {
             properties =
                 properties.with_correlation_id(short("correlation id", correlation.as_str())?);
         }
-        Ok(Letter { index, exchange, routing_key, properties, body: parcel.body })
+        Ok(Letter { index, exchange, routing_key, properties, body: wrapped.body })
     }
 
     /// Publishes in order what is still open, and takes the confirms as they come. Returns

@@ -1,7 +1,7 @@
 //! What is sent to Redis for one message.
 
 use super::Mode;
-use crate::parcel::{Name, Parcel};
+use crate::wrapping::{Name, Wrapped};
 use ::redis::{Cmd, Script, cmd};
 use postroom_core::Outcome;
 use std::sync::LazyLock;
@@ -42,18 +42,18 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    pub(super) fn new(index: usize, key: String, mut parcel: Parcel) -> Result<Self, Outcome> {
-        let mut fields: Vec<(Name, String)> = parcel
+    pub(super) fn new(index: usize, key: String, mut wrapped: Wrapped) -> Result<Self, Outcome> {
+        let mut fields: Vec<(Name, String)> = wrapped
             .take_headers("ce-")
             .filter(|(name, _)| name != BODY && name != "content-type")
             .collect();
-        fields.push((Name::Borrowed("content-type"), parcel.content_type.to_owned()));
+        fields.push((Name::Borrowed("content-type"), wrapped.content_type.to_owned()));
         if fields.len() > FIELDS_MAX {
             return Err(Outcome::reject(format!(
                 "the message has more than {FIELDS_MAX} headers: put them into the payload",
             )));
         }
-        let Parcel { once, body, .. } = parcel;
+        let Wrapped { once, body, .. } = wrapped;
         Ok(Self { index, key, once, fields, body })
     }
 

@@ -14,10 +14,10 @@ mod servers;
 use crate::batch::Batch;
 use crate::connections::Connections;
 use crate::options::Options;
-use crate::parcel::{Format, Wrapping};
 use crate::registry::{Build, BuildError, Destination, SinkConfig, SinkKind};
 use crate::template::Template;
 use crate::tls;
+use crate::wrapping::{Format, Wrapping};
 use ::redis::{Pipeline, RedisError};
 use async_trait::async_trait;
 use classify::{Failure, classify, too_large};
@@ -152,7 +152,7 @@ impl RedisSink {
                 "the key made from this message is empty: correct the integration's `key`",
             ));
         }
-        Entry::new(index, key, self.config.wrapping.parcel(message)?)
+        Entry::new(index, key, self.config.wrapping.wrap(message)?)
     }
 
     /// Sends what goes to one key, in order. When the connection is lost, the entries are left

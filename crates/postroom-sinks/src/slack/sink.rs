@@ -4,9 +4,9 @@ use super::classify::{classify, error_of};
 use super::config::{SlackConfig, Way};
 use crate::api::Api;
 use crate::jinja::Context;
-use crate::parcel::Wrapping;
 use crate::registry::BuildError;
 use crate::retry_after::retry_after;
+use crate::wrapping::Wrapping;
 use async_trait::async_trait;
 use chrono::Utc;
 use postroom_core::{Message, Outcome, ProbeError, Report, Sink};
@@ -45,8 +45,8 @@ impl SlackSink {
     }
 
     fn body(&self, message: &Message) -> Result<Value, Outcome> {
-        let parcel = Wrapping::default().parcel(message)?;
-        let context = Context::of(message, &parcel.idempotency_key)?;
+        let wrapped = Wrapping::default().wrap(message)?;
+        let context = Context::of(message, &wrapped.idempotency_key)?;
         let mut body = Map::new();
         if let Some(text) = &self.config.text {
             body.insert("text".to_owned(), text.render(&context)?.into());
@@ -57,7 +57,7 @@ impl SlackSink {
         if let Way::Token { channel, .. } = &self.config.way {
             body.insert("channel".to_owned(), channel.as_str().into());
             // Nobody sees it in the channel; apps can read it.
-            let attributes = parcel.attributes.into_iter();
+            let attributes = wrapped.attributes.into_iter();
             let attributes: Map<String, Value> =
                 attributes.map(|(name, value)| (name.into_owned(), value.into())).collect();
             let metadata = json!({"event_type": "postroom_message", "event_payload": attributes});

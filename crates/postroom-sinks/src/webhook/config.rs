@@ -6,8 +6,8 @@ use super::signature::Signing;
 use super::sink::WebhookSink;
 use super::tls::Tls;
 use crate::options::Options;
-use crate::parcel::{Name, Wrapping};
 use crate::registry::{Build, BuildError};
+use crate::wrapping::{Name, Wrapping};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use postroom_core::Sink;
@@ -163,7 +163,7 @@ fn read_headers(options: &mut Options) -> HeaderMap {
             }
         };
         match header(&Name::Owned(name.clone()), text) {
-            Ok((own, _)) if crate::parcel::is_ours(own.as_str()) => {
+            Ok((own, _)) if crate::wrapping::is_ours(own.as_str()) => {
                 options.fault(&["headers", &name], "is set by Postroom itself", None);
             }
             Ok((name, value)) => {

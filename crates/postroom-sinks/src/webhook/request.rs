@@ -4,7 +4,7 @@
 //! wins, and nothing that is stored can change how the request is framed.
 
 use super::config::WebhookConfig;
-use crate::parcel::{Name, Parcel};
+use crate::wrapping::{Name, Wrapped};
 use chrono::{DateTime, Utc};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use postroom_core::Outcome;
@@ -50,38 +50,38 @@ pub(super) fn header(name: &Name, value: String) -> Result<(HeaderName, HeaderVa
     Ok((name, value))
 }
 
-/// All headers of the request that carries `parcel`, sent at `now`. Takes out what accompanies
+/// All headers of the request that carries `wrapped`, sent at `now`. Takes out what accompanies
 /// its body.
 ///
 /// # Errors
 /// The rejection of a message that holds what no header may hold.
 pub(super) fn headers(
     config: &WebhookConfig,
-    parcel: &mut Parcel,
+    wrapped: &mut Wrapped,
     now: DateTime<Utc>,
 ) -> Result<HeaderMap, Outcome> {
-    parcel.expect_one_line_each()?;
-    let mut headers = HeaderMap::with_capacity(parcel.attributes.len() + 8);
-    for (name, value) in std::mem::take(&mut parcel.attributes) {
+    wrapped.expect_one_line_each()?;
+    let mut headers = HeaderMap::with_capacity(wrapped.attributes.len() + 8);
+    for (name, value) in std::mem::take(&mut wrapped.attributes) {
         insert(&mut headers, name, value)?;
     }
     headers.extend(config.headers.clone());
-    parcel.encode_cloud();
-    for (name, value) in std::mem::take(&mut parcel.cloud) {
+    wrapped.encode_cloud();
+    for (name, value) in std::mem::take(&mut wrapped.cloud) {
         // Its place in HTTP is `content-type`.
         if name != "datacontenttype" {
             insert(&mut headers, Name::Owned(format!("ce-{name}")), value)?;
         }
     }
-    let content_type = HeaderValue::from_static(parcel.content_type);
-    if parcel.content_type == "application/json" {
+    let content_type = HeaderValue::from_static(wrapped.content_type);
+    if wrapped.content_type == "application/json" {
         headers.entry(CONTENT_TYPE).or_insert(content_type);
     } else {
         headers.insert(CONTENT_TYPE, content_type);
     }
-    let id = utf8_percent_encode(&parcel.idempotency_key, UNSAFE).to_string();
+    let id = utf8_percent_encode(&wrapped.idempotency_key, UNSAFE).to_string();
     let timestamp = now.timestamp();
-    let signature = config.signing.sign(&id, timestamp, &parcel.body);
+    let signature = config.signing.sign(&id, timestamp, &wrapped.body);
     insert(&mut headers, Name::Borrowed("idempotency-key"), id.clone())?;
     insert(&mut headers, Name::Borrowed("webhook-id"), id)?;
     headers.insert(HeaderName::from_static("webhook-timestamp"), timestamp.into());

@@ -49,10 +49,10 @@ impl WebhookSink {
     }
 
     async fn post(&self, message: &Message) -> Result<Response, Outcome> {
-        let mut parcel = self.config.wrapping.parcel(message)?;
+        let mut wrapped = self.config.wrapping.wrap(message)?;
         let mut request = Request::new(Method::POST, self.config.url.clone());
-        *request.headers_mut() = headers(&self.config, &mut parcel, Utc::now())?;
-        *request.body_mut() = Some(parcel.body.into());
+        *request.headers_mut() = headers(&self.config, &mut wrapped, Utc::now())?;
+        *request.body_mut() = Some(wrapped.body.into());
         self.client.execute(request).await.map_err(|error| self.unanswered(error))
     }
 

@@ -1,5 +1,6 @@
--- The outbox on PostgreSQL: what was said (integration_outbox), what is still to be done
--- (delivery), and who is doing it (claim).
+-- The outbox on PostgreSQL: what was said (integration_outbox), and the ledger beside it, which holds
+-- what is still to be done: parcels of fresh messages, a delivery for every other message that is not
+-- SENT, the claims on both, and the cursor of each lane.
 
 CREATE SCHEMA IF NOT EXISTS core_outbox;
 
@@ -39,7 +40,7 @@ CREATE TABLE core_outbox.integration_outbox (
     source           varchar(120),
     schema_version   int          NOT NULL DEFAULT 1,
     occurred_at      timestamptz,
-    -- The token of Postroom's last write. A change that leaves it alone was made by hand.
+    -- The token of Postroom's last write: a settlement whose answer was lost is recognised by it.
     settled          uuid,
     CONSTRAINT attempts_not_negative CHECK (attempts >= 0),
     CONSTRAINT max_attempts_at_least_one CHECK (max_attempts >= 1),
@@ -51,7 +52,7 @@ CREATE TABLE core_outbox.integration_outbox (
         AND (occurred_at IS NULL OR isfinite(occurred_at) AND occurred_at < '100000-01-01Z')
         AND (sent_at IS NULL OR isfinite(sent_at) AND sent_at < '100000-01-01Z')
     ),
-    -- Claims live in the delivery. A dispatcher that writes CLAIMED here would deliver
+    -- Claims live in the ledger. A dispatcher that writes CLAIMED here would deliver
     -- everything a second time, so it is stopped with an error.
     CONSTRAINT claims_live_in_delivery CHECK (status <> 'CLAIMED')
 ) WITH (
@@ -64,152 +65,470 @@ CREATE TABLE core_outbox.integration_outbox (
 -- (UUIDv7) keeps inserts local.
 CREATE UNIQUE INDEX outbox_fence ON core_outbox.integration_outbox
     (source_event_id, source_stream_id, integration_type, copy);
+-- Lists go by it in pages. Not unique: ON CONFLICT DO NOTHING would take a number that is in use for a
+-- duplicate, and drop the new message without an error.
+CREATE INDEX outbox_number ON core_outbox.integration_outbox (seq);
 CREATE INDEX outbox_created ON core_outbox.integration_outbox USING brin (created_at);
 
--- One narrow row per message that is not SENT.
-CREATE TABLE core_outbox.delivery (
-    seq         bigint       PRIMARY KEY,
-    message_id  uuid         NOT NULL,
+
+COMMENT ON TABLE core_outbox.integration_outbox IS
+    'The messages: what was said, and what became of it. Everything that is still to be done stands in '
+    'the ledger (parcel, delivery, claim); the view messages joins them.';
+COMMENT ON COLUMN core_outbox.integration_outbox.seq IS
+    'Orders lists. No relay goes by it.';
+COMMENT ON COLUMN core_outbox.integration_outbox.status IS
+    'PENDING, FAILED (to be tried again), SENT or DEAD. Never CLAIMED: see the view messages.';
+COMMENT ON COLUMN core_outbox.integration_outbox.settled IS
+    'The token of Postroom''s last write.';
+
+-- Where a lane's name stands in the ledger's keys: a number of fixed width, since comparing names was a
+-- quarter of what a row there cost its producer. Two integrations of one number share their place and
+-- are told apart by name.
+CREATE FUNCTION core_outbox.lane_of(integration text) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN hashtextextended(integration, 0);
+
+-- The numbers of parcels. They are drawn by the trigger, after the producer's transaction has its id:
+-- `low_water` of `lane_cursor` relies on that. They begin with the time, so that the numbers of an
+-- outbox that is restored into a younger one, or replicated to it, do not come again.
+CREATE SEQUENCE core_outbox.parcel_number;
+SELECT setval('core_outbox.parcel_number',
+              (extract(epoch FROM clock_timestamp())::bigint - 1577836800) << 24);
+
+-- Fresh messages: one row for up to 64 messages of one statement and lane, inserted once and deleted
+-- once.
+CREATE TABLE core_outbox.parcel (
+    lane        bigint       NOT NULL,
+    number      bigint       NOT NULL,
     due_at      timestamptz  NOT NULL,
-    claim       uuid,
-    rescues     int          NOT NULL DEFAULT 0,
-    bytes       int          NOT NULL,
-    failed      boolean      NOT NULL,
-    dead        boolean      NOT NULL,
-    integration varchar(120) NOT NULL
+    lowest      bigint       NOT NULL,
+    bytes       bigint       NOT NULL,
+    largest     int          NOT NULL,
+    integration varchar(120) NOT NULL,
+    refs        uuid[]       NOT NULL,
+    PRIMARY KEY (lane, number)
 ) WITH (
     autovacuum_vacuum_threshold = 20000,
     autovacuum_vacuum_scale_factor = 0,
     autovacuum_vacuum_cost_delay = 0
 );
+COMMENT ON TABLE core_outbox.parcel IS
+    'Fresh messages that nobody has finished with: up to 64 of one statement and lane. A delivery that '
+    'names one of them outranks it.';
+COMMENT ON COLUMN core_outbox.parcel.lane IS 'The number of the integration''s name (lane_of).';
+COMMENT ON COLUMN core_outbox.parcel.number IS 'Its place in the lane, in the order of insertion.';
+COMMENT ON COLUMN core_outbox.parcel.due_at IS 'When the first of its messages was due.';
+COMMENT ON COLUMN core_outbox.parcel.lowest IS 'The lowest seq of its messages.';
+COMMENT ON COLUMN core_outbox.parcel.bytes IS 'The stored size of its messages'' content.';
+COMMENT ON COLUMN core_outbox.parcel.largest IS 'The stored size of the largest of them.';
+COMMENT ON COLUMN core_outbox.parcel.refs IS 'The ids of its messages, in no order.';
 
-CREATE INDEX delivery_ready ON core_outbox.delivery (integration, due_at, seq)
-    WHERE claim IS NULL AND NOT dead AND rescues = 0;
-CREATE INDEX delivery_rescued ON core_outbox.delivery (integration, due_at, seq)
-    WHERE claim IS NULL AND NOT dead AND rescues > 0;
-CREATE INDEX delivery_dead ON core_outbox.delivery (integration, seq)
-    WHERE dead;
-CREATE INDEX delivery_claimed ON core_outbox.delivery (claim)
-    WHERE claim IS NOT NULL;
+-- One row for every message that is delayed, failed, dead, opened again, rescued or given back.
+CREATE TABLE core_outbox.delivery (
+    message_id  uuid         PRIMARY KEY,
+    seq         bigint       NOT NULL,
+    due_at      timestamptz  NOT NULL,
+    lane        bigint       NOT NULL,
+    claim       uuid,
+    rescues     int          NOT NULL DEFAULT 0,
+    dispatch    int          NOT NULL DEFAULT 0,
+    bytes       int          NOT NULL,
+    state       "char"       NOT NULL,
+    integration varchar(120) NOT NULL,
+    CONSTRAINT state_known CHECK (state IN ('w', 'f', 'd'))
+) WITH (
+    -- Over half of each page is left for the claimed version of its rows: no index names the claim, so
+    -- claiming touches none.
+    fillfactor = 45,
+    autovacuum_vacuum_threshold = 20000,
+    autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_cost_delay = 0
+);
+COMMENT ON TABLE core_outbox.delivery IS
+    'Messages that are not SENT and not fresh: delayed, failed, dead, opened again, rescued or given '
+    'back.';
+COMMENT ON COLUMN core_outbox.delivery.seq IS 'The message''s seq.';
+COMMENT ON COLUMN core_outbox.delivery.lane IS 'The number of the integration''s name (lane_of).';
+COMMENT ON COLUMN core_outbox.delivery.claim IS 'The claim that holds it.';
+COMMENT ON COLUMN core_outbox.delivery.rescues IS 'How often it was rescued since its last outcome.';
+COMMENT ON COLUMN core_outbox.delivery.dispatch IS 'How many of its dispatches to a queue are over.';
+COMMENT ON COLUMN core_outbox.delivery.bytes IS 'The stored size of the message''s content.';
+COMMENT ON COLUMN core_outbox.delivery.state IS
+    'w waits, f failed and waits, d dead.';
 
--- One row per batch taken, so that a batch is extended by one small write.
+CREATE INDEX delivery_lane ON core_outbox.delivery (lane, due_at, seq)
+    WHERE state IN ('w', 'f') AND rescues = 0;
+CREATE INDEX delivery_rescued ON core_outbox.delivery (lane, due_at, seq)
+    WHERE state IN ('w', 'f') AND rescues > 0;
+CREATE INDEX delivery_dead ON core_outbox.delivery (integration, seq) WHERE state = 'd';
+CREATE INDEX delivery_number ON core_outbox.delivery (seq);
+
+-- One row per relay, kept by a heartbeat. A claim names its relay and has no time of its own.
+CREATE TABLE core_outbox.relay (
+    id         uuid         PRIMARY KEY,
+    name       varchar(120) NOT NULL,
+    started_at timestamptz  NOT NULL,
+    until      timestamptz  NOT NULL,
+    version    text         NOT NULL,
+    lanes      int          NOT NULL
+) WITH (
+    -- A heartbeat stays on its page and touches no index.
+    fillfactor = 50
+);
+COMMENT ON TABLE core_outbox.relay IS 'One row per relay, kept by its heartbeat.';
+COMMENT ON COLUMN core_outbox.relay.until IS 'When its claims expire, unless there is another heartbeat.';
+COMMENT ON COLUMN core_outbox.relay.lanes IS
+    'How many integrations it serves. None: the row of a single call, which goes once it has expired.';
+
+-- One row per batch taken. It names what it holds: parcels, which are not written to, or deliveries,
+-- which carry its token.
 CREATE TABLE core_outbox.claim (
-    token  uuid         PRIMARY KEY,
-    worker varchar(120) NOT NULL,
-    since  timestamptz  NOT NULL,
-    until  timestamptz  NOT NULL,
-    -- A rescued message is held alone; losing it again then counts as an attempt.
-    alone  boolean      NOT NULL
+    token      uuid         PRIMARY KEY,
+    worker     varchar(120) NOT NULL,
+    since      timestamptz  NOT NULL,
+    -- Not null: a take by a relay whose row has expired finds no id to write, and fails.
+    relay      uuid         NOT NULL,
+    alone      boolean      NOT NULL DEFAULT false,
+    dispatched boolean      NOT NULL DEFAULT false,
+    ids        uuid[]       NOT NULL DEFAULT '{}',
+    lanes      bigint[],
+    numbers    bigint[],
+    messages   int          NOT NULL DEFAULT 0
+);
+COMMENT ON TABLE core_outbox.claim IS 'What relays hold: one row per batch taken.';
+COMMENT ON COLUMN core_outbox.claim.relay IS
+    'Whose it is. A claim has expired when that row is missing or its time is over.';
+COMMENT ON COLUMN core_outbox.claim.alone IS
+    'A rescued message is held alone; losing it again counts as an attempt.';
+COMMENT ON COLUMN core_outbox.claim.dispatched IS
+    'Taken for a queue: losing it counts as no rescue.';
+COMMENT ON COLUMN core_outbox.claim.ids IS 'The deliveries that it was taken for, by message.';
+COMMENT ON COLUMN core_outbox.claim.lanes IS 'The lanes of its parcels; null when it holds deliveries.';
+COMMENT ON COLUMN core_outbox.claim.numbers IS 'The numbers of its parcels, beside their lanes.';
+COMMENT ON COLUMN core_outbox.claim.messages IS 'How many messages its parcels name.';
+CREATE INDEX claim_parcels ON core_outbox.claim (token) WHERE lanes IS NOT NULL;
+
+-- How far each lane's parcels were taken. Whoever takes parcels of a lane, or makes deliveries of what
+-- they may name, holds its row.
+CREATE TABLE core_outbox.lane_cursor (
+    lane           bigint PRIMARY KEY,
+    mark           bigint NOT NULL DEFAULT 0,
+    low_water      bigint NOT NULL DEFAULT 0,
+    next_low_water bigint NOT NULL DEFAULT 0,
+    horizon        xid8   NOT NULL DEFAULT '0'
+) WITH (fillfactor = 10, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0);
+COMMENT ON TABLE core_outbox.lane_cursor IS
+    'How far each lane''s parcels were taken. Its row is locked by whoever takes there.';
+COMMENT ON COLUMN core_outbox.lane_cursor.mark IS 'No parcel above it was ever taken.';
+COMMENT ON COLUMN core_outbox.lane_cursor.low_water IS
+    'No parcel below it exists, or can become visible: what committed late lies between the two.';
+COMMENT ON COLUMN core_outbox.lane_cursor.next_low_water IS
+    'What the low-water mark rises to once all transactions before the horizon have ended.';
+
+-- Changes by hand of messages without a delivery. Whoever holds the lane follows them.
+CREATE TABLE core_outbox.pending_edit (
+    id         bigint  GENERATED ALWAYS AS IDENTITY,
+    lane       bigint  NOT NULL,
+    message_id uuid    NOT NULL,
+    PRIMARY KEY (lane, id)
+);
+COMMENT ON TABLE core_outbox.pending_edit IS
+    'Changes by hand of messages without a delivery, to be followed by whoever takes in their lane.';
+
+-- What went wrong before, and who did what. Neither has a foreign key: a TRUNCATE of the messages stays
+-- possible, and no lock is taken on them.
+
+-- One row per failed attempt, written with the failure. Numbered within its message, so that the
+-- key finds a message's attempts in order. They go with their message.
+CREATE TABLE core_outbox.attempt (
+    message_id uuid        NOT NULL,
+    number     int         NOT NULL,
+    at         timestamptz NOT NULL,
+    took_ms    bigint      NOT NULL,
+    outcome    varchar(20) NOT NULL,
+    error      text        NOT NULL,
+    response   text,
+    PRIMARY KEY (message_id, number),
+    CONSTRAINT outcome_known CHECK (outcome IN ('retry', 'reject', 'lost'))
 );
 
-CREATE FUNCTION core_outbox.feed_deliveries() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_bitmapscan = off
+-- One row per operation. `messages` grows with what it changes, in the same transactions.
+CREATE TABLE core_outbox.action (
+    id        bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at        timestamptz NOT NULL DEFAULT now(),
+    actor     text        NOT NULL,
+    operation varchar(20) NOT NULL,
+    target    text        NOT NULL,
+    messages  bigint      NOT NULL DEFAULT 0
+);
+
+COMMENT ON TABLE core_outbox.attempt IS 'Failed attempts, as long as their message.';
+COMMENT ON TABLE core_outbox.action IS 'What operators did, and to how many messages.';
+
+-- How far those have come who bring messages from elsewhere. A position moves in the transaction that
+-- writes the messages up to it, so that none is written twice or left out after a crash.
+CREATE TABLE core_outbox.checkpoint (
+    name       varchar(120) PRIMARY KEY,
+    position   text         NOT NULL,
+    updated_at timestamptz  NOT NULL DEFAULT now()
+);
+COMMENT ON TABLE core_outbox.checkpoint IS
+    'How far each projector has come in its source.';
+
+-- `feed_ledger` and `wake_relay` carry no settings: setting the search path was a fifth of what an
+-- insert of one row paid. So they name the schema of everything, operators too, since whoever inserts
+-- chooses what else a name could mean. The functions below are bound to their operators here and now, and
+-- the planner puts them in place. Everybody may call them: they do nothing that their caller may not.
+CREATE FUNCTION core_outbox.is_waiting(status varchar) RETURNS boolean
+LANGUAGE sql IMMUTABLE
+RETURN status IN ('PENDING', 'FAILED', 'DEAD');
+
+-- What is due by then counts as fresh: applications set due times by clocks of their own, and now() is
+-- when their transaction began.
+CREATE FUNCTION core_outbox.soon() RETURNS timestamptz
+LANGUAGE sql VOLATILE
+RETURN clock_timestamp() + interval '1 second';
+
+CREATE FUNCTION core_outbox.is_fresh(status varchar, due_at timestamptz, soon timestamptz)
+RETURNS boolean
+LANGUAGE sql IMMUTABLE
+RETURN status = 'PENDING' AND due_at <= soon;
+
+-- Everything else that is not SENT.
+CREATE FUNCTION core_outbox.is_deferred(status varchar, due_at timestamptz, soon timestamptz)
+RETURNS boolean
+LANGUAGE sql IMMUTABLE
+RETURN status IN ('FAILED', 'DEAD') OR status = 'PENDING' AND due_at > soon;
+
+CREATE FUNCTION core_outbox.content_bytes(payload jsonb, headers jsonb) RETURNS integer
+LANGUAGE sql STABLE
+RETURN pg_column_size(payload) + coalesce(pg_column_size(headers), 0);
+
+CREATE FUNCTION core_outbox.state_of(status varchar) RETURNS "char"
+LANGUAGE sql IMMUTABLE
+RETURN (CASE status WHEN 'PENDING' THEN 'w' WHEN 'FAILED' THEN 'f' WHEN 'DEAD' THEN 'd' END)::"char";
+
+-- The 64 numbers that share a parcel.
+CREATE FUNCTION core_outbox.parcel_group(seq bigint) RETURNS bigint
+LANGUAGE sql IMMUTABLE
+RETURN seq >> 6;
+
+CREATE FUNCTION core_outbox.feed_ledger() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER
 AS $$
 DECLARE
-    lowest  bigint;
-    highest bigint;
+    -- Read once: a message that is fresh at one moment and not at another must not fall between.
+    soon timestamptz := core_outbox.soon();
 BEGIN
-    SELECT min(seq), max(seq) INTO lowest, highest FROM fresh;
-    IF NOT EXISTS (SELECT FROM core_outbox.delivery WHERE seq BETWEEN lowest AND highest) THEN
-        INSERT INTO core_outbox.delivery
-            (seq, message_id, due_at, bytes, failed, dead, integration)
-        SELECT seq, id, due_at, pg_column_size(payload) + coalesce(pg_column_size(headers), 0),
-               status = 'FAILED', status = 'DEAD', integration_type
-        FROM fresh
-        WHERE status IN ('PENDING', 'FAILED', 'DEAD');
+    IF EXISTS (SELECT FROM fresh OFFSET 1) THEN
+        INSERT INTO core_outbox.parcel (lane, number, due_at, lowest, bytes, largest, integration, refs)
+        SELECT core_outbox.lane_of(f.integration_type),
+               pg_catalog.nextval('core_outbox.parcel_number'), f.due_at, f.lowest, f.bytes, f.largest,
+               f.integration_type, f.refs
+        FROM (
+            SELECT m.integration_type, pg_catalog.min(m.due_at) AS due_at,
+                   pg_catalog.min(m.seq) AS lowest, pg_catalog.sum(m.bytes) AS bytes,
+                   pg_catalog.max(m.bytes) AS largest, pg_catalog.array_agg(m.id) AS refs
+            FROM (
+                SELECT id, seq, due_at, integration_type,
+                       core_outbox.content_bytes(payload, headers) AS bytes
+                FROM fresh
+                WHERE core_outbox.is_fresh(status, due_at, soon)
+            ) AS m
+            GROUP BY m.integration_type, core_outbox.parcel_group(m.seq)
+            OFFSET 0
+        ) AS f;
+        IF NOT EXISTS (SELECT FROM fresh WHERE core_outbox.is_deferred(status, due_at, soon)) THEN
+            RETURN NULL;
+        END IF;
     ELSE
-        -- Some may be there already: a data-only restore brings the deliveries itself, and would
-        -- fail or lose messages otherwise. ON CONFLICT costs a producer of many rows 6 %, which
-        -- is why it is not the rule.
-        INSERT INTO core_outbox.delivery
-            (seq, message_id, due_at, bytes, failed, dead, integration)
-        SELECT seq, id, due_at, pg_column_size(payload) + coalesce(pg_column_size(headers), 0),
-               status = 'FAILED', status = 'DEAD', integration_type
+        INSERT INTO core_outbox.parcel (lane, number, due_at, lowest, bytes, largest, integration, refs)
+        SELECT core_outbox.lane_of(integration_type), pg_catalog.nextval('core_outbox.parcel_number'),
+               due_at, seq, core_outbox.content_bytes(payload, headers),
+               core_outbox.content_bytes(payload, headers), integration_type, ARRAY[id]
         FROM fresh
-        WHERE status IN ('PENDING', 'FAILED', 'DEAD')
-        ON CONFLICT DO NOTHING;
+        WHERE core_outbox.is_fresh(status, due_at, soon);
+        IF FOUND THEN
+            RETURN NULL;
+        END IF;
+    END IF;
+    -- One may be there: a restore of the data alone brings it, or a message of the same id left it.
+    INSERT INTO core_outbox.delivery AS d (message_id, seq, due_at, lane, bytes, state, integration)
+    SELECT id, seq, due_at, core_outbox.lane_of(integration_type),
+           core_outbox.content_bytes(payload, headers), core_outbox.state_of(status), integration_type
+    FROM fresh
+    WHERE core_outbox.is_deferred(status, due_at, soon)
+    ON CONFLICT (message_id) DO UPDATE
+    SET seq = excluded.seq, due_at = excluded.due_at, lane = excluded.lane, bytes = excluded.bytes,
+        state = excluded.state, integration = excluded.integration
+    WHERE d.claim IS NULL;
+    RETURN NULL;
+END
+$$;
+
+-- NOTIFY makes a commit dearer and lets only one through at a time, so it is sent when somebody waits for
+-- it and nobody works. Idle relays share the first lock, a busy one holds the second: where no relay
+-- runs, nobody waits, and a busy one finds the message by itself. Another producer that is looking at
+-- this moment seems like an idle relay; that costs a signal too many. An assignment is cheaper than
+-- PERFORM.
+CREATE FUNCTION core_outbox.wake_relay() RETURNS trigger
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    unlocked boolean;
+BEGIN
+    IF pg_catalog.pg_try_advisory_lock(7305804403) THEN
+        unlocked := pg_catalog.pg_advisory_unlock(7305804403);
+    ELSIF pg_catalog.pg_try_advisory_lock_shared(7305804402) THEN
+        unlocked := pg_catalog.pg_advisory_unlock_shared(7305804402);
+        PERFORM pg_catalog.pg_notify('core_outbox', '');
     END IF;
     RETURN NULL;
 END
 $$;
 
+-- A delivery follows a change by hand at once, unless it is claimed: the attempt under way decides for
+-- itself, and looks at the message when it ends. A message without one is in a parcel, or was closed:
+-- which of the two, and whether somebody is delivering it, only the holder of the lane can know.
 CREATE FUNCTION core_outbox.follow_change() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    -- A claimed delivery is never touched: the attempt under way decides for itself.
-    -- Statuses are listed, so that one nobody knows is left alone: such a message has no
-    -- delivery, like a SENT one.
-    IF NEW.status IN ('PENDING', 'FAILED', 'DEAD') THEN
+    -- Statuses are listed, so that one nobody knows is left alone: such a message has no delivery, like
+    -- a SENT one.
+    IF core_outbox.is_waiting(NEW.status) THEN
         UPDATE core_outbox.delivery
-        SET due_at = NEW.due_at, integration = NEW.integration_type, rescues = 0,
-            failed = NEW.status = 'FAILED', dead = NEW.status = 'DEAD'
-        WHERE seq = NEW.seq AND claim IS NULL;
-        IF NOT FOUND THEN
-            INSERT INTO core_outbox.delivery
-                (seq, message_id, due_at, bytes, failed, dead, integration)
-            VALUES (NEW.seq, NEW.id, NEW.due_at,
-                    pg_column_size(NEW.payload) + coalesce(pg_column_size(NEW.headers), 0),
-                    NEW.status = 'FAILED', NEW.status = 'DEAD', NEW.integration_type)
-            ON CONFLICT DO NOTHING;
-        END IF;
+        SET due_at = NEW.due_at, integration = NEW.integration_type,
+            lane = core_outbox.lane_of(NEW.integration_type), rescues = 0,
+            state = core_outbox.state_of(NEW.status)
+        WHERE message_id = NEW.id AND claim IS NULL;
     ELSE
-        DELETE FROM core_outbox.delivery WHERE seq = NEW.seq AND claim IS NULL;
+        DELETE FROM core_outbox.delivery WHERE message_id = NEW.id AND claim IS NULL;
     END IF;
+    IF FOUND OR EXISTS (SELECT FROM core_outbox.delivery WHERE message_id = NEW.id) THEN
+        RETURN NULL;
+    END IF;
+    INSERT INTO core_outbox.pending_edit (lane, message_id)
+    VALUES (core_outbox.lane_of(OLD.integration_type), NEW.id);
     RETURN NULL;
 END
 $$;
 
-CREATE FUNCTION core_outbox.wake_relay() RETURNS trigger
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+-- Whoever empties the table means its ledger too. Nobody is inserting meanwhile.
+CREATE FUNCTION core_outbox.empty_ledger() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    -- A busy relay holds this lock and needs no signal. NOTIFY in every commit would serialise
-    -- the producers.
-    IF pg_try_advisory_lock_shared(7305804402) THEN
-        PERFORM pg_advisory_unlock_shared(7305804402);
-        PERFORM pg_notify('core_outbox', '');
-    END IF;
+    DELETE FROM core_outbox.parcel;
+    DELETE FROM core_outbox.delivery;
+    DELETE FROM core_outbox.pending_edit;
     RETURN NULL;
+END
+$$;
+
+-- How far the numbers that are in use are ahead of their sequences, those of parcels and those
+-- of messages; 0 when they are not. A restore or a switchover may leave one behind. Relays call this and
+-- the next one: they have no right to the sequences themselves.
+CREATE FUNCTION core_outbox.numbers_behind() RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    numbers regclass := pg_get_serial_sequence('core_outbox.integration_outbox', 'seq');
+    parcels bigint;
+    drawn   bigint;
+BEGIN
+    SELECT last_value - (NOT is_called)::int INTO parcels FROM core_outbox.parcel_number;
+    EXECUTE format('SELECT last_value - (NOT is_called)::int FROM %s', numbers) INTO drawn;
+    RETURN greatest((SELECT max(number) FROM core_outbox.parcel) - parcels,
+                    (SELECT max(mark) FROM core_outbox.lane_cursor) - parcels,
+                    (SELECT max(seq) FROM core_outbox.integration_outbox) - drawn, 0);
+END
+$$;
+
+-- Moves the sequences on when one is behind; whether it was. What was inserted with numbers below a
+-- low-water mark is looked for from the beginning then.
+CREATE FUNCTION core_outbox.advance_numbers() RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    behind  bigint   := core_outbox.numbers_behind();
+    numbers regclass := pg_get_serial_sequence('core_outbox.integration_outbox', 'seq');
+BEGIN
+    IF behind = 0 THEN
+        RETURN false;
+    END IF;
+    -- Beyond what others draw between the two statements: a sequence cannot be locked, and must not
+    -- be set back.
+    PERFORM setval('core_outbox.parcel_number',
+                   nextval('core_outbox.parcel_number') + behind + 100000),
+            setval(numbers, nextval(numbers) + behind + 100000);
+    UPDATE core_outbox.lane_cursor SET low_water = 0, next_low_water = 0;
+    RETURN true;
 END
 $$;
 
 -- A producer could forge deliveries with a table and trigger of its own otherwise.
-REVOKE EXECUTE ON FUNCTION core_outbox.feed_deliveries() FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION core_outbox.feed_ledger() FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION core_outbox.follow_change() FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION core_outbox.empty_ledger() FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION core_outbox.wake_relay() FROM PUBLIC;
 
 CREATE TRIGGER outbox_feed AFTER INSERT ON core_outbox.integration_outbox
     REFERENCING NEW TABLE AS fresh
-    FOR EACH STATEMENT EXECUTE FUNCTION core_outbox.feed_deliveries();
+    FOR EACH STATEMENT EXECUTE FUNCTION core_outbox.feed_ledger();
 
+-- Postroom's own writes are told from changes by hand by a setting of its transactions. No column can do
+-- that: whoever saves a whole row that was read a while ago writes all of them.
 CREATE TRIGGER outbox_follow
     AFTER UPDATE OF status, due_at, integration_type ON core_outbox.integration_outbox
     FOR EACH ROW
     WHEN ((OLD.status IS DISTINCT FROM NEW.status OR OLD.due_at IS DISTINCT FROM NEW.due_at
            OR OLD.integration_type IS DISTINCT FROM NEW.integration_type)
-          AND OLD.settled IS NOT DISTINCT FROM NEW.settled)
+          AND current_setting('core_outbox.relay', true) IS DISTINCT FROM 'on')
     EXECUTE FUNCTION core_outbox.follow_change();
+
+CREATE TRIGGER outbox_emptied AFTER TRUNCATE ON core_outbox.integration_outbox
+    FOR EACH STATEMENT EXECUTE FUNCTION core_outbox.empty_ledger();
 
 CREATE TRIGGER outbox_wake AFTER INSERT ON core_outbox.integration_outbox
     FOR EACH STATEMENT EXECUTE FUNCTION core_outbox.wake_relay();
+
+-- What is in flight out of parcels: never much, and found by the claims. Of a parcel that was settled in
+-- part, also what is over.
+CREATE VIEW core_outbox.in_flight AS
+SELECT named.message_id, c.token, p.lane, p.integration
+FROM core_outbox.claim c
+CROSS JOIN LATERAL unnest(c.lanes, c.numbers) AS held (lane, number)
+JOIN core_outbox.parcel p ON p.lane = held.lane AND p.number = held.number
+CROSS JOIN LATERAL unnest(p.refs) AS named (message_id)
+WHERE c.lanes IS NOT NULL;
+COMMENT ON VIEW core_outbox.in_flight IS
+    'The messages of parcels that relays hold, and under which claim.';
 
 -- The whole truth in the seed's columns; every tool reads this.
 CREATE VIEW core_outbox.messages AS
 SELECT m.id, m.source_stream_id, m.source_event_id, m.integration_type, m.event_type,
        m.payload, m.headers, m.tenant_id, m.user_id, m.correlation_id,
        m.due_at, m.attempts, m.max_attempts,
-       CASE WHEN d.claim IS NULL THEN m.status ELSE 'CLAIMED' END AS status,
+       CASE WHEN c.token IS NULL THEN m.status ELSE 'CLAIMED' END AS status,
        c.since AS locked_at, c.worker AS locked_by,
        m.created_at, m.updated_at, m.sent_at, m.last_error,
        m.seq, m.copy, m.ordering_key, m.causation_id, m.source, m.schema_version, m.occurred_at
 FROM core_outbox.integration_outbox m
-LEFT JOIN core_outbox.delivery d ON d.seq = m.seq
-LEFT JOIN core_outbox.claim c ON c.token = d.claim;
+LEFT JOIN core_outbox.delivery d ON d.message_id = m.id
+LEFT JOIN core_outbox.in_flight f
+    -- What was recorded under the claim already is its no more, nor what was released from it and sent
+    -- by another.
+    ON f.message_id = m.id AND d.message_id IS NULL AND m.settled IS DISTINCT FROM f.token
+       AND NOT (m.status = 'SENT' AND m.settled IS NOT NULL)
+LEFT JOIN core_outbox.claim c ON c.token = coalesce(d.claim, f.token);
+COMMENT ON VIEW core_outbox.messages IS
+    'Every message with its true state: CLAIMED, by whom and since when, follows from the ledger.';
 
--- Enqueue from any language, inside the caller's transaction. A second call for the same event,
--- stream, integration and copy returns the first message's id and changes nothing.
+-- Enqueue from any language, inside the caller's transaction. It says what is wrong before anything is
+-- written, in the words of the library and with its limits, and knows the fence of a table that was
+-- adopted. A second call for the same event, stream, integration and copy returns the first message's id
+-- and changes nothing.
 CREATE FUNCTION core_outbox.enqueue(
     integration    text,
     event_type     text,
@@ -233,8 +552,50 @@ LANGUAGE plpgsql
 AS $$
 #variable_conflict use_variable
 DECLARE
-    event text := coalesce(enqueue.event_id, core_outbox.uuid_v7()::text);
+    event   text := coalesce(enqueue.event_id, core_outbox.uuid_v7()::text);
+    is_same boolean;
+    fault   text;
 BEGIN
+    -- Of a text only its length is said, and of a payload its size: errors end up in logs.
+    SELECT CASE
+               WHEN f.value = '' OR f.value IS NULL THEN f.field || ' is empty: give it a value'
+               ELSE f.field || ' has ' || length(f.value) || ' characters, at most ' || f.most
+                    || ' are allowed'
+           END
+    INTO fault
+    FROM (VALUES ('source_event_id', event, 100, true),
+                 ('source_stream_id', coalesce(stream, event), 200, true),
+                 ('integration_type', integration, 120, true),
+                 ('event_type', event_type, 120, true),
+                 ('tenant_id', tenant, 60, false),
+                 ('user_id', user_id, 60, false),
+                 ('correlation_id', correlation, 120, false),
+                 ('causation_id', causation, 120, false),
+                 ('source', source, 120, false),
+                 ('ordering_key', ordering_key, 200, false)
+         ) AS f (field, value, most, required)
+    WHERE f.value = '' OR length(f.value) > f.most OR f.required AND f.value IS NULL
+    LIMIT 1;
+    fault := CASE
+        WHEN fault IS NOT NULL THEN fault
+        WHEN coalesce(max_attempts, 0) < 1
+            THEN 'max_attempts is ' || coalesce(max_attempts, 0) || ', the least allowed is 1'
+        WHEN coalesce(schema_version, -1) < 0
+            THEN 'schema_version is ' || coalesce(schema_version, -1) || ', the least allowed is 0'
+        WHEN coalesce(copy, -1) < 0
+            THEN 'copy is ' || coalesce(copy, -1) || ', the least allowed is 0'
+        WHEN payload IS NULL THEN 'payload is empty: give it a value'
+        WHEN octet_length(payload::text) > 262144
+            THEN 'payload has ' || octet_length(payload::text)
+                 || ' bytes, at most 262144 are allowed: send a reference instead'
+        WHEN octet_length(headers::text) > 65536
+            THEN 'headers has ' || octet_length(headers::text)
+                 || ' bytes, at most 65536 are allowed: send a reference instead'
+        WHEN jsonb_typeof(headers) <> 'object' THEN 'headers must be a JSON object'
+    END;
+    IF fault IS NOT NULL THEN
+        RAISE EXCEPTION 'message refused: %', fault USING ERRCODE = 'invalid_parameter_value';
+    END IF;
     id := core_outbox.uuid_v7();
     INSERT INTO core_outbox.integration_outbox (
         id, source_stream_id, source_event_id, integration_type, event_type, payload, headers,
@@ -248,11 +609,34 @@ BEGIN
     ON CONFLICT DO NOTHING;
     is_new := FOUND;
     IF NOT is_new THEN
-        SELECT m.id INTO id FROM core_outbox.integration_outbox m
+        SELECT m.id, m.integration_type = enqueue.integration AND m.copy = enqueue.copy
+        INTO id, is_same
+        FROM core_outbox.integration_outbox m
         WHERE m.source_event_id = event
           AND m.source_stream_id = coalesce(enqueue.stream, event)
-          AND m.integration_type = enqueue.integration
-          AND m.copy = enqueue.copy;
+          AND (m.integration_type = enqueue.integration AND m.copy = enqueue.copy
+               -- The old fence, of whatever name.
+               OR EXISTS (
+                   SELECT FROM pg_index i
+                   WHERE i.indrelid = 'core_outbox.integration_outbox'::regclass
+                     AND i.indisunique AND i.indpred IS NULL
+                     AND (SELECT array_agg(a.attname::text ORDER BY a.attname)
+                          FROM pg_attribute a
+                          WHERE a.attrelid = i.indrelid
+                            AND a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1]))
+                         = ARRAY['source_event_id', 'source_stream_id']))
+        ORDER BY 2 DESC
+        LIMIT 1;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'refused as a duplicate, but the first message cannot be found: '
+                'enqueue again, and look for unique indexes added to the outbox by hand'
+                USING ERRCODE = 'unique_violation';
+        ELSIF NOT is_same THEN
+            RAISE EXCEPTION 'this event is already enqueued for another integration, and the old '
+                'fence, a unique index on stream and event alone, lets one event reach one '
+                'integration only: run `postroom migrate --replace-fence`'
+                USING ERRCODE = 'unique_violation';
+        END IF;
     END IF;
     RETURN NEXT;
 END

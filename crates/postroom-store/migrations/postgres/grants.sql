@@ -19,10 +19,18 @@ GRANT EXECUTE ON FUNCTION core_outbox.enqueue(
 CREATE ROLE postroom_relay NOLOGIN;
 GRANT USAGE ON SCHEMA core_outbox TO postroom_relay;
 GRANT SELECT, INSERT, UPDATE, DELETE
-    ON core_outbox.integration_outbox, core_outbox.delivery, core_outbox.claim TO postroom_relay;
-GRANT SELECT ON core_outbox.messages, core_outbox.schema_migration TO postroom_relay;
+    ON core_outbox.integration_outbox, core_outbox.parcel, core_outbox.delivery, core_outbox.claim,
+       core_outbox.relay, core_outbox.lane_cursor TO postroom_relay;
+GRANT SELECT, DELETE ON core_outbox.pending_edit TO postroom_relay;
+GRANT SELECT ON core_outbox.messages, core_outbox.in_flight, core_outbox.schema_migration
+    TO postroom_relay;
 GRANT EXECUTE ON FUNCTION core_outbox.uuid_v7() TO postroom_relay;
-GRANT EXECUTE ON FUNCTION core_outbox.sequence_behind() TO postroom_relay;
-GRANT EXECUTE ON FUNCTION core_outbox.advance_sequence() TO postroom_relay;
+GRANT EXECUTE ON FUNCTION core_outbox.lane_of(text) TO postroom_relay;
+GRANT EXECUTE ON FUNCTION core_outbox.content_bytes(jsonb, jsonb) TO postroom_relay;
+GRANT EXECUTE ON FUNCTION core_outbox.state_of(varchar) TO postroom_relay;
+GRANT EXECUTE ON FUNCTION core_outbox.is_waiting(varchar) TO postroom_relay;
+GRANT EXECUTE ON FUNCTION core_outbox.parcel_group(bigint) TO postroom_relay;
+GRANT EXECUTE ON FUNCTION core_outbox.numbers_behind() TO postroom_relay;
+GRANT EXECUTE ON FUNCTION core_outbox.advance_numbers() TO postroom_relay;
 GRANT SELECT, INSERT, DELETE, UPDATE (response) ON core_outbox.attempt TO postroom_relay;
-GRANT SELECT, INSERT, UPDATE ON core_outbox.action TO postroom_relay;
+GRANT SELECT, INSERT, UPDATE ON core_outbox.action, core_outbox.checkpoint TO postroom_relay;

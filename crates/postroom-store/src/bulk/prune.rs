@@ -1,7 +1,7 @@
 //! Deleting what is old.
 
 use super::Finished;
-use postroom_core::{NewAction, Operation, Status, Store, StoreResult};
+use postroom_core::{NewAction, Operate, Operation, Status, StoreResult};
 use std::pin::pin;
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ impl Prune<'_> {
     ///
     /// # Errors
     /// When the database is away, or the status is neither SENT nor DEAD.
-    pub async fn count(&self, store: &dyn Store) -> StoreResult<u64> {
+    pub async fn count(&self, store: &dyn Operate) -> StoreResult<u64> {
         store.prunable(self.status, self.older_than).await
     }
 
@@ -35,7 +35,7 @@ impl Prune<'_> {
     /// When the database is away, or the status is neither SENT nor DEAD.
     pub async fn run(
         &self,
-        store: &dyn Store,
+        store: &dyn Operate,
         stop: impl Future<Output = ()>,
         mut progress: impl FnMut(u64),
     ) -> StoreResult<Finished> {

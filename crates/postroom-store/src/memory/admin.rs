@@ -1,22 +1,14 @@
-//! Looking and enqueueing.
+//! Looking at messages.
 
 use super::MemoryStore;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
-use postroom_core::{
-    Admin, Attempt, Enqueued, Filter, NewMessage, Record, StatusCounts, StoreResult, Token,
-};
+use postroom_core::{Admin, Attempt, Filter, Record, StatusCounts, StoreResult, Token};
 use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
 
 #[async_trait]
 impl Admin for MemoryStore {
-    async fn enqueue(&self, message: &NewMessage) -> StoreResult<Enqueued> {
-        let enqueued = self.lock().enqueue(message, self.clock.now())?;
-        self.written.signal();
-        Ok(enqueued)
-    }
-
     async fn find(&self, id: Uuid) -> StoreResult<Option<Record>> {
         let tables = self.lock();
         let row = tables.seq_of(id).and_then(|seq| tables.messages.get(&seq));

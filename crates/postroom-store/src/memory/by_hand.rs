@@ -176,11 +176,12 @@ impl ByHand<'_> {
         self.0.lock().claims.clear();
     }
 
-    /// Moves the end of every claim into the past, as if their time had gone by.
+    /// Moves the end of every relay's row, and so of every claim, into the past, as if all
+    /// heartbeats had ended.
     pub fn expire_claims(&self) {
         let now = self.0.clock.now();
-        for claim in self.0.lock().claims.values_mut() {
-            claim.until = now - TimeDelta::seconds(1);
+        for relay in self.0.lock().relays.values_mut() {
+            relay.until = now - TimeDelta::seconds(1);
         }
     }
 

@@ -1,16 +1,15 @@
-//! Taking and extending.
+//! Taking.
 
 use super::MemoryStore;
 use super::settle;
 use super::tables::{Claim, Delivery, Row, Tables, is_open};
 use crate::content_fault::drop_null_headers;
-use crate::leased::Known;
 use crate::lost_group::{self, Lost};
 use async_trait::async_trait;
 use chrono::{DateTime, TimeDelta, Utc};
 use postroom_core::{
     Batch, Claims, ContentFault, RawJson, Rescued, Settled, Settlement, StoreResult, Take, Taken,
-    Token, Wake, clip_response,
+    Wake, clip_response,
 };
 use std::collections::HashSet;
 use std::time::Duration;
@@ -46,6 +45,7 @@ impl Claims for MemoryStore {
         if messages.is_empty() {
             return Ok(Vec::new());
         }
+        tables.check_alive(take.relay, now)?;
         messages.sort_unstable_by_key(|(at, taken)| (*at, taken.message.seq));
         let messages = messages.into_iter().map(|(_, taken)| taken).collect();
         Ok(vec![tables.hold(messages, take, now, false)])
@@ -68,6 +68,7 @@ impl Claims for MemoryStore {
                 bytes: taken.message.weight(),
             });
             if !due.is_empty() {
+                tables.check_alive(take.relay, now)?;
                 batches.push(tables.hold(due, take, now, which == Rescued::Alone));
             }
         }
@@ -76,54 +77,6 @@ impl Claims for MemoryStore {
 
     async fn settle(&self, settlements: &[Settlement]) -> StoreResult<Settled> {
         settle::settle(self, settlements)
-    }
-
-    async fn extend(&self, tokens: &[Token], claim_time: Duration) -> StoreResult<Vec<Token>> {
-        let until = after(self.clock.now(), claim_time);
-        let mut tables = self.lock();
-        let mut lost = Vec::new();
-        for token in tokens {
-            match tables.claims.get_mut(token) {
-                Some(claim) => claim.until = until,
-                None => lost.push(*token),
-            }
-        }
-        Ok(lost)
-    }
-
-    async fn keep(
-        &self,
-        lease: Token,
-        worker: &str,
-        claims: &[Token],
-        claim_time: Duration,
-    ) -> StoreResult<Vec<Token>> {
-        let now = self.clock.now();
-        let mut tables = self.lock();
-        if claims.is_empty() {
-            // What was taken under it goes by its own time then.
-            tables.claims.remove(&lease);
-            return Ok(Vec::new());
-        }
-        let until = after(now, claim_time);
-        let kept = tables.claims.entry(lease).or_insert_with(|| Claim {
-            worker: worker.to_owned(),
-            since: now,
-            until,
-            alone: false,
-            dispatched: true,
-            lease: None,
-        });
-        kept.until = until;
-        let under = tables.claims.iter().filter(|(_, claim)| claim.lease == Some(lease));
-        let found: Vec<_> = under.map(|(token, claim)| (*token, claim.until < now)).collect();
-        let known = Known::among(&found, claims);
-        for token in &known.strange {
-            if let Some(claim) = tables.claims.get_mut(token) {
-                claim.lease = None;
-            }
-        }
-        Ok(known.lost)
     }
 
     async fn keep_responses(&self, responses: &[(Uuid, String)]) -> StoreResult<()> {
@@ -194,10 +147,9 @@ impl Tables {
         let claim = Claim {
             worker: take.worker.to_owned(),
             since: now,
-            until: after(now, take.claim_time),
+            relay: take.relay,
             alone,
-            dispatched: take.lease.is_some(),
-            lease: take.lease,
+            dispatched: take.for_queue,
         };
         self.claims.insert(token, claim);
         Batch { token, messages }

@@ -1,7 +1,7 @@
 //! The outbox in this process: for tests and simulation, and as the contract's executable
 //! specification. Nothing outlives the process.
 //!
-//! It holds the same three tables as a database does (message, delivery, claim), changed by the
+//! It holds the same tables as a database does (message, delivery, claim, relay), changed by the
 //! same rules, so that whatever is true here is what the other stores have to match.
 
 mod admin;
@@ -10,7 +10,9 @@ mod claims;
 mod deliveries;
 mod dispatch;
 mod inspect;
+mod intake;
 mod operate;
+mod relays;
 mod settle;
 mod tables;
 mod upkeep;

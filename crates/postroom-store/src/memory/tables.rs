@@ -1,11 +1,11 @@
-//! The three tables, and the triggers that keep deliveries in step with messages.
+//! The tables, and the triggers that keep deliveries in step with messages.
 
 use super::deliveries::Deliveries;
 use super::refused;
 use chrono::{DateTime, Utc};
 use postroom_core::{
     ATTEMPTS_KEPT, Action, Attempt, Enqueued, Finding, Limits, Message, NewMessage, RawJson,
-    Reconciled, Record, StoreResult, Token, Tried, clip_error,
+    Reconciled, Record, RelayId, StoreResult, Token, Tried, clip_error,
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -68,13 +68,20 @@ impl Delivery {
 pub(super) struct Claim {
     pub(super) worker: String,
     pub(super) since: DateTime<Utc>,
-    pub(super) until: DateTime<Utc>,
+    /// Whose heartbeat keeps it.
+    pub(super) relay: RelayId,
     /// A rescued message is held alone; losing it again then counts as an attempt.
     pub(super) alone: bool,
     /// What was handed over to a queue cannot kill its relay: losing it is no rescue.
     pub(super) dispatched: bool,
-    /// The token of the lease that keeps it beyond its own time.
-    pub(super) lease: Option<Token>,
+}
+
+/// A relay, while its heartbeat goes on and for some time after.
+pub(super) struct RelayState {
+    pub(super) name: String,
+    pub(super) lanes: u32,
+    pub(super) started_at: DateTime<Utc>,
+    pub(super) until: DateTime<Utc>,
 }
 
 type Fence = (String, String, String, i32);
@@ -86,9 +93,12 @@ pub(super) struct Tables {
     pub(super) messages: BTreeMap<i64, Row>,
     pub(super) deliveries: Deliveries,
     pub(super) claims: BTreeMap<Token, Claim>,
+    pub(super) relays: BTreeMap<RelayId, RelayState>,
     /// The failed attempts of each message, oldest first.
     pub(super) attempts: BTreeMap<i64, Vec<Attempt>>,
     pub(super) actions: Vec<Action>,
+    /// Positions by name.
+    pub(super) checkpoints: BTreeMap<String, String>,
     seq_by_id: HashMap<Uuid, i64>,
     id_by_fence: HashMap<Fence, Uuid>,
 }
@@ -101,8 +111,10 @@ impl Default for Tables {
             messages: BTreeMap::new(),
             deliveries: Deliveries::default(),
             claims: BTreeMap::new(),
+            relays: BTreeMap::new(),
             attempts: BTreeMap::new(),
             actions: Vec::new(),
+            checkpoints: BTreeMap::new(),
             seq_by_id: HashMap::new(),
             id_by_fence: HashMap::new(),
         }

@@ -5,24 +5,23 @@ use super::tables::{ATTEMPTS_MAX, Claim, Tables, is_open, unused};
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use postroom_core::{
-    AttemptOutcome, Backlog, Finding, LaneBacklog, Reconciled, Status, StoreResult, Token, Tried,
-    Upkeep,
+    AttemptOutcome, Backlog, Finding, LaneBacklog, Reconciled, RelayId, Status, StoreResult, Token,
+    Tried, Upkeep,
 };
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 #[async_trait]
 impl Upkeep for MemoryStore {
-    async fn rescue_except(&self, held: &[Token], limit: usize) -> StoreResult<u64> {
+    async fn rescue_except(&self, relay: RelayId, limit: usize) -> StoreResult<u64> {
         let now = self.clock.now();
         let mut tables = self.lock();
         let tables = &mut *tables;
-        let mine: HashSet<&Token> = held.iter().collect();
         let expired: Vec<Token> = tables
             .claims
             .iter()
-            .filter(|(_, claim)| claim.until < now && !tables.is_kept(claim, now))
-            .filter(|(token, _)| !mine.contains(*token))
+            .filter(|(_, claim)| !tables.is_alive(claim.relay, now))
+            .filter(|(_, claim)| claim.relay != relay)
             .map(|(token, _)| *token)
             .collect();
         let (mut freed, mut claims) = (0, 0);
@@ -109,12 +108,6 @@ impl Upkeep for MemoryStore {
 }
 
 impl Tables {
-    /// Whether a claim's lease keeps it beyond its own time.
-    fn is_kept(&self, claim: &Claim, now: DateTime<Utc>) -> bool {
-        let lease = claim.lease.and_then(|lease| self.claims.get(&lease));
-        lease.is_some_and(|lease| lease.until >= now)
-    }
-
     /// Frees a delivery whose claim has expired. Lost alone, its message has failed, unless
     /// someone closed it meanwhile.
     fn free_lost(&mut self, seq: i64, claim: &Claim, now: DateTime<Utc>) {
@@ -136,7 +129,9 @@ impl Tables {
             row.settled = Some(fresh);
         }
         if is_failed {
-            let took = (claim.until - claim.since).to_std().unwrap_or_default();
+            // Until its relay's end, or until now if that left.
+            let end = self.relays.get(&claim.relay).map_or(now, |relay| relay.until);
+            let took = (end - claim.since).to_std().unwrap_or_default();
             self.note(seq, Tried { outcome: AttemptOutcome::Lost, took }, &error, now);
         }
         if let Some(mut delivery) = self.deliveries.get_mut(seq) {

@@ -1,25 +1,16 @@
-//! Enqueueing and looking, for tools and tests.
+//! Looking at messages, for tools and tests.
 
-use super::error::{enqueue_error, store_error};
+use super::error::store_error;
 use super::row::{count, record};
 use super::{MySqlStore, attempts, statements};
 use async_trait::async_trait;
 use chrono::{DateTime, NaiveDateTime, Utc};
-use postroom_core::{
-    Admin, Attempt, Enqueued, Filter, NewMessage, Record, Status, StatusCounts, StoreResult, Token,
-};
+use postroom_core::{Admin, Attempt, Filter, Record, Status, StatusCounts, StoreResult, Token};
 use sqlx::{AssertSqlSafe, Error, MySql, QueryBuilder, Row as _};
 use uuid::Uuid;
 
 #[async_trait]
 impl Admin for MySqlStore {
-    async fn enqueue(&self, message: &NewMessage) -> StoreResult<Enqueued> {
-        let mut tx = self.begin().await.map_err(|e| store_error("enqueueing", e))?;
-        let enqueued = postroom::enqueue(&mut *tx, message.clone()).await.map_err(enqueue_error)?;
-        tx.commit().await.map_err(|e| store_error("enqueueing", e))?;
-        Ok(enqueued)
-    }
-
     async fn find(&self, id: Uuid) -> StoreResult<Option<Record>> {
         let sql = format!("SELECT {} FROM outbox_messages AS m WHERE m.id = ?", statements::RECORD);
         sqlx::query(AssertSqlSafe(sql))

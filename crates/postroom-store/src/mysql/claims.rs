@@ -1,11 +1,11 @@
-//! Taking and extending.
+//! Taking.
 
 use super::error::store_error;
 use super::follow::follow;
 use super::version::Locking;
 use super::{LIST, MySqlStore, delete, execute, fetch, list, numbers, row, settle, statements};
-use crate::leased::Known;
 use crate::lost_group::{self, Lost};
+use crate::own_claims::NoLivingRelay;
 use async_trait::async_trait;
 use chrono::NaiveDateTime;
 use postroom_core::{
@@ -51,23 +51,6 @@ impl Claims for MySqlStore {
 
     async fn settle(&self, settlements: &[Settlement]) -> StoreResult<Settled> {
         settle::settle(self, settlements).await
-    }
-
-    async fn extend(&self, tokens: &[Token], claim_time: Duration) -> StoreResult<Vec<Token>> {
-        let doing = "extending claims";
-        self.extend_claims(tokens, claim_time).await.map_err(|e| store_error(doing, e))
-    }
-
-    async fn keep(
-        &self,
-        lease: Token,
-        worker: &str,
-        claims: &[Token],
-        claim_time: Duration,
-    ) -> StoreResult<Vec<Token>> {
-        let doing = "keeping a lease";
-        let kept = self.keep_lease(lease, worker, claims, claim_time);
-        kept.await.map_err(|e| store_error(doing, e))
     }
 
     async fn keep_responses(&self, responses: &[(Uuid, String)]) -> StoreResult<()> {
@@ -149,68 +132,6 @@ impl MySqlStore {
             }
         }
         Ok(due)
-    }
-
-    async fn extend_claims(
-        &self,
-        tokens: &[Token],
-        claim_time: Duration,
-    ) -> Result<Vec<Token>, Error> {
-        let mut held: Vec<Uuid> = Vec::new();
-        for part in tokens.chunks(LIST) {
-            let mut tx = self.begin().await?;
-            let wanted = literals(part);
-            let sql = format!(
-                "SELECT token FROM outbox_claim WHERE token IN ({wanted}) ORDER BY token FOR UPDATE"
-            );
-            for row in fetch(&mut tx, sql).await? {
-                held.push(row.try_get(0)?);
-            }
-            let until = format!("UTC_TIMESTAMP(6) + INTERVAL {} MICROSECOND", micros(claim_time));
-            let sql = format!("UPDATE outbox_claim SET until = {until} WHERE token IN ({wanted})");
-            execute(&mut tx, sql).await?;
-            tx.commit().await?;
-        }
-        Ok(tokens.iter().filter(|token| !held.contains(&token.0)).copied().collect())
-    }
-
-    /// The claims that are lost. Those under the lease are found without a lock, and changed by
-    /// their key: others come and go beside them.
-    async fn keep_lease(
-        &self,
-        lease: Token,
-        worker: &str,
-        claims: &[Token],
-        claim_time: Duration,
-    ) -> Result<Vec<Token>, Error> {
-        if claims.is_empty() {
-            sqlx::query(statements::FORGET_LEASE).bind(lease.0).execute(&self.pool).await?;
-            return Ok(Vec::new());
-        }
-        sqlx::query(statements::KEEP)
-            .bind(lease.0)
-            .bind(worker)
-            .bind(micros(claim_time))
-            .bind(micros(claim_time))
-            .execute(&self.pool)
-            .await?;
-        let rows = sqlx::query(statements::LEASED).bind(lease.0).fetch_all(&self.pool).await?;
-        let found = rows
-            .iter()
-            .map(|row| Ok((Token(row.try_get(0)?), row.try_get(1)?)))
-            .collect::<Result<Vec<_>, Error>>()?;
-        let known = Known::among(&found, claims);
-        for part in known.strange.chunks(LIST) {
-            let mut tx = self.begin().await?;
-            let tokens = literals(part);
-            execute(
-                &mut tx,
-                format!("UPDATE outbox_claim SET lease = NULL WHERE token IN ({tokens})"),
-            )
-            .await?;
-            tx.commit().await?;
-        }
-        Ok(known.lost)
     }
 }
 
@@ -337,15 +258,18 @@ async fn hold(
     if messages.is_empty() {
         return Ok(None);
     }
-    sqlx::query(statements::INSERT_CLAIM)
+    let inserted = sqlx::query(statements::INSERT_CLAIM)
         .bind(token.0)
         .bind(take.worker)
-        .bind(micros(take.claim_time))
         .bind(alone)
-        .bind(take.lease.is_some())
-        .bind(take.lease.map(|lease| lease.0))
+        .bind(take.for_queue)
+        .bind(take.relay.0)
         .execute(&mut *tx)
         .await?;
+    if inserted.rows_affected() == 0 {
+        // The transaction is rolled back with it.
+        return Err(Error::Configuration(NoLivingRelay.into()));
+    }
     Ok(Some(Batch { token, messages }))
 }
 

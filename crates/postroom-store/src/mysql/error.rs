@@ -2,6 +2,7 @@
 
 use super::hosts::NoneWritable;
 use super::version::Unsupported;
+use crate::own_claims::NoLivingRelay;
 use postroom::EnqueueError;
 use postroom_core::{StoreError, StoreErrorKind};
 use sqlx::Error;
@@ -15,6 +16,7 @@ pub(super) fn store_error(doing: &str, error: Error) -> StoreError {
         .map(ToString::to_string)
         .or_else(|| cause::<Unsupported>(&error).map(ToString::to_string))
         .or_else(|| cause::<NoneWritable>(&error).map(ToString::to_string))
+        .or_else(|| cause::<NoLivingRelay>(&error).map(ToString::to_string))
         .or_else(|| error.as_database_error().map(|database| database.message().to_owned()))
         .map_or_else(String::new, |words| format!(" ({words})"));
     StoreError::new(kind, format!("{doing}: {}{detail}", hint(kind, &error)), error)
@@ -38,6 +40,7 @@ fn hint(kind: StoreErrorKind, error: &Error) -> &'static str {
              transaction that is still open, or a change of the table. Wait for it to finish, then \
              run this again; `SHOW FULL PROCESSLIST` shows who is at work"
         }
+        StoreErrorKind::Conflict if cause::<NoLivingRelay>(error).is_some() => "nothing is taken",
         StoreErrorKind::Conflict => "lost to a concurrent transaction",
         StoreErrorKind::Refused if certificate_fault(error).is_some() => {
             "the server's certificate is not accepted; correct ssl-ca or the host in the \
@@ -116,6 +119,9 @@ fn kind(error: &Error) -> StoreErrorKind {
         Error::Database(_) => number(error).map_or(StoreErrorKind::Refused, kind_of_number),
         Error::Configuration(_) if cause::<NoneWritable>(error).is_some() => {
             StoreErrorKind::Unavailable
+        }
+        Error::Configuration(_) if cause::<NoLivingRelay>(error).is_some() => {
+            StoreErrorKind::Conflict
         }
         Error::Io(_) if certificate_fault(error).is_some() => StoreErrorKind::Refused,
         Error::Io(_) | Error::PoolTimedOut | Error::PoolClosed | Error::WorkerCrashed => {

@@ -39,6 +39,16 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "responses",
         sql: include_str!("../../migrations/mysql/0006_responses.sql"),
     },
+    Migration {
+        number: 7,
+        name: "relays",
+        sql: include_str!("../../migrations/mysql/0007_relays.sql"),
+    },
+    Migration {
+        number: 8,
+        name: "checkpoint",
+        sql: include_str!("../../migrations/mysql/0008_checkpoint.sql"),
+    },
 ];
 
 /// Two processes that migrate one database at once take turns by this lock, the only one by name. A

@@ -1,11 +1,11 @@
-//! Freeing what expired claims hold. Lock order: claim, delivery, message.
+//! Freeing what expired claims hold. Lock order: relay, claim, delivery, message.
 
 use super::attempts::{self, Failure};
 use super::claims::{literal, literals};
 use super::follow::{follow, lock_messages};
 use super::version::Locking;
 use super::{LIST, MySqlStore, execute, fetch, list, now, numbers, row, statements};
-use postroom_core::{AttemptOutcome, Token};
+use postroom_core::{AttemptOutcome, RelayId, Token};
 use sqlx::{AssertSqlSafe, Error, MySqlConnection, Row as _};
 use std::collections::HashSet;
 use std::time::Duration;
@@ -23,9 +23,13 @@ struct Expired {
 /// Waits for nobody where the server can: a delivery that is locked is being settled, a message
 /// that is locked is being changed, and both are left for the next time, with their claim. Rows are found first and locked by their key then:
 /// to lock them by another index is to lock that first, and a settlement comes the other way.
-pub(super) async fn rescue(store: &MySqlStore, held: &[Token], limit: usize) -> Result<u64, Error> {
+pub(super) async fn rescue(
+    store: &MySqlStore,
+    asking: RelayId,
+    limit: usize,
+) -> Result<u64, Error> {
     loop {
-        let (freed, ended) = rescue_some(store, held, limit).await?;
+        let (freed, ended) = rescue_some(store, asking, limit).await?;
         // Behind claims that held nothing there may be one that does.
         if freed > 0 || ended == 0 {
             return Ok(freed);
@@ -36,32 +40,32 @@ pub(super) async fn rescue(store: &MySqlStore, held: &[Token], limit: usize) -> 
 /// How many messages were freed, and how many claims ended.
 async fn rescue_some(
     store: &MySqlStore,
-    held: &[Token],
+    asking: RelayId,
     limit: usize,
 ) -> Result<(u64, u64), Error> {
-    let held: HashSet<&Token> = held.iter().collect();
-    let mut tokens = Vec::new();
-    // Those that the caller holds itself may come first, and do not count.
-    let rows = limit.saturating_add(held.len());
-    let expired = format!("{} ORDER BY c.until, c.token LIMIT {rows}", statements::EXPIRED);
-    for row in sqlx::query(AssertSqlSafe(expired)).fetch_all(&store.pool).await? {
+    let expired = format!("{} LIMIT {limit}", statements::EXPIRED);
+    let expired = sqlx::query(AssertSqlSafe(expired)).bind(asking.0);
+    let (mut tokens, mut relays) = (Vec::new(), HashSet::new());
+    for row in expired.fetch_all(&store.pool).await? {
         tokens.push(Token(row.try_get::<Uuid, _>(0)?));
+        relays.insert(row.try_get::<Uuid, _>(1)?);
     }
-    tokens.retain(|token| !held.contains(token));
-    tokens.truncate(limit);
     if tokens.is_empty() {
         return Ok((0, 0));
     }
     let locking = store.locking().await?;
     let mut tx = store.begin().await?;
+    let alive = lock_relays(&mut tx, relays).await?;
     let (mut freed, mut ended) = (0, 0);
     for part in tokens.chunks(LIST) {
         let sql = format!(
-            "SELECT token, worker, alone, TIMESTAMPDIFF(MICROSECOND, since, until), dispatched \
+            "SELECT token, worker, alone, \
+                    GREATEST(0, TIMESTAMPDIFF(MICROSECOND, since, COALESCE( \
+                        (SELECT r.until FROM outbox_relay AS r WHERE r.id = c.relay), \
+                        UTC_TIMESTAMP(6)))), \
+                    dispatched \
              FROM outbox_claim AS c FORCE INDEX (PRIMARY) \
-             WHERE token IN ({}) AND until < UTC_TIMESTAMP(6) \
-               AND NOT EXISTS (SELECT 1 FROM outbox_claim AS kept \
-                               WHERE kept.token = c.lease AND kept.until >= UTC_TIMESTAMP(6)) {}",
+             WHERE token IN ({}) AND relay NOT IN ({alive}) {}",
             literals(part),
             locking.clause()
         );
@@ -86,6 +90,27 @@ async fn rescue_some(
     }
     tx.commit().await?;
     Ok((freed, ended))
+}
+
+/// Locks the rows of these relays, and says which of them live after all. A relay that comes back
+/// waits for this to end, and then sees what it has lost. Others that rescue do not wait.
+async fn lock_relays(tx: &mut MySqlConnection, relays: HashSet<Uuid>) -> Result<String, Error> {
+    let mut relays: Vec<Token> = relays.into_iter().map(Token).collect();
+    relays.sort_unstable();
+    let mut alive = Vec::new();
+    for part in relays.chunks(LIST) {
+        let sql = format!(
+            "SELECT id, until >= UTC_TIMESTAMP(6) FROM outbox_relay FORCE INDEX (PRIMARY) \
+             WHERE id IN ({}) LOCK IN SHARE MODE",
+            literals(part)
+        );
+        for row in fetch(tx, sql).await? {
+            if row.try_get(1)? {
+                alive.push(Token(row.try_get::<Uuid, _>(0)?));
+            }
+        }
+    }
+    Ok(if alive.is_empty() { "''".to_owned() } else { literals(&alive) })
 }
 
 async fn free(tx: &mut MySqlConnection, claim: &Expired, locking: Locking) -> Result<u64, Error> {

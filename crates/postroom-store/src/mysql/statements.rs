@@ -63,35 +63,36 @@ pub(super) const DUE: &str = "
     WHERE queue = ? AND integration = ? AND due_at <= UTC_TIMESTAMP(6)
     ORDER BY due_at, seq LIMIT ? ";
 
-/// Token, worker, claim time in microseconds, alone, dispatched, lease.
+/// Writes nothing unless the relay lives. Token, worker, alone, dispatched, relay.
 pub(super) const INSERT_CLAIM: &str = "
-    INSERT INTO outbox_claim (token, worker, since, until, alone, dispatched, lease)
-    VALUES (?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, ?, ?, ?)";
+    INSERT INTO outbox_claim (token, worker, since, alone, dispatched, relay)
+    SELECT ?, ?, UTC_TIMESTAMP(6), ?, ?, r.id
+    FROM outbox_relay AS r FORCE INDEX (PRIMARY) WHERE r.id = ? AND r.until >= UTC_TIMESTAMP(6)";
 
-/// Lease, worker, claim time in microseconds, twice.
-pub(super) const KEEP: &str = "
-    INSERT INTO outbox_claim (token, worker, since, until, alone, dispatched)
-    VALUES (?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, FALSE, TRUE)
-    ON DUPLICATE KEY UPDATE until = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND";
+/// Claims that still name it have expired then. Relay.
+pub(super) const LEAVE: &str = "DELETE FROM outbox_relay WHERE id = ?";
 
-/// The claims under a lease, and whether the own time of each is over. Lease.
-pub(super) const LEASED: &str =
-    "SELECT token, until < UTC_TIMESTAMP(6) FROM outbox_claim WHERE lease = ?";
-
-/// What was taken under it goes by its own time then. Lease.
-pub(super) const FORGET_LEASE: &str = "DELETE FROM outbox_claim WHERE token = ?";
+/// Relays that live, expired lately, or still hold claims. Lately, in microseconds.
+pub(super) const RELAYS: &str = "
+    SELECT r.id, r.name, r.version, CAST(r.lanes AS SIGNED), r.started_at, r.until,
+           COUNT(c.token)
+    FROM outbox_relay AS r LEFT JOIN outbox_claim AS c ON c.relay = r.id
+    GROUP BY r.id, r.name, r.version, r.lanes, r.started_at, r.until
+    HAVING r.until >= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND OR COUNT(c.token) > 0
+    ORDER BY r.name, r.started_at, r.id";
 
 /// A claim goes once nothing carries it. Token, twice.
 pub(super) const FORGET_CLAIM: &str = "
     DELETE FROM outbox_claim
     WHERE token = ? AND NOT EXISTS (SELECT 1 FROM outbox_delivery WHERE claim = ?)";
 
-/// Claims that have expired and that no lease keeps; an order and a limit follow.
+/// Claims of others without a living relay; a limit follows. The relay that asks. They are read by an index, in its order, and there
+/// are as many as batches in flight.
 pub(super) const EXPIRED: &str = "
-    SELECT c.token FROM outbox_claim AS c FORCE INDEX (outbox_claim_until)
-    LEFT JOIN outbox_claim AS kept FORCE INDEX (PRIMARY)
-        ON kept.token = c.lease AND kept.until >= UTC_TIMESTAMP(6)
-    WHERE c.until < UTC_TIMESTAMP(6) AND kept.token IS NULL";
+    SELECT c.token, c.relay FROM outbox_claim AS c FORCE INDEX (outbox_claim_relay)
+    LEFT JOIN outbox_relay AS alive FORCE INDEX (PRIMARY)
+        ON alive.id = c.relay AND alive.until >= UTC_TIMESTAMP(6)
+    WHERE alive.id IS NULL AND c.relay <> ? ORDER BY c.relay, c.token";
 
 /// What is waiting, by integration.
 pub(super) const BACKLOG: &str = "

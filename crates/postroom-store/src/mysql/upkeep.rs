@@ -9,16 +9,16 @@ use super::{
 use crate::migrations::trigger_is_missing;
 use crate::round::Round;
 use async_trait::async_trait;
-use postroom_core::{Backlog, Finding, LaneBacklog, Reconciled, StoreResult, Token, Upkeep};
+use postroom_core::{Backlog, Finding, LaneBacklog, Reconciled, RelayId, StoreResult, Upkeep};
 use sqlx::mysql::MySqlRow;
 use sqlx::{Error, MySqlConnection, Row as _};
 use std::time::Duration;
 
 #[async_trait]
 impl Upkeep for MySqlStore {
-    async fn rescue_except(&self, held: &[Token], limit: usize) -> StoreResult<u64> {
+    async fn rescue_except(&self, relay: RelayId, limit: usize) -> StoreResult<u64> {
         let doing = "rescuing expired claims";
-        rescue::rescue(self, held, limit).await.map_err(|e| store_error(doing, e))
+        rescue::rescue(self, relay, limit).await.map_err(|e| store_error(doing, e))
     }
 
     async fn prune(&self, older_than: Duration, limit: usize) -> StoreResult<u64> {

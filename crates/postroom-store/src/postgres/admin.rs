@@ -1,15 +1,12 @@
-//! Enqueueing and looking, for tools and tests.
+//! Looking at messages, for tools and tests.
 
 use super::PgStore;
 use super::connect::ask;
 use super::error::store_error;
 use super::row::{RECORD_COLUMNS, record};
-use super::settle::enqueue_error;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
-use postroom_core::{
-    Admin, Attempt, Enqueued, Filter, NewMessage, Record, StatusCounts, StoreResult, Token,
-};
+use postroom_core::{Admin, Attempt, Filter, Record, StatusCounts, StoreResult, Token};
 use tokio_postgres::Error;
 use uuid::Uuid;
 
@@ -20,13 +17,6 @@ const STATUS_COUNTS: &str =
 
 #[async_trait]
 impl Admin for PgStore {
-    async fn enqueue(&self, message: &NewMessage) -> StoreResult<Enqueued> {
-        let mut client = self.connection().await?;
-        let mut tx = client.transaction().await.map_err(|e| store_error("enqueueing", e))?;
-        let enqueued = postroom::enqueue(&mut **tx, message.clone()).await.map_err(enqueue_error);
-        tx.end("enqueueing", enqueued).await
-    }
-
     async fn find(&self, id: Uuid) -> StoreResult<Option<Record>> {
         let doing = "looking for a message";
         let client = self.connection().await?;

@@ -4,22 +4,26 @@
 //! so that a benchmark cannot fall behind the store.
 
 use super::PgStore;
-use super::claims::{TakeParams, take_rows};
+use super::content::{READ_PARCELS, clamp_i32};
 use super::error::store_error;
-use super::marks::{BEGINNING, Place};
 use super::settle::settle;
+use super::transaction::{BEGIN_TAKING, transact};
 use crate::OpenOptions;
-use postroom_core::{Fate, Fence, Settlement, StoreResult, Take, Token, Verdict};
+use postroom_core::{
+    Fate, Fence, Heartbeat, RelayId, Relays as _, Settlement, StoreResult, Take, Token, Verdict,
+};
+use std::collections::BTreeMap;
+use std::time::Duration;
 use tokio_postgres::{Error, Row};
+use uuid::Uuid;
 
 const DOING: &str = "running bare statements";
 
-/// One connection. Rows are not turned into messages, and nothing is looked up again.
+/// One connection. Fresh messages only: rows are not turned into messages, and nothing is looked up
+/// again.
 #[derive(Debug)]
 pub struct Bare {
     store: PgStore,
-    /// Where the last take ended, as a relay remembers it for each lane.
-    mark: Place,
 }
 
 impl Bare {
@@ -29,30 +33,50 @@ impl Bare {
     /// When the URL is malformed.
     pub fn new(url: &str) -> StoreResult<Self> {
         let options = OpenOptions { connections: 1, notify: false, ..OpenOptions::default() };
-        Ok(Self { store: PgStore::new(url, &options)?, mark: BEGINNING })
+        Ok(Self { store: PgStore::new(url, &options)? })
     }
 
-    /// Takes due messages after those of the last take, and returns the settlement that records
-    /// all of them as sent; `None` when nothing is due there.
+    /// A relay that lives for so long, to take for.
     ///
     /// # Errors
     /// When the database refuses, or cannot be reached.
-    pub async fn take(&mut self, take: &Take<'_>) -> StoreResult<Option<Settlement>> {
+    pub async fn relay(&self, claim_time: Duration) -> StoreResult<RelayId> {
+        let relay = RelayId::random();
+        let beat = Heartbeat { relay, name: "bare", lanes: 0, held: &[], claim_time };
+        self.store.beat(&beat).await?;
+        Ok(relay)
+    }
+
+    /// Takes parcels and reads their messages, and returns the settlements that record all of them as
+    /// sent, one for each claim; none when there are no parcels.
+    ///
+    /// # Errors
+    /// When the database refuses, or cannot be reached.
+    pub async fn take(&self, take: &Take<'_>) -> StoreResult<Vec<Settlement>> {
         let client = self.store.connection().await?;
-        let token = Token::random();
-        let places = vec![self.mark; take.quotas.len()];
-        let params = TakeParams::of(take, token, &places);
-        let rows = take_rows(&client, &params).await.map_err(|e| store_error(DOING, e))?;
-        let mut verdicts = Vec::with_capacity(rows.len());
+        self.store.know_lanes(&client, take.quotas).await?;
+        let failed = |e| store_error(DOING, e);
+        // No deliveries were taken before.
+        let found =
+            self.store.take_parcels(&client, take, Token::random()).await.map_err(failed)?;
+        if found.tokens.is_empty() {
+            return Ok(Vec::new());
+        }
+        let tokens: Vec<Uuid> = found.tokens.iter().map(|token| token.0).collect();
+        let read = client.prepare_cached(READ_PARCELS).await.map_err(failed)?;
+        let rows =
+            transact(&client, BEGIN_TAKING, &read, &[&clamp_i32(take.payload_limit), &tokens, &0])
+                .await
+                .map_err(failed)?;
+        self.store.rise(&client, take.quotas).await.map_err(failed)?;
+        let mut claims: BTreeMap<Token, Vec<Verdict>> = BTreeMap::new();
         for row in &rows {
-            let (place, verdict) = sent(row).map_err(|e| store_error(DOING, e))?;
-            self.mark = self.mark.max(place);
-            verdicts.push(verdict);
+            let (token, verdict) = sent(row).map_err(failed)?;
+            claims.entry(token).or_default().push(verdict);
         }
-        if verdicts.is_empty() {
-            return Ok(None);
-        }
-        Ok(Some(Settlement { fence: Fence::Claim(token), verdicts, finished: true }))
+        let settlement =
+            |(token, verdicts)| Settlement { fence: Fence::Claim(token), verdicts, finished: true };
+        Ok(claims.into_iter().map(settlement).collect())
     }
 
     /// Records outcomes, and returns how many messages they changed.
@@ -72,8 +96,7 @@ impl Bare {
     }
 }
 
-fn sent(row: &Row) -> Result<(Place, Verdict), Error> {
-    let seq = row.try_get("seq")?;
-    let place = (row.try_get("delivery_due_at")?, seq);
-    Ok((place, Verdict { seq, id: row.try_get("id")?, fate: Fate::Sent }))
+fn sent(row: &Row) -> Result<(Token, Verdict), Error> {
+    let verdict = Verdict { seq: row.try_get("seq")?, id: row.try_get("id")?, fate: Fate::Sent };
+    Ok((Token(row.try_get("token")?), verdict))
 }

@@ -1,22 +1,23 @@
-//! Taking, extending, and handing settlements on.
+//! Taking, and handing settlements on.
 
 use super::connection::Connection;
-use super::content::{Claiming, clamp_i32};
+use super::content::{Claiming, Read, clamp_i32};
 use super::error::store_error;
 use super::marks::{Place, is_from_start};
+use super::parcels::{AtOnce, FoundParcels};
 use super::row::TakenRow;
 use super::transaction::{BEGIN, JOIN_BY_HASH, transact};
 use super::{PgStore, statements};
-use crate::leased::Known;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use postroom_core::{
-    Batch, Claims, Quota, Rescued, Settled, Settlement, StoreResult, Take, Taken, Token, Wake,
+    Batch, Claims, Fence, Quota, Rescued, Settled, Settlement, StoreResult, Take, Taken, Token,
+    Wake,
 };
 use std::collections::{BTreeMap, HashMap};
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering;
+use std::time::Instant;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Error, Row};
 use uuid::Uuid;
 
 const TAKE: Claiming = Claiming {
@@ -27,28 +28,28 @@ const TAKE_RESCUED: Claiming = Claiming {
     reading: statements::TAKE_RESCUED,
     unread: concat!(include_str!("sql/take_rescued.sql"), include_str!("sql/claimed.sql")),
 };
-const EXTEND: &str = include_str!("sql/extend.sql");
-const KEEP: &str = include_str!("sql/keep.sql");
-const LET_GO: &str = include_str!("sql/let_go.sql");
-const FORGET_LEASE: &str = "DELETE FROM core_outbox.claim WHERE token = $1";
 const FORGET_ORPHANS: &str = include_str!("sql/forget_orphans.sql");
 
 #[async_trait]
 impl Claims for PgStore {
     async fn take(&self, take: &Take<'_>) -> StoreResult<Vec<Batch>> {
-        // Deliveries without a message are removed and do not count, and below the low-water
-        // mark there may be more: go on until something deliverable or nothing at all is found.
-        loop {
-            match self.take_once(take).await? {
-                Found::Nothing => return Ok(Vec::new()),
-                Found::NothingAboveMark | Found::OnlyOrphans => {}
-                Found::Batch(batch) => return Ok(vec![batch]),
-            }
+        self.mend_restore().await?;
+        let client = self.connection().await?;
+        self.know_lanes(&client, take.quotas).await?;
+        if take.for_queue {
+            // What is in a queue is settled one by one, by whoever delivered it.
+            let doing = "making deliveries for a queue";
+            self.unpack(&client, take.quotas).await.map_err(|e| store_error(doing, e))?;
+            drop(client);
+            return Ok(self.take_deliveries(take, Token::random()).await?.into_iter().collect());
         }
+        drop(client);
+        self.take_both(take).await
     }
 
     async fn take_rescued(&self, take: &Take<'_>, which: Rescued) -> StoreResult<Vec<Batch>> {
         let doing = "taking rescued messages";
+        self.mend_restore().await?;
         let mut client = self.connection().await?;
         let tokens: Vec<Uuid> = take.quotas.iter().map(|_| Token::random().0).collect();
         let params: [&(dyn ToSql + Sync); 10] = [
@@ -57,80 +58,28 @@ impl Claims for PgStore {
             &tokens,
             &rows_per_lane(take.quotas),
             &take.worker,
-            &take.claim_time.as_secs_f64(),
+            &take.relay.0,
             &clamp_i64(take.rows),
             &clamp_i64(take.bytes),
             &(which == Rescued::Alone),
-            &lease(take),
+            &take.for_queue,
         ];
-        let read = self.claim_and_read(&mut client, take, doing, &TAKE_RESCUED, &params).await?;
-        let mut claims: BTreeMap<Token, Vec<(DateTime<Utc>, Taken)>> = BTreeMap::new();
-        let mut orphans = Vec::new();
-        for (row, token) in read.rows {
-            match row {
-                TakenRow::Orphan(seq) => orphans.push(seq),
-                TakenRow::Message(message, due) => {
-                    claims.entry(token).or_default().push((due, *message));
-                }
-            }
-        }
+        let mut read =
+            self.claim_and_read(&mut client, take, doing, &TAKE_RESCUED, &params).await?;
+        let orphans = ids(&read.take_left_out());
         forget(&client, &orphans).await?;
-        let batch = |(token, messages)| Batch { token, messages: by_due(messages) };
-        Ok(claims.into_iter().map(batch).collect())
+        let batches = batches(read);
+        if !orphans.is_empty() {
+            let held = |token: &Uuid| batches.iter().any(|batch| batch.token.0 == *token);
+            let empty = tokens.iter().filter(|token| !held(token)).map(|token| Token(*token));
+            self.end(&mut client, empty).await?;
+        }
+        Ok(batches)
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> StoreResult<Settled> {
         let mut client = self.connection().await?;
         super::settle::settle(&mut client, settlements, self.keep_sent).await
-    }
-
-    async fn extend(&self, tokens: &[Token], claim_time: Duration) -> StoreResult<Vec<Token>> {
-        let doing = "extending claims";
-        let client = self.connection().await?;
-        let statement = client.prepare_cached(EXTEND).await.map_err(|e| store_error(doing, e))?;
-        let wanted: Vec<Uuid> = tokens.iter().map(|token| token.0).collect();
-        let params: [&(dyn ToSql + Sync); 2] = [&wanted, &claim_time.as_secs_f64()];
-        let held = transact(&client, BEGIN, &statement, &params)
-            .await
-            .map_err(|e| store_error(doing, e))?;
-        let held: Vec<Uuid> = held
-            .iter()
-            .map(|row| row.try_get(0))
-            .collect::<Result<_, _>>()
-            .map_err(|e| store_error(doing, e))?;
-        Ok(tokens.iter().filter(|token| !held.contains(&token.0)).copied().collect())
-    }
-
-    async fn keep(
-        &self,
-        lease: Token,
-        worker: &str,
-        claims: &[Token],
-        claim_time: Duration,
-    ) -> StoreResult<Vec<Token>> {
-        let doing = "keeping a lease";
-        let client = self.connection().await?;
-        if claims.is_empty() {
-            // What was taken under it goes by its own time then.
-            client.query(FORGET_LEASE, &[&lease.0]).await.map_err(|e| store_error(doing, e))?;
-            return Ok(Vec::new());
-        }
-        let params: [&(dyn ToSql + Sync); 3] = [&lease.0, &worker, &claim_time.as_secs_f64()];
-        let statement = client.prepare_cached(KEEP).await.map_err(|e| store_error(doing, e))?;
-        let rows = transact(&client, BEGIN, &statement, &params)
-            .await
-            .map_err(|e| store_error(doing, e))?;
-        let found = rows
-            .iter()
-            .map(|row| Ok((Token(row.try_get(0)?), row.try_get(1)?)))
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|e| store_error(doing, e))?;
-        let known = Known::among(&found, claims);
-        if !known.strange.is_empty() {
-            let strange: Vec<Uuid> = known.strange.iter().map(|token| token.0).collect();
-            client.query(LET_GO, &[&strange]).await.map_err(|e| store_error(doing, e))?;
-        }
-        Ok(known.lost)
     }
 
     async fn keep_responses(&self, responses: &[(Uuid, String)]) -> StoreResult<()> {
@@ -142,6 +91,16 @@ impl Claims for PgStore {
     }
 }
 
+/// What one look found.
+struct Look {
+    taken: Vec<Batch>,
+    parcels: FoundParcels,
+    /// There may be more deliveries than their half of the room.
+    is_more_due: bool,
+    /// Deliveries without a message had some of the room.
+    found_orphans: bool,
+}
+
 enum Found {
     Nothing,
     NothingAboveMark,
@@ -150,9 +109,191 @@ enum Found {
 }
 
 impl PgStore {
-    async fn take_once(&self, take: &Take<'_>) -> StoreResult<Found> {
+    /// Takes due deliveries and fresh messages. Neither keeps the other waiting: deliveries have half of
+    /// the room first, parcels what is left, and deliveries the rest.
+    async fn take_both(&self, take: &Take<'_>) -> StoreResult<Vec<Batch>> {
+        loop {
+            // One claim on deliveries, in up to two parts.
+            let token = Token::random();
+            let halves = self.halves(take.quotas);
+            let part = Take { quotas: &halves, ..*take };
+            let look = if self.caution.is_on() {
+                self.look_carefully(take, &part, token).await?
+            } else {
+                self.look_at_once(take, &part, token).await?
+            };
+            let Look { mut taken, parcels, is_more_due, found_orphans } = look;
+            // What is in hand is not lost for what goes wrong from here on: the next take meets it too.
+            match self.follow_up(take, &mut taken, &parcels, is_more_due, token).await {
+                Err(error) if taken.is_empty() => return Err(error),
+                Err(_) | Ok(()) => {}
+            }
+            // What was taken may all have been closed by hand, and what was changed may be due now.
+            let may_be_more = !parcels.tokens.is_empty() || parcels.has_edits || found_orphans;
+            if !taken.is_empty() || !may_be_more {
+                return Ok(taken);
+            }
+        }
+    }
+
+    /// Deliveries, then parcels, then what they name: each as it turns out.
+    async fn look_carefully(
+        &self,
+        take: &Take<'_>,
+        part: &Take<'_>,
+        token: Token,
+    ) -> StoreResult<Look> {
+        let doing = "taking fresh messages";
+        let mut taken: Vec<Batch> = self.take_deliveries(part, token).await?.into_iter().collect();
+        let is_more_due = is_limited(part.quotas, &taken);
         let mut client = self.connection().await?;
-        let token = Token::random();
+        let parcels = match self.take_parcels(&client, &within_limits(take, &taken), token).await {
+            Ok(parcels) => parcels,
+            Err(error) if taken.is_empty() => return Err(store_error(doing, error)),
+            Err(_) => FoundParcels::default(),
+        };
+        if !parcels.tokens.is_empty() {
+            taken.extend(self.read_batches(&mut client, take, &parcels.tokens).await?);
+        }
+        Ok(Look { taken, parcels, is_more_due, found_orphans: false })
+    }
+
+    /// The same in one round trip: three transactions, sent back to back.
+    async fn look_at_once(
+        &self,
+        take: &Take<'_>,
+        part: &Take<'_>,
+        token: Token,
+    ) -> StoreResult<Look> {
+        let doing = "taking due messages";
+        let mut client = self.connection().await?;
+        let began_at = Instant::now();
+        let began = self.marks.begin(part.quotas);
+        let params = TakeParams::of(part, token, &began);
+        let at_once = self.at_once(&client, take, &params.list(), token).await;
+        let AtOnce { mut due, parcels, fresh } = at_once.map_err(|e| store_error(doing, e))?;
+        self.give_back_excess(&mut client, &mut due).await?;
+        let found = self.sort_out(&mut client, part, token, (&began, began_at), due).await?;
+        let is_nothing = matches!(found, Found::Nothing);
+        let found_orphans = matches!(found, Found::OnlyOrphans);
+        let mut taken: Vec<Batch> = match found {
+            Found::Batch(batch) => vec![batch],
+            Found::Nothing | Found::NothingAboveMark | Found::OnlyOrphans => Vec::new(),
+        };
+        let is_more_due = !is_nothing || is_limited(part.quotas, &taken);
+        if !parcels.tokens.is_empty() {
+            let read = match fresh {
+                Some(read) => self.set_aside(&mut client, read).await?,
+                None => self.read_parcels(&mut client, take, &parcels.tokens).await?,
+            };
+            taken.extend(self.end_empty(&mut client, read, &parcels.tokens).await?);
+        }
+        Ok(Look { taken, parcels, is_more_due, found_orphans })
+    }
+
+    /// What a look leaves to do: changes by hand, parcels that do not fit, deliveries for the room that is
+    /// left.
+    async fn follow_up(
+        &self,
+        take: &Take<'_>,
+        taken: &mut Vec<Batch>,
+        parcels: &FoundParcels,
+        is_more_due: bool,
+        token: Token,
+    ) -> StoreResult<()> {
+        let client = self.connection().await?;
+        if parcels.has_edits {
+            let doing = "following changes by hand";
+            let followed = self.follow_edits(&client, Some(take.quotas)).await;
+            followed.map_err(|e| store_error(doing, e))?;
+        }
+        let doing = "taking fresh messages";
+        self.rise(&client, take.quotas).await.map_err(|e| store_error(doing, e))?;
+        let left = room_left(take.quotas, taken);
+        if parcels.is_one_too_large {
+            self.unpack(&client, &left).await.map_err(|e| store_error(doing, e))?;
+        }
+        drop(client);
+        if !left.is_empty() && (parcels.is_one_too_large || is_more_due) {
+            let rest = Take { quotas: &left, ..within_limits(take, taken) };
+            if let Some(more) = self.take_deliveries(&rest, token).await? {
+                match taken.iter_mut().find(|batch| batch.token == token) {
+                    Some(batch) => batch.messages.extend(more.messages),
+                    None => taken.push(more),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Half of each quota; of an odd one the larger half every other time.
+    fn halves(&self, quotas: &[Quota]) -> Vec<Quota> {
+        let odd = self.takes.fetch_add(1, Ordering::Relaxed) % 2;
+        let half = |quota: &Quota| Quota { rows: (quota.rows + odd) / 2, ..quota.clone() };
+        quotas.iter().map(half).collect()
+    }
+
+    /// Reads claims on parcels.
+    async fn read_batches(
+        &self,
+        client: &mut Connection,
+        take: &Take<'_>,
+        tokens: &[Token],
+    ) -> StoreResult<Vec<Batch>> {
+        let read = self.read_parcels(client, take, tokens).await?;
+        self.end_empty(client, read, tokens).await
+    }
+
+    /// Ends claims of which nothing is left to deliver.
+    async fn end_empty(
+        &self,
+        client: &mut Connection,
+        read: Read,
+        tokens: &[Token],
+    ) -> StoreResult<Vec<Batch>> {
+        let batches = batches(read);
+        let empty = |token: &&Token| !batches.iter().any(|batch| batch.token == **token);
+        self.end(client, tokens.iter().filter(empty).copied()).await?;
+        Ok(batches)
+    }
+
+    /// Ends claims that hold nothing. One that does stays.
+    async fn end(
+        &self,
+        client: &mut Connection,
+        tokens: impl Iterator<Item = Token> + Send,
+    ) -> StoreResult<()> {
+        let ended: Vec<Settlement> = tokens
+            .map(|token| Settlement {
+                fence: Fence::Claim(token),
+                verdicts: Vec::new(),
+                finished: true,
+            })
+            .collect();
+        if !ended.is_empty() {
+            super::settle::settle(client, &ended, self.keep_sent).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes due deliveries, row by row.
+    async fn take_deliveries(&self, take: &Take<'_>, token: Token) -> StoreResult<Option<Batch>> {
+        if take.rows == 0 || take.quotas.iter().all(|quota| quota.rows == 0) {
+            return Ok(None);
+        }
+        // Deliveries without a message are removed and do not count, and below the low-water
+        // mark there may be more: go on until something deliverable or nothing at all is found.
+        loop {
+            match self.take_once(take, token).await? {
+                Found::Nothing => return Ok(None),
+                Found::NothingAboveMark | Found::OnlyOrphans => {}
+                Found::Batch(batch) => return Ok(Some(batch)),
+            }
+        }
+    }
+
+    async fn take_once(&self, take: &Take<'_>, token: Token) -> StoreResult<Found> {
+        let mut client = self.connection().await?;
         let began_at = Instant::now();
         let began = self.marks.begin(take.quotas);
         let limited = Take { rows: take.rows.min(self.caution.rows_max()), ..*take };
@@ -160,97 +301,138 @@ impl PgStore {
         let read = self
             .claim_and_read(&mut client, take, "taking due messages", &TAKE, &params.list())
             .await?;
+        self.sort_out(&mut client, take, token, (&began, began_at), read).await
+    }
+
+    /// What was taken of deliveries; notes where the next take may begin.
+    async fn sort_out(
+        &self,
+        client: &mut Connection,
+        take: &Take<'_>,
+        token: Token,
+        (began, began_at): (&[Place], Instant),
+        mut read: Read,
+    ) -> StoreResult<Found> {
         let is_empty = read.rows.is_empty();
-        let mut messages: Vec<(DateTime<Utc>, Taken)> = Vec::with_capacity(read.rows.len());
-        let mut orphans = Vec::new();
-        for (row, _) in read.rows {
-            match row {
-                TakenRow::Orphan(seq) => orphans.push(seq),
-                TakenRow::Message(message, due) => messages.push((due, *message)),
-            }
-        }
+        let orphans = ids(&read.take_left_out());
         let mut found: HashMap<&str, (Place, usize)> = HashMap::new();
-        for (due, taken) in &messages {
+        for (row, _) in &read.rows {
+            let TakenRow::Message(taken, due) = row else { continue };
             let place = (*due, taken.message.seq);
             let (last, rows) = found.entry(&taken.message.integration).or_insert((place, 0));
             *last = place.max(*last);
             *rows += 1;
         }
-        self.marks.note(take.quotas, &began, began_at, &found);
-        forget(&client, &orphans).await?;
+        self.marks.note(take.quotas, began, began_at, &found);
+        forget(client, &orphans).await?;
         if is_empty {
-            let from_start = is_from_start(&began);
+            let from_start = is_from_start(began);
             return Ok(if from_start { Found::Nothing } else { Found::NothingAboveMark });
         }
-        if messages.is_empty() {
-            return Ok(Found::OnlyOrphans);
+        if let Some(batch) = batches(read).pop() {
+            return Ok(Found::Batch(batch));
         }
-        Ok(Found::Batch(Batch { token, messages: by_due(messages) }))
+        self.end(client, [token].into_iter()).await?;
+        Ok(Found::OnlyOrphans)
     }
 }
 
+/// What was read, by claim.
+fn batches(read: Read) -> Vec<Batch> {
+    let mut claims: BTreeMap<Token, Vec<(DateTime<Utc>, Taken)>> = BTreeMap::new();
+    for (row, token) in read.rows {
+        if let TakenRow::Message(message, due) = row {
+            claims.entry(token).or_default().push((due, *message));
+        }
+    }
+    let batch = |(token, messages)| Batch { token, messages: by_due(messages) };
+    claims.into_iter().map(batch).collect()
+}
+
+/// The wish for what is left of its limits.
+fn within_limits<'a>(take: &Take<'a>, taken: &[Batch]) -> Take<'a> {
+    let messages = || taken.iter().flat_map(|batch| &batch.messages);
+    let bytes: usize = messages().map(|taken| taken.message.weight()).sum();
+    Take {
+        rows: take.rows.saturating_sub(messages().count()),
+        bytes: take.bytes.saturating_sub(bytes),
+        ..take.clone()
+    }
+}
+
+/// How many of these batches are of one integration.
+fn of(integration: &str, batches: &[Batch]) -> usize {
+    let messages = batches.iter().flat_map(|batch| &batch.messages);
+    messages.filter(|taken| taken.message.integration == integration).count()
+}
+
+/// What is left of quotas; only those of which something is.
+fn room_left(quotas: &[Quota], taken: &[Batch]) -> Vec<Quota> {
+    let left = quotas.iter().map(|quota| Quota {
+        rows: quota.rows.saturating_sub(of(&quota.integration, taken)),
+        ..quota.clone()
+    });
+    left.filter(|quota| quota.rows > 0).collect()
+}
+
+/// Whether some lane may have more deliveries than were asked for.
+fn is_limited(halves: &[Quota], taken: &[Batch]) -> bool {
+    halves.iter().any(|half| of(&half.integration, taken) >= half.rows)
+}
+
 /// What `take.sql` takes.
-pub(super) struct TakeParams<'a> {
+struct TakeParams<'a> {
     payload_limit: i32,
     token: Uuid,
     worker: &'a str,
-    claim_seconds: f64,
+    relay: Uuid,
     integrations: Vec<&'a str>,
     quotas: Vec<i32>,
     due_marks: Vec<DateTime<Utc>>,
     seq_marks: Vec<i64>,
     rows: i64,
     bytes: i64,
-    lease: Option<Uuid>,
+    for_queue: bool,
 }
 
 impl<'a> TakeParams<'a> {
     /// For a take after `places`, one for each quota.
-    pub(super) fn of(take: &'a Take<'_>, token: Token, places: &[Place]) -> Self {
+    fn of(take: &'a Take<'_>, token: Token, places: &[Place]) -> Self {
         let (due_marks, seq_marks) = places.iter().copied().unzip();
         Self {
             payload_limit: clamp_i32(take.payload_limit),
             token: token.0,
             worker: take.worker,
-            claim_seconds: take.claim_time.as_secs_f64(),
+            relay: take.relay.0,
             integrations: integrations(take.quotas),
             quotas: rows_per_lane(take.quotas),
             due_marks,
             seq_marks,
             rows: clamp_i64(take.rows),
             bytes: clamp_i64(take.bytes),
-            lease: lease(take),
+            for_queue: take.for_queue,
         }
     }
 
     /// In the statement's order.
-    pub(super) fn list(&self) -> [&(dyn ToSql + Sync); 11] {
+    fn list(&self) -> [&(dyn ToSql + Sync); 11] {
         [
             &self.payload_limit,
             &self.token,
             &self.worker,
-            &self.claim_seconds,
+            &self.relay,
             &self.integrations,
             &self.quotas,
             &self.due_marks,
             &self.seq_marks,
             &self.rows,
             &self.bytes,
-            &self.lease,
+            &self.for_queue,
         ]
     }
 }
 
-/// Takes due deliveries, and reads their messages as rows.
-pub(super) async fn take_rows(
-    client: &Connection,
-    params: &TakeParams<'_>,
-) -> Result<Vec<Row>, Error> {
-    let statement = client.prepare_cached(statements::TAKE).await?;
-    transact(client, BEGIN, &statement, &params.list()).await
-}
-
-pub(super) async fn forget(client: &Connection, orphans: &[i64]) -> StoreResult<()> {
+pub(super) async fn forget(client: &Connection, orphans: &[Uuid]) -> StoreResult<()> {
     if orphans.is_empty() {
         return Ok(());
     }
@@ -265,6 +447,10 @@ pub(super) async fn forget(client: &Connection, orphans: &[i64]) -> StoreResult<
     Ok(())
 }
 
+fn ids(left_out: &[(Uuid, Token)]) -> Vec<Uuid> {
+    left_out.iter().map(|(id, _)| *id).collect()
+}
+
 fn integrations(quotas: &[Quota]) -> Vec<&str> {
     quotas.iter().map(|quota| quota.integration.as_str()).collect()
 }
@@ -277,10 +463,6 @@ fn rows_per_lane(quotas: &[Quota]) -> Vec<i32> {
 fn by_due(mut messages: Vec<(DateTime<Utc>, Taken)>) -> Vec<Taken> {
     messages.sort_unstable_by_key(|(due, taken)| (*due, taken.message.seq));
     messages.into_iter().map(|(_, taken)| taken).collect()
-}
-
-fn lease(take: &Take<'_>) -> Option<Uuid> {
-    take.lease.map(|lease| lease.0)
 }
 
 fn clamp_i64(n: usize) -> i64 {

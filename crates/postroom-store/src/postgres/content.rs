@@ -14,6 +14,7 @@ use super::row::{TakenRow, taken};
 use super::settle;
 use super::transaction::{BEGIN, BEGIN_CLAIMING, BEGIN_TAKING, COMMIT, in_order, transact};
 use chrono::{DateTime, Utc};
+use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, TryStreamExt};
 use postroom_core::{ContentFault, Fate, Fence, Settlement, StoreResult, Take, Token, Verdict};
 use std::collections::HashMap;
@@ -40,6 +41,9 @@ macro_rules! content {
 pub(super) use content;
 
 const READ_CLAIMED: &str = concat!(include_str!("sql/read_claimed.sql"), content!());
+pub(super) const READ_PARCELS: &str = concat!(include_str!("sql/taken_parcels.sql"), content!());
+const NAMED_BY_PARCELS: &str =
+    concat!(include_str!("sql/taken_parcels.sql"), include_str!("sql/claimed.sql"));
 
 /// How carefully `content!()` reads; 0 is as it is.
 const ESTIMATE_FIRST: i32 = 1;
@@ -79,6 +83,16 @@ impl PgStore {
     ) -> StoreResult<Read> {
         let read = read(client, take, &self.caution, claiming, params).await;
         let mut read = read.map_err(|e| store_error(doing, e))?;
+        self.give_back_excess(client, &mut read).await?;
+        Ok(read)
+    }
+
+    /// Gives back what was claimed beyond the limit in bytes.
+    pub(super) async fn give_back_excess(
+        &self,
+        client: &mut Connection,
+        read: &mut Read,
+    ) -> StoreResult<()> {
         if !read.excess.is_empty() {
             self.caution.rows_fit(read.rows.len());
             let mut by_token: HashMap<Token, Vec<Verdict>> = HashMap::new();
@@ -95,7 +109,7 @@ impl PgStore {
                 .collect();
             settle::settle(client, &given_back, self.keep_sent).await?;
         }
-        Ok(read)
+        Ok(())
     }
 }
 
@@ -122,8 +136,42 @@ async fn read(
     }
     let statement = client.prepare_cached(claiming.unread).await?;
     let rows = transact(client, BEGIN_CLAIMING, &statement, params).await?;
-    let mut claimed: Vec<Claimed> = rows.iter().map(Claimed::of).collect::<Result<_, _>>()?;
-    claimed.sort_unstable_by_key(|one| (one.due_at, one.seq));
+    read_carefully(client, take, caution, &rows, false).await
+}
+
+/// Reads what claims on parcels hold.
+pub(super) async fn read_parcels(
+    client: &Connection,
+    take: &Take<'_>,
+    caution: &Caution,
+    tokens: &[Token],
+) -> Result<Read, Error> {
+    let tokens: Vec<Uuid> = tokens.iter().map(|token| token.0).collect();
+    let params: [&(dyn ToSql + Sync); 3] = [&clamp_i32(take.payload_limit), &tokens, &0];
+    if !caution.is_on() {
+        let statement = client.prepare_cached(READ_PARCELS).await?;
+        match stream(client, BEGIN_TAKING, &statement, &params, take, 0).await {
+            Ok(read) => return Ok(read),
+            Err(error) if concerns_content(&error) => caution.begin(),
+            Err(error) => return Err(error),
+        }
+    }
+    let statement = client.prepare_cached(NAMED_BY_PARCELS).await?;
+    let rows = transact(client, BEGIN_CLAIMING, &statement, &params).await?;
+    read_carefully(client, take, caution, &rows, true).await
+}
+
+/// Reads what is claimed with an estimate first.
+async fn read_carefully(
+    client: &Connection,
+    take: &Take<'_>,
+    caution: &Caution,
+    rows: &[Row],
+    is_fresh: bool,
+) -> Result<Read, Error> {
+    let mut claimed: Vec<Claimed> =
+        rows.iter().map(|row| Claimed::of(row, is_fresh)).collect::<Result<_, _>>()?;
+    claimed.sort_unstable_by_key(|one| (one.due_at, one.message_id));
     let read = read_claimed(client, take, claimed).await?;
     if read.excess.is_empty() {
         caution.ease();
@@ -131,30 +179,33 @@ async fn read(
     Ok(read)
 }
 
-/// A delivery that is claimed, and whose message is not read yet.
+/// A message that is claimed, and not read yet.
 struct Claimed {
-    seq: i64,
     message_id: Uuid,
     rescues: i32,
     due_at: DateTime<Utc>,
     claim: Uuid,
     dispatch: i32,
+    lane: i64,
+    is_fresh: bool,
 }
 
 impl Claimed {
-    fn of(row: &Row) -> Result<Self, Error> {
+    fn of(row: &Row, is_fresh: bool) -> Result<Self, Error> {
         Ok(Self {
-            seq: row.try_get(0)?,
-            message_id: row.try_get(1)?,
-            rescues: row.try_get(2)?,
-            due_at: row.try_get(3)?,
-            claim: row.try_get(4)?,
-            dispatch: row.try_get(5)?,
+            message_id: row.try_get(0)?,
+            rescues: row.try_get(1)?,
+            due_at: row.try_get(2)?,
+            claim: row.try_get(3)?,
+            dispatch: row.try_get(4)?,
+            lane: row.try_get(5)?,
+            is_fresh,
         })
     }
 
+    /// Its number is not known here, and nobody asks for it.
     fn given_back(&self) -> (Token, Verdict) {
-        (Token(self.claim), Verdict { seq: self.seq, id: self.message_id, fate: Fate::Released })
+        (Token(self.claim), Verdict { seq: 0, id: self.message_id, fate: Fate::Released })
     }
 }
 
@@ -202,15 +253,16 @@ async fn read_part(
         part.iter().map(value).collect()
     }
     let statement = client.prepare_cached(READ_CLAIMED).await?;
-    let params: [&(dyn ToSql + Sync); 8] = [
+    let params: [&(dyn ToSql + Sync); 9] = [
         &clamp_i32(take.payload_limit),
-        &column(part, |one| one.seq),
         &column(part, |one| one.message_id),
         &column(part, |one| one.rescues),
         &column(part, |one| one.due_at),
         &column(part, |one| one.claim),
         &column(part, |one| one.dispatch),
+        &column(part, |one| one.lane),
         &caution,
+        &part.iter().any(|one| one.is_fresh),
     ];
     stream(client, BEGIN, &statement, &params, take, bytes).await
 }
@@ -248,6 +300,71 @@ async fn stream(
     Ok(read)
 }
 
+/// What a step of several transactions in one round trip answers.
+pub(super) enum Answer {
+    Read(Read),
+    Rows(Vec<Row>),
+}
+
+impl Answer {
+    pub(super) fn rows(self) -> Vec<Row> {
+        match self {
+            Self::Rows(rows) => rows,
+            Self::Read(_) => Vec::new(),
+        }
+    }
+}
+
+/// The steps of a transaction that reads messages, to be run in order with others.
+pub(super) fn reading<'a>(
+    client: &'a Connection,
+    statement: &'a Prepared,
+    params: &'a [&'a (dyn ToSql + Sync)],
+    take: &'a Take<'_>,
+) -> [BoxFuture<'a, Result<Answer, Error>>; 3] {
+    let nothing = |()| Answer::Rows(Vec::new());
+    let rows = client.answer(async move {
+        let mut read = Read::default();
+        let mut rows = pin!(client.stream(statement, params).await?);
+        while let Some(row) = rows.try_next().await? {
+            read.push(&row, take)?;
+        }
+        Ok(Answer::Read(read))
+    });
+    [
+        async move { client.batch_execute(BEGIN_TAKING).await.map(nothing) }.boxed(),
+        rows.boxed(),
+        async move { client.batch_execute(COMMIT).await.map(nothing) }.boxed(),
+    ]
+}
+
+impl Caution {
+    /// What a transaction that began with others read; nothing where some row's content made it fail, or
+    /// seems to have made it slow, and caution begins.
+    pub(super) fn unless_content(
+        &self,
+        steps: [Result<Answer, Error>; 3],
+        began: Instant,
+    ) -> Result<Option<Read>, Error> {
+        let [begun, read, ended] = steps;
+        let read = begun.and(read).and_then(|read| ended.map(|_| read));
+        match read {
+            Ok(Answer::Read(read)) => {
+                if began.elapsed() > SUSPICIOUSLY_LONG && read.has_fault() {
+                    self.begin();
+                }
+                Ok(Some(read))
+            }
+            Ok(Answer::Rows(_)) => Ok(Some(Read::default())),
+            Err(error) if concerns_content(&error) => {
+                self.begin();
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
 impl Read {
     fn is_full(&self, take: &Take<'_>) -> bool {
         self.bytes > take.bytes.saturating_mul(ESTIMATE_OFF_BY)
@@ -269,6 +386,19 @@ impl Read {
         Ok(())
     }
 
+    /// Takes out the messages that are not to be delivered, and returns their ids, with their claims.
+    pub(super) fn take_left_out(&mut self) -> Vec<(Uuid, Token)> {
+        let mut left_out = Vec::new();
+        self.rows.retain(|(row, token)| match row {
+            TakenRow::Message(..) => true,
+            TakenRow::Orphan(id) | TakenRow::Elsewhere(id) => {
+                left_out.push((*id, *token));
+                false
+            }
+        });
+        left_out
+    }
+
     fn add(&mut self, more: Self) {
         self.rows.extend(more.rows);
         self.excess.extend(more.excess);
@@ -286,7 +416,7 @@ impl Read {
     fn has_fault(&self) -> bool {
         self.rows.iter().any(|(row, _)| match row {
             TakenRow::Message(taken, _) => taken.fault.is_some(),
-            TakenRow::Orphan(_) => false,
+            TakenRow::Orphan(_) | TakenRow::Elsewhere(_) => false,
         })
     }
 }

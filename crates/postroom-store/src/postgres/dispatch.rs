@@ -16,6 +16,8 @@ impl Dispatches for PgStore {
     async fn dispatched(&self, ids: &[Uuid]) -> StoreResult<Vec<Dispatched>> {
         let doing = "reading dispatched messages";
         let client = self.connection().await?;
+        // A message that was opened again by hand has a number of its own once that is followed.
+        self.follow_any_edits(&client).await.map_err(|e| store_error(doing, e))?;
         let statement =
             client.prepare_cached(DISPATCHED).await.map_err(|e| store_error(doing, e))?;
         let rows = transact(&client, BEGIN, &statement, &[&ids])

@@ -1,6 +1,7 @@
 //! What a PostgreSQL error asks of the relay.
 
 use super::hosts::is_read_only;
+use crate::own_claims::NoLivingRelay;
 use postroom_core::{StoreError, StoreErrorKind};
 use rustls::CertificateError;
 use tokio_postgres::Error;
@@ -17,6 +18,9 @@ pub(super) fn store_error(doing: &str, error: Error) -> StoreError {
         StoreErrorKind::Conflict if is_lock_timeout(&error) => {
             "another session holds a lock that this needs, and did not release it in time; \
              pg_stat_activity shows who is at work"
+        }
+        StoreErrorKind::Conflict if has_no_living_relay(&error) => {
+            return StoreError::new(kind, format!("{doing}: {NoLivingRelay}"), error);
         }
         StoreErrorKind::Conflict => "lost to a concurrent transaction",
         StoreErrorKind::Refused if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
@@ -38,6 +42,15 @@ pub(super) fn met_a_lock(error: &StoreError) -> bool {
 /// Whether a statement waited for a lock for as long as it may.
 pub(super) fn is_lock_timeout(error: &Error) -> bool {
     error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE)
+}
+
+/// Whether a take found no living row of its relay: then there was no id for the claim to name.
+fn has_no_living_relay(error: &Error) -> bool {
+    error.code() == Some(&SqlState::NOT_NULL_VIOLATION)
+        && error.as_db_error().is_some_and(|db| {
+            (db.schema(), db.table(), db.column())
+                == (Some("core_outbox"), Some("claim"), Some("relay"))
+        })
 }
 
 /// Wraps a pool's error.
@@ -121,6 +134,7 @@ fn kind(error: &Error) -> StoreErrorKind {
         // Serialization failure, deadlock; lock not available.
         "40" => StoreErrorKind::Conflict,
         _ if *code == SqlState::LOCK_NOT_AVAILABLE => StoreErrorKind::Conflict,
+        _ if has_no_living_relay(error) => StoreErrorKind::Conflict,
         // Connection, resources (disk full, too many connections), operator intervention
         // (shutdown, start-up), system errors.
         "08" | "53" | "57" | "58" => StoreErrorKind::Unavailable,

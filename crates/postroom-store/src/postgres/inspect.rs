@@ -17,7 +17,16 @@ const LAST_SEQ: &str = "SELECT coalesce(max(seq), 0) FROM core_outbox.integratio
 const UPCOMING: &str = "
     (SELECT seq FROM core_outbox.integration_outbox WHERE seq > $1 ORDER BY seq LIMIT $2)
     UNION
-    (SELECT seq FROM core_outbox.delivery WHERE NOT dead ORDER BY due_at, seq LIMIT $2)";
+    (SELECT next.seq FROM (
+         (SELECT seq, due_at FROM core_outbox.delivery
+          WHERE state IN ('w', 'f') ORDER BY due_at, seq LIMIT $2)
+         UNION ALL
+         SELECT m.seq, m.due_at
+         FROM (SELECT unnest(refs) AS id
+               FROM (SELECT refs FROM core_outbox.parcel ORDER BY due_at LIMIT $2) AS first) AS fresh
+         JOIN core_outbox.integration_outbox m ON m.id = fresh.id
+         WHERE m.status IN ('PENDING', 'FAILED')
+     ) AS next ORDER BY next.due_at, next.seq LIMIT $2)";
 
 #[async_trait]
 impl Inspect for PgStore {

@@ -28,23 +28,41 @@ const OF_EVENT: &str = concat!(
      ) AS found ORDER BY found.seq DESC LIMIT $10"
 );
 
-/// PENDING and FAILED: down the deliveries.
+/// PENDING and FAILED: down the deliveries, and down the messages as far as there are parcels.
 const WAITING: &str = concat!(
-    "SELECT d.seq FROM core_outbox.delivery d
-     JOIN core_outbox.integration_outbox m ON m.id = d.message_id
-     WHERE d.claim IS NULL AND NOT d.dead AND d.failed = ($1::text = 'FAILED')
-       AND m.status = $1 AND d.seq < $9\n",
+    "SELECT found.seq FROM (
+         (SELECT d.seq FROM core_outbox.delivery d
+          JOIN core_outbox.integration_outbox m ON m.id = d.message_id
+          WHERE d.claim IS NULL AND d.state IN ('w', 'f')
+            AND m.status = $1::text AND d.seq < $9
+            AND ($2::text IS NULL OR d.integration = $2)\n",
     filter!(),
-    "ORDER BY d.seq DESC LIMIT $10"
+    "     ORDER BY d.seq DESC LIMIT $10)
+         UNION ALL
+         (SELECT m.seq FROM core_outbox.messages m
+          WHERE m.status = $1::text
+            AND m.seq >= (SELECT min(lowest) FROM core_outbox.parcel)
+            AND NOT EXISTS (SELECT FROM core_outbox.delivery d WHERE d.message_id = m.id)\n",
+    filter!(),
+    "     ORDER BY m.seq DESC LIMIT $10)
+     ) AS found ORDER BY found.seq DESC LIMIT $10"
 );
 
 /// What relays hold is never much, and the claims name it.
 const CLAIMED: &str = concat!(
     "SELECT found.seq FROM (
-         SELECT d.seq
-         FROM (SELECT token, unnest(seqs) AS seq FROM core_outbox.claim) AS held
-         JOIN core_outbox.delivery d ON d.seq = held.seq AND d.claim = held.token
-         JOIN core_outbox.integration_outbox m ON m.id = d.message_id
+         SELECT m.seq
+         FROM (
+             SELECT d.message_id
+             FROM (SELECT token, unnest(ids) AS id FROM core_outbox.claim) AS held
+             JOIN core_outbox.delivery d ON d.message_id = held.id AND d.claim = held.token
+             UNION ALL
+             SELECT f.message_id FROM core_outbox.in_flight f
+             WHERE NOT EXISTS (SELECT FROM core_outbox.delivery d WHERE d.message_id = f.message_id)
+               AND EXISTS (SELECT FROM core_outbox.integration_outbox o
+                           WHERE o.id = f.message_id AND o.status IN ('PENDING', 'FAILED'))
+         ) AS held
+         JOIN core_outbox.integration_outbox m ON m.id = held.message_id
          WHERE $1::text = 'CLAIMED'\n",
     filter!(),
     "OFFSET 0
@@ -55,17 +73,17 @@ const CLAIMED: &str = concat!(
 /// enough for a page of all.
 const DEAD: &str = concat!(
     "WITH RECURSIVE lane (name) AS (
-         (SELECT integration FROM core_outbox.delivery WHERE dead ORDER BY integration LIMIT 1)
+         (SELECT integration FROM core_outbox.delivery WHERE state = 'd' ORDER BY integration LIMIT 1)
          UNION ALL
          SELECT (SELECT d.integration FROM core_outbox.delivery d
-                 WHERE d.dead AND d.integration > lane.name
+                 WHERE d.state = 'd' AND d.integration > lane.name
                  ORDER BY d.integration LIMIT 1)
          FROM lane WHERE lane.name IS NOT NULL
      )
      SELECT found.seq FROM lane CROSS JOIN LATERAL (
          SELECT d.seq FROM core_outbox.delivery d
          JOIN core_outbox.integration_outbox m ON m.id = d.message_id
-         WHERE d.integration = lane.name AND d.dead AND d.claim IS NULL
+         WHERE d.integration = lane.name AND d.state = 'd' AND d.claim IS NULL
            AND m.status = $1::text AND d.seq < $9\n",
     filter!(),
     "ORDER BY d.seq DESC LIMIT $10

@@ -10,17 +10,14 @@ use super::transaction::SETTLE_LOCKED;
 use deadpool_postgres::Transaction;
 use postroom_core::{Settled, Settlement, StoreResult, Verdict};
 use std::collections::HashSet;
-use std::hash::Hash;
 use tokio_postgres::Error;
-use tokio_postgres::types::{FromSqlOwned, ToSql};
 use uuid::Uuid;
 
-const DELIVERIES: &str = "SELECT seq FROM core_outbox.delivery WHERE seq = ANY ($1)";
+const DELIVERIES: &str = "SELECT message_id FROM core_outbox.delivery WHERE message_id = ANY ($1)";
 const MESSAGES: &str = "SELECT id FROM core_outbox.integration_outbox WHERE id = ANY ($1)";
 
 /// As strong as what settling does to a delivery.
-const LOCK_DELIVERIES: &str =
-    "SELECT seq FROM core_outbox.delivery WHERE seq = ANY ($1) FOR UPDATE SKIP LOCKED";
+const LOCK_DELIVERIES: &str = "SELECT message_id FROM core_outbox.delivery WHERE message_id = ANY ($1) FOR UPDATE SKIP LOCKED";
 /// As strong as an update of a message's state.
 const LOCK_MESSAGES: &str = "SELECT id FROM core_outbox.integration_outbox \
      WHERE id = ANY ($1) FOR NO KEY UPDATE SKIP LOCKED";
@@ -44,51 +41,45 @@ pub(super) async fn settle_free(
     let changed = apply_announcing(&mut tx, &statements, &free, &columns).await;
     let changed = tx.end(DOING, changed).await?;
     let settled = late(client, &free, &changed).await?;
-    Ok(Settled { locked: locked.into_iter().collect(), ..settled })
+    let verdicts = settlements.iter().flat_map(|one| &one.verdicts);
+    let locked = verdicts.filter(|verdict| locked.contains(&verdict.id)).map(|verdict| verdict.seq);
+    Ok(Settled { locked: locked.collect(), ..settled })
 }
 
-/// Locks the deliveries and messages of settlements as far as nobody else has; the numbers of
-/// those that somebody has.
+/// Locks the deliveries and messages of settlements as far as nobody else has; the ids of those that
+/// somebody has.
 async fn lock_free(
     tx: &Transaction<'_>,
     settlements: &[Settlement],
     keep_sent: bool,
-) -> Result<HashSet<i64>, Error> {
+) -> Result<HashSet<Uuid>, Error> {
     let verdicts: Vec<&Verdict> = settlements.iter().flat_map(|one| &one.verdicts).collect();
-    let seqs: Vec<i64> = verdicts.iter().map(|verdict| verdict.seq).collect();
     let ids: Vec<Uuid> = verdicts.iter().map(|verdict| verdict.id).collect();
     let lock_messages = if keep_sent { LOCK_MESSAGES } else { LOCK_MESSAGES_TO_DELETE };
-    let deliveries = passed_over(tx, LOCK_DELIVERIES, DELIVERIES, seqs).await?;
+    let deliveries = passed_over(tx, LOCK_DELIVERIES, DELIVERIES, ids.clone()).await?;
     let messages = passed_over(tx, lock_messages, MESSAGES, ids).await?;
-    let is_locked = |one: &&Verdict| deliveries.contains(&one.seq) || messages.contains(&one.id);
-    Ok(verdicts.into_iter().filter(is_locked).map(|verdict| verdict.seq).collect())
+    Ok(deliveries.union(&messages).copied().collect())
 }
 
 /// Locks rows by key, and tells which it passed over: those that are there and somebody else has.
-async fn passed_over<K>(
+async fn passed_over(
     tx: &Transaction<'_>,
     lock: &str,
     look: &str,
-    mut keys: Vec<K>,
-) -> Result<HashSet<K>, Error>
-where
-    K: FromSqlOwned + ToSql + Sync + Eq + Hash,
-{
-    let locked = read(tx, lock, &keys).await?;
-    keys.retain(|key| !locked.contains(key));
-    if keys.is_empty() { Ok(HashSet::new()) } else { read(tx, look, &keys).await }
+    mut ids: Vec<Uuid>,
+) -> Result<HashSet<Uuid>, Error> {
+    let locked = read(tx, lock, &ids).await?;
+    ids.retain(|id| !locked.contains(id));
+    if ids.is_empty() { Ok(HashSet::new()) } else { read(tx, look, &ids).await }
 }
 
-async fn read<K>(tx: &Transaction<'_>, sql: &str, keys: &Vec<K>) -> Result<HashSet<K>, Error>
-where
-    K: FromSqlOwned + ToSql + Sync + Eq + Hash,
-{
-    tx.query(sql, &[keys]).await?.iter().map(|row| row.try_get(0)).collect()
+async fn read(tx: &Transaction<'_>, sql: &str, ids: &Vec<Uuid>) -> Result<HashSet<Uuid>, Error> {
+    tx.query(sql, &[ids]).await?.iter().map(|row| row.try_get(0)).collect()
 }
 
 /// The settlement of what is free. Its claim still holds something when anything is left out.
-fn without(settlement: &Settlement, locked: &HashSet<i64>) -> Settlement {
-    let free = |verdict: &&Verdict| !locked.contains(&verdict.seq);
+fn without(settlement: &Settlement, locked: &HashSet<Uuid>) -> Settlement {
+    let free = |verdict: &&Verdict| !locked.contains(&verdict.id);
     let verdicts: Vec<Verdict> = settlement.verdicts.iter().filter(free).cloned().collect();
     let finished = settlement.finished && verdicts.len() == settlement.verdicts.len();
     Settlement { fence: settlement.fence, verdicts, finished }

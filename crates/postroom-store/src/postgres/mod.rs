@@ -15,6 +15,7 @@ mod error;
 mod growth;
 mod hosts;
 mod inspect;
+mod intake;
 mod list;
 mod locked;
 pub mod locks;
@@ -22,12 +23,15 @@ mod marks;
 mod migrate;
 mod operate;
 mod orphans;
+mod parcels;
 #[cfg(test)]
 mod plan_tests;
 mod pooler;
 mod reconcile;
+mod relays;
 #[cfg(test)]
 mod reopen_tests;
+mod restored;
 mod row;
 mod settle;
 mod tls;
@@ -46,8 +50,10 @@ use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
 use error::pool_error;
 use marks::Marks;
 use orphans::LookedThrough;
+use parcels::Lanes;
 use postroom_core::{StoreError, StoreErrorKind, StoreResult};
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use tokio::sync::OnceCell;
 
 /// The statements that make a role for producers and one for relays.
@@ -89,12 +95,16 @@ pub struct PgStore {
     /// Where to listen for new messages, if at all.
     listens_on: Option<Target>,
     marks: Marks,
+    lanes: Lanes,
+    /// How many takes there were.
+    takes: AtomicUsize,
     caution: Caution,
     swept: Swept,
     looked_through: LookedThrough,
     /// The types of parameters, where a pooler in transaction mode stands in between.
     types: Option<Arc<KnownTypes>>,
     pooler_looked_for: OnceCell<()>,
+    restore_looked_for: OnceCell<()>,
 }
 
 impl PgStore {
@@ -136,11 +146,14 @@ impl PgStore {
             keep_sent: options.keep_sent,
             listens_on,
             marks: Marks::default(),
+            lanes: Lanes::default(),
+            takes: AtomicUsize::new(0),
             caution: Caution::default(),
             swept: Swept::default(),
             looked_through: LookedThrough::default(),
             types: options.transaction_pooler.then(Arc::default),
             pooler_looked_for: OnceCell::new(),
+            restore_looked_for: OnceCell::new(),
         })
     }
 

@@ -3,6 +3,7 @@
 use super::PgStore;
 use super::error::store_error;
 use super::locks::{REPLAY as REPLAY_LOCK, operation_error};
+use super::parcels::{Said, one_by_one};
 use super::transaction::{BEGIN_DURABLE, JOIN_BY_HASH, transact};
 use super::upkeep::count;
 use crate::prunable::by_status;
@@ -34,6 +35,14 @@ const RELEASE: &str = recorded!("sql/release.sql", "SELECT count(*) FROM changed
 const REPLAY: &str = recorded!("sql/replay.sql", "SELECT id FROM changed");
 const PRUNE: &str = recorded!("sql/prune.sql", "SELECT count(*) FROM changed");
 const PRUNE_DEAD: &str = recorded!("sql/prune_dead.sql", "SELECT count(*) FROM changed");
+const LOCK_LANES_OF: &str = include_str!("sql/lock_lanes_of.sql");
+/// Gives fresh messages their delivery. $1 ids.
+const UNPACK_FIRST: &str = concat!(
+    include_str!("sql/unpack_of.sql"),
+    include_str!("sql/made_of_parcels.sql"),
+    "SELECT count(*) FROM gone"
+);
+const LOCK_CLAIMS_OF: &str = include_str!("sql/lock_claims_of.sql");
 const PRUNABLE: &str = include_str!("sql/prunable.sql");
 const PRUNABLE_DEAD: &str = include_str!("sql/prunable_dead.sql");
 
@@ -78,7 +87,7 @@ impl Operate for PgStore {
     }
 
     async fn redrive(&self, action: ActionId, keys: &[Key]) -> StoreResult<u64> {
-        self.change("redriving messages", REDRIVE, action, keys).await
+        self.change("redriving messages", &[], REDRIVE, action, keys).await
     }
 
     async fn replay(
@@ -104,11 +113,16 @@ impl Operate for PgStore {
     }
 
     async fn release(&self, action: ActionId, keys: &[Key]) -> StoreResult<u64> {
-        self.change("releasing messages", RELEASE, action, keys).await
+        self.change("releasing messages", &[LOCK_CLAIMS_OF], RELEASE, action, keys).await
     }
 
     async fn cancel(&self, action: ActionId, keys: &[Key]) -> StoreResult<u64> {
-        self.change("cancelling messages", CANCEL, action, keys).await
+        let doing = "cancelling messages";
+        let client = self.connection().await?;
+        // A message that was sent elsewhere by hand is still in a parcel of its old lane.
+        self.follow_any_edits(&client).await.map_err(|e| store_error(doing, e))?;
+        drop(client);
+        self.change(doing, &[LOCK_LANES_OF, UNPACK_FIRST], CANCEL, action, keys).await
     }
 
     async fn prune_on_record(
@@ -130,22 +144,24 @@ impl Operate for PgStore {
 }
 
 impl PgStore {
-    /// Changes the messages that are in the state the operation expects. Waits for the disk: what
-    /// an operator is told has happened.
+    /// Changes the messages that are in the state the operation expects, after statements that take their
+    /// ids. Waits for the disk: what an operator is told has happened.
     async fn change(
         &self,
         doing: &str,
+        first: &[&str],
         sql: &str,
         action: ActionId,
         keys: &[Key],
     ) -> StoreResult<u64> {
-        let seqs: Vec<i64> = keys.iter().map(|key| key.seq).collect();
         let ids: Vec<Uuid> = keys.iter().map(|key| key.id).collect();
         let client = self.connection().await?;
-        let statement = client.prepare_cached(sql).await.map_err(|e| store_error(doing, e))?;
         let begin = format!("{BEGIN_DURABLE}; {JOIN_BY_HASH}");
-        let params: [&(dyn ToSql + Sync); 4] = [&seqs, &Token::random().0, &action.0, &ids];
-        let rows = transact(&client, &begin, &statement, &params)
+        let params: [&(dyn ToSql + Sync); 3] = [&ids, &Token::random().0, &action.0];
+        let only_ids: [&(dyn ToSql + Sync); 1] = [&ids];
+        let mut steps: Vec<Said<'_>> = first.iter().map(|sql| (*sql, &only_ids[..])).collect();
+        steps.push((sql, &params));
+        let rows = one_by_one(&client, &begin, &steps)
             .await
             .map_err(|e| operation_error(doing, OPEN_TRANSACTION, e))?;
         rows.first().map_or(Ok(0), |row| count(row, 0)).map_err(|e| store_error(doing, e))

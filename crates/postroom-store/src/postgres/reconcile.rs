@@ -2,16 +2,19 @@
 
 use super::connection::Connection;
 use super::error::store_error;
+use super::parcels::{Said, UNPACK_NAMED, one_by_one};
 use super::transaction::{BEGIN, JOIN_BY_HASH, transact};
 use postroom_core::{Reconciled, StoreResult};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row};
 use uuid::Uuid;
 
-const ADVANCE: &str = "SELECT core_outbox.advance_sequence()";
+const ADVANCE: &str = "SELECT core_outbox.advance_numbers()";
+const LOCK_ALL: &str = "SELECT lane FROM core_outbox.lane_cursor ORDER BY lane FOR UPDATE";
 const SHARED: &str = include_str!("sql/reconcile_shared.sql");
 const NUMBER: &str = include_str!("sql/reconcile_number.sql");
-const WINDOW: &str = include_str!("sql/reconcile_window.sql");
+const DOUBLED: &str = include_str!("sql/reconcile_doubled.sql");
+const EMPTIED: &str = include_str!("sql/reconcile_emptied.sql");
 const MAKE: &str = include_str!("sql/reconcile_make.sql");
 const CLOSED: &str = include_str!("sql/reconcile_closed.sql");
 const REMOVE: &str = include_str!("sql/reconcile_remove.sql");
@@ -25,15 +28,21 @@ const ROWS: i64 = 5_000;
 
 const DOING: &str = "reconciling";
 
+/// Reads whole tables where that is what it takes.
+const BY_ANY_PLAN: &str = "SET LOCAL enable_seqscan = on; SET LOCAL enable_sort = on; \
+     SET LOCAL enable_hashjoin = on; SET LOCAL enable_nestloop = on; SET LOCAL jit = off";
+
 pub(super) async fn reconcile(client: &Connection) -> StoreResult<Reconciled> {
-    // Numbers first: a message that shares one with another can have no delivery.
     let advanced = advance(client).await.map_err(|e| store_error(DOING, e))?;
-    let numbered = mend(client, SHARED, NUMBER).await.map_err(|e| store_error(DOING, e))?;
+    let begin = format!("{BEGIN}; {BY_ANY_PLAN}");
+    let numbered = number(client).await.map_err(|e| store_error(DOING, e))?
+        + unpack_doubled(client, &begin).await.map_err(|e| store_error(DOING, e))?;
     // Freed before the others: what turns out to have no message goes with them.
     let freed = free(client).await.map_err(|e| store_error(DOING, e))?;
-    let made = make(client).await.map_err(|e| store_error(DOING, e))?;
+    let made = make(client, &begin).await.map_err(|e| store_error(DOING, e))?;
     let followed = mend(client, UNLIKE, FOLLOW).await.map_err(|e| store_error(DOING, e))?;
-    let removed = mend(client, CLOSED, REMOVE).await.map_err(|e| store_error(DOING, e))?;
+    let removed = mend(client, CLOSED, REMOVE).await.map_err(|e| store_error(DOING, e))?
+        + remove_emptied(client, &begin).await.map_err(|e| store_error(DOING, e))?;
     Ok(Reconciled { made, removed, freed, followed, advanced, numbered })
 }
 
@@ -44,43 +53,73 @@ async fn advance(client: &Connection) -> Result<u64, Error> {
     Ok(u64::from(is_behind.unwrap_or(false)))
 }
 
-async fn make(client: &Connection) -> Result<u64, Error> {
-    let mut from = Uuid::nil();
-    let mut made = 0;
+/// Messages that share their number with another get one of their own: lists go by it in pages.
+async fn number(client: &Connection) -> Result<u64, Error> {
+    let mut after = i64::MIN;
+    let mut numbered = 0;
     loop {
-        let end = run(client, WINDOW, &[&from, &ROWS]).await?;
-        let end: Option<Uuid> = end.first().map(|row| row.try_get(0)).transpose()?;
-        made += run(client, MAKE, &[&from, &end]).await?.len() as u64;
-        match end {
-            Some(end) => from = end,
-            None => return Ok(made),
-        }
+        let found = run(client, SHARED, &[&after, &ROWS]).await?;
+        let seqs = found.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>()?;
+        let Some(last) = seqs.last() else { return Ok(numbered) };
+        after = *last;
+        numbered += change(client, NUMBER, &[&seqs]).await?.len() as u64;
     }
 }
 
-/// Looks for deliveries by their number, without a lock, and mends what was found.
+/// Of messages that two parcels name, the parcels that nobody holds are unpacked: both name the one
+/// delivery then.
+async fn unpack_doubled(client: &Connection, begin: &str) -> Result<u64, Error> {
+    let find = client.prepare_cached(DOUBLED).await?;
+    let mut mended = 0;
+    loop {
+        let found = transact(client, begin, &find, &[&ROWS]).await?;
+        let ids = found.iter().map(|row| row.try_get(0)).collect::<Result<Vec<Uuid>, _>>()?;
+        let lanes = one_by_one(client, begin, &[(LOCK_ALL, &[])]).await?;
+        let lanes = lanes.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>()?;
+        let steps: [Said<'_>; 2] = [(LOCK_ALL, &[]), (UNPACK_NAMED, &[&ids, &lanes])];
+        let unpacked = one_by_one(client, begin, &steps).await?;
+        let parcels: i64 = unpacked.first().map_or(Ok(0), |row| row.try_get(0))?;
+        if parcels == 0 {
+            return Ok(mended);
+        }
+        mended += ids.len() as u64;
+    }
+}
+
+/// Parcels none of whose messages is there.
+async fn remove_emptied(client: &Connection, begin: &str) -> Result<u64, Error> {
+    let steps: [Said<'_>; 2] = [(LOCK_ALL, &[]), (EMPTIED, &[])];
+    Ok(one_by_one(client, begin, &steps).await?.len() as u64)
+}
+
+async fn make(client: &Connection, begin: &str) -> Result<u64, Error> {
+    let statement = client.prepare_cached(MAKE).await?;
+    Ok(transact(client, begin, &statement, &[]).await?.len() as u64)
+}
+
+/// Looks for deliveries by their message, without a lock, and mends what was found.
 async fn mend(client: &Connection, find: &str, mend: &str) -> Result<u64, Error> {
-    let mut after = i64::MIN;
+    let mut after = Uuid::nil();
     let mut mended = 0;
     loop {
         let found = run(client, find, &[&after, &ROWS]).await?;
-        let seqs = found.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>()?;
-        let Some(last) = seqs.last() else { return Ok(mended) };
+        let ids = found.iter().map(|row| row.try_get(0)).collect::<Result<Vec<Uuid>, _>>()?;
+        let Some(last) = ids.last() else { return Ok(mended) };
         after = *last;
-        mended += change(client, mend, &[&seqs]).await?.len() as u64;
+        mended += change(client, mend, &[&ids]).await?.len() as u64;
     }
 }
 
 async fn free(client: &Connection) -> Result<u64, Error> {
-    let mut after = i64::MIN;
+    let mut after = Uuid::nil();
     let mut freed = 0;
     loop {
         let found = run(client, STRAY, &[&after, &ROWS]).await?;
-        let seqs = found.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>()?;
+        let ids = found.iter().map(|row| row.try_get(0)).collect::<Result<Vec<Uuid>, _>>()?;
         let claims = found.iter().map(|row| row.try_get(1)).collect::<Result<Vec<Uuid>, _>>()?;
-        let Some(last) = seqs.last() else { return Ok(freed) };
+        let Some(last) = ids.last() else { return Ok(freed) };
         after = *last;
-        freed += change(client, FREE, &[&seqs, &claims]).await?.len() as u64;
+        freed += change(client, FREE, &[&ids, &claims]).await?.len() as u64;
     }
 }
 

@@ -4,11 +4,18 @@
 use super::{PgStore, claims};
 use crate::OpenOptions;
 use postroom_core::{Batch, Claims as _, Quota, Reconciled, Rescued, Take, Upkeep as _};
-use postroom_testkit::{Postgres, TestDatabase};
+use postroom_testkit::{Postgres, TestDatabase, living_relay};
 use std::time::Duration;
 use tokio_postgres::Client;
 
-const EXPIRE: &str = "UPDATE core_outbox.claim SET until = since - interval '1 second'";
+const EXPIRE: &str = "UPDATE core_outbox.relay SET until = now() - interval '1 second'";
+
+/// What the claim is on.
+#[derive(Clone, Copy, PartialEq)]
+enum Claimed {
+    Parcel,
+    Delivery,
+}
 
 struct Outbox {
     _database: TestDatabase,
@@ -19,7 +26,7 @@ struct Outbox {
 
 impl Outbox {
     /// One message, claimed, and closed by hand meanwhile.
-    async fn with_claimed_message_set_to(status: &str) -> Self {
+    async fn with_message_set_to(status: &str, claimed: Claimed) -> Self {
         let database = Postgres::shared().await.database().await;
         crate::migrate(database.url()).await.unwrap();
         let store = PgStore::new(database.url(), &OpenOptions::default()).unwrap();
@@ -32,7 +39,20 @@ impl Outbox {
                  VALUES ('s', 'e', 'noop', 't', '{}')",
             )
             .await;
-        outbox.store.take(&take(&[quota()])).await.unwrap().pop().expect("due");
+        if claimed == Claimed::Delivery {
+            for due in ["now() + interval '1 hour'", "now()"] {
+                let sql = format!("UPDATE core_outbox.integration_outbox SET due_at = {due}");
+                outbox.execute(&sql).await;
+                outbox.store.backlog().await.unwrap();
+            }
+        }
+        outbox
+            .store
+            .take(&take(&outbox.store, &[quota()]).await)
+            .await
+            .unwrap()
+            .pop()
+            .expect("due");
         outbox.set_status(&outbox.by_hand, status).await;
         outbox
     }
@@ -67,10 +87,11 @@ impl Outbox {
     async fn assert_delivered(&self, is_rescued: bool) {
         assert_eq!(self.store.diagnose().await.unwrap(), []);
         let quotas = [quota()];
+        let take = take(&self.store, &quotas).await;
         let batches: Vec<Batch> = if is_rescued {
-            self.store.take_rescued(&take(&quotas), Rescued::Together).await.unwrap()
+            self.store.take_rescued(&take, Rescued::Together).await.unwrap()
         } else {
-            self.store.take(&take(&quotas)).await.unwrap()
+            self.store.take(&take).await.unwrap()
         };
         assert_eq!(batches.len(), 1);
     }
@@ -80,15 +101,15 @@ fn quota() -> Quota {
     Quota { integration: "noop".to_owned(), rows: 10 }
 }
 
-fn take(quotas: &[Quota]) -> Take<'_> {
+async fn take<'a>(store: &PgStore, quotas: &'a [Quota]) -> Take<'a> {
     Take {
         worker: "worker",
+        relay: living_relay(store, Duration::from_secs(30)).await,
         quotas,
         rows: 10,
         bytes: 1 << 20,
         payload_limit: 1 << 20,
-        claim_time: Duration::from_secs(30),
-        lease: None,
+        for_queue: false,
     }
 }
 
@@ -100,7 +121,7 @@ async fn promptly<T>(work: impl Future<Output = T>) -> T {
 
 #[tokio::test]
 async fn while_a_rescue_comes_by() {
-    let outbox = Outbox::with_claimed_message_set_to("DEAD").await;
+    let outbox = Outbox::with_message_set_to("DEAD", Claimed::Delivery).await;
     outbox.execute(EXPIRE).await;
     outbox.open_uncommitted().await;
     assert_eq!(outbox.rescue().await, 0);
@@ -110,8 +131,21 @@ async fn while_a_rescue_comes_by() {
 }
 
 #[tokio::test]
+async fn while_its_parcel_is_rescued() {
+    for status in ["DEAD", "SENT"] {
+        let outbox = Outbox::with_message_set_to(status, Claimed::Parcel).await;
+        outbox.execute(EXPIRE).await;
+        outbox.open_uncommitted().await;
+        // It is over: what opens it again is followed when it is known.
+        outbox.rescue().await;
+        outbox.commit().await;
+        outbox.assert_delivered(false).await;
+    }
+}
+
+#[tokio::test]
 async fn while_its_delivery_is_freed_from_a_claim_that_is_gone() {
-    let outbox = Outbox::with_claimed_message_set_to("DEAD").await;
+    let outbox = Outbox::with_message_set_to("DEAD", Claimed::Delivery).await;
     outbox.execute("DELETE FROM core_outbox.claim").await;
     outbox.open_uncommitted().await;
     assert_eq!(outbox.reconcile().await.total(), 0);
@@ -121,8 +155,20 @@ async fn while_its_delivery_is_freed_from_a_claim_that_is_gone() {
 }
 
 #[tokio::test]
+async fn while_the_claim_on_its_parcel_is_gone() {
+    for status in ["DEAD", "SENT"] {
+        let outbox = Outbox::with_message_set_to(status, Claimed::Parcel).await;
+        outbox.execute("DELETE FROM core_outbox.claim").await;
+        outbox.open_uncommitted().await;
+        assert_eq!(outbox.reconcile().await.total(), 0);
+        outbox.commit().await;
+        outbox.assert_delivered(false).await;
+    }
+}
+
+#[tokio::test]
 async fn while_its_delivery_is_about_to_be_removed() {
-    let outbox = Outbox::with_claimed_message_set_to("SENT").await;
+    let outbox = Outbox::with_message_set_to("SENT", Claimed::Delivery).await;
     outbox.execute(EXPIRE).await;
     assert_eq!(outbox.rescue().await, 1);
     outbox.open_uncommitted().await;
@@ -134,12 +180,12 @@ async fn while_its_delivery_is_about_to_be_removed() {
 #[tokio::test]
 async fn while_the_relay_that_took_it_puts_its_delivery_right() {
     for status in ["SENT", "DEAD"] {
-        let outbox = Outbox::with_claimed_message_set_to(status).await;
-        let seq = outbox.by_hand.query_one("SELECT seq FROM core_outbox.delivery", &[]).await;
-        let seqs = [seq.unwrap().get(0)];
+        let outbox = Outbox::with_message_set_to(status, Claimed::Delivery).await;
+        let id = outbox.by_hand.query_one("SELECT message_id FROM core_outbox.delivery", &[]).await;
+        let ids = [id.unwrap().get(0)];
         outbox.open_uncommitted().await;
         let connection = outbox.store.connection().await.unwrap();
-        promptly(claims::forget(&connection, &seqs)).await.unwrap();
+        promptly(claims::forget(&connection, &ids)).await.unwrap();
         outbox.commit().await;
         // The claim's end frees it.
         outbox.execute(EXPIRE).await;

@@ -5,6 +5,7 @@ use crate::content_fault::{Found, drop_null_headers, fault};
 use chrono::{DateTime, Utc};
 use postroom_core::{Dispatched, Message, RawJson, Record, Status, Take, Taken};
 use tokio_postgres::{Error, Row};
+use uuid::Uuid;
 
 /// The message columns in the order every statement selects them, beginning at `first`.
 pub(super) fn message(row: &Row, seq: i64, first: usize) -> Result<Message, Error> {
@@ -39,20 +40,27 @@ fn counter(row: &Row, index: usize) -> Result<u32, Error> {
     Ok(u32::try_from(row.try_get::<_, i32>(index)?).unwrap_or(0))
 }
 
-/// One row of `content.sql`: a taken message with its delivery's due time, or the `seq` of a
-/// delivery whose message is gone.
+/// One row of `content.sql`.
 pub(super) enum TakenRow {
+    /// A message, with the due time of its delivery or parcel.
     Message(Box<Taken>, DateTime<Utc>),
-    Orphan(i64),
+    /// The id of a message that is gone, or was closed by hand.
+    Orphan(Uuid),
+    /// The id of a message that its parcel names by mistake: it has a delivery, is due later, or goes to
+    /// another integration by now.
+    Elsewhere(Uuid),
 }
 
 pub(super) fn taken(row: &Row, take: &Take<'_>) -> Result<TakenRow, Error> {
     const FIRST: usize = 3;
-    let seq: i64 = row.try_get(0)?;
-    if row.try_get::<_, Option<uuid::Uuid>>(FIRST)?.is_none() {
-        return Ok(TakenRow::Orphan(seq));
+    let id: Uuid = row.try_get(0)?;
+    if row.try_get::<_, Option<Uuid>>(FIRST)?.is_none() {
+        return Ok(TakenRow::Orphan(id));
     }
-    let mut message = message(row, seq, FIRST)?;
+    if row.try_get(FIRST + 24)? {
+        return Ok(TakenRow::Elsewhere(id));
+    }
+    let mut message = message(row, row.try_get(FIRST + 23)?, FIRST)?;
     let found = Found {
         has_payload: row.try_get::<_, Option<&str>>(FIRST + 5)?.is_some(),
         has_headers: row.try_get(FIRST + 22)?,

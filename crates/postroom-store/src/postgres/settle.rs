@@ -2,6 +2,7 @@
 
 use super::connection::{Connection, Prepared};
 use super::error::{met_a_lock, store_error};
+use super::parcels::holds_parcels;
 use super::transaction::{
     BEGIN_SETTLING, COMMIT, JOIN_BY_HASH, OWN_WRITES, WAIT_BRIEFLY, in_order,
 };
@@ -23,7 +24,7 @@ pub(super) const FAILED: &str = concat!(
     include_str!("sql/settle_failed.sql"),
     include_str!("sql/mark_failed.sql"),
     include_str!("sql/note_attempts.sql"),
-    "SELECT seq FROM freed"
+    "SELECT message_id FROM freed"
 );
 const RELEASED: &str =
     concat!(include_str!("sql/settle_released.sql"), include_str!("sql/follow_released.sql"));
@@ -36,7 +37,7 @@ pub(super) const DISPATCH_FAILED: &str = concat!(
     include_str!("sql/settle_dispatch_failed.sql"),
     include_str!("sql/mark_failed.sql"),
     include_str!("sql/note_attempts.sql"),
-    "SELECT seq FROM freed"
+    "SELECT message_id FROM freed"
 );
 const DISPATCH_RELEASED: &str = concat!(
     include_str!("sql/settle_dispatch_released.sql"),
@@ -44,29 +45,64 @@ const DISPATCH_RELEASED: &str = concat!(
 );
 const DISPATCH_POSTPONED: &str =
     concat!(include_str!("sql/settle_dispatch_postponed.sql"), include_str!("sql/put_off.sql"));
+pub(super) const PARCELS_SENT: &str = concat!(
+    include_str!("sql/settle_parcels_sent.sql"),
+    include_str!("sql/end_parcels.sql"),
+    "SELECT id FROM marked"
+);
+const PARCELS_SENT_DELETE: &str = concat!(
+    include_str!("sql/settle_parcels_sent_delete.sql"),
+    include_str!("sql/end_parcels.sql"),
+    "SELECT id FROM marked"
+);
+const PARCELS_FAILED: &str = concat!(
+    include_str!("sql/settle_parcels_failed.sql"),
+    include_str!("sql/mark_failed.sql"),
+    include_str!("sql/note_attempts.sql"),
+    "SELECT message_id FROM freed"
+);
+const PARCELS_RELEASED: &str = include_str!("sql/settle_parcels_released.sql");
+const PARCELS_POSTPONED: &str = include_str!("sql/settle_parcels_postponed.sql");
+const FORGET_PARCELS: &str = concat!(
+    include_str!("sql/forget_parcels.sql"),
+    include_str!("sql/end_parcels.sql"),
+    // It changes no message.
+    "SELECT NULL::uuid WHERE false"
+);
 const ALREADY: &str = include_str!("sql/already_settled.sql");
 
 pub(super) const DOING: &str = "recording outcomes";
 
 type Params<'a> = Vec<&'a (dyn ToSql + Sync)>;
 
+/// What a settlement is fenced by.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+enum Kind {
+    /// A claim on deliveries.
+    #[default]
+    Deliveries,
+    /// A claim on parcels.
+    Parcels,
+    /// The number of a dispatch.
+    Dispatch,
+}
+
 /// One settlement as arrays, the shape the statements take.
 #[derive(Default)]
 pub(super) struct Columns {
     token: Uuid,
-    /// How many dispatches were over when the one began that this is about; `None` for a claim.
-    dispatches_over: Option<i32>,
-    /// The messages' ids, where nothing else tells them from others that have their numbers by now.
-    ids: Vec<Uuid>,
+    kind: Kind,
+    /// How many dispatches were over when the one began that this is about; 0 for a claim.
+    dispatches_over: i32,
     /// How many attempts had failed before that dispatch, where that is known.
     failed_before: Option<i32>,
     finished: bool,
-    sent: Vec<i64>,
-    released: Vec<i64>,
-    postponed: Vec<i64>,
+    sent: Vec<Uuid>,
+    released: Vec<Uuid>,
+    postponed: Vec<Uuid>,
     /// Of those, in seconds.
     put_off: Vec<f64>,
-    failed: Vec<i64>,
+    failed: Vec<Uuid>,
     delays: Vec<f64>,
     errors: Vec<String>,
     dead: Vec<bool>,
@@ -78,14 +114,15 @@ impl Columns {
     pub(super) fn of(settlement: &Settlement) -> Self {
         let mut columns = match settlement.fence {
             Fence::Claim(token) => {
-                Self { token: token.0, finished: settlement.finished, ..Self::default() }
+                let kind = if holds_parcels(token) { Kind::Parcels } else { Kind::Deliveries };
+                Self { token: token.0, kind, finished: settlement.finished, ..Self::default() }
             }
             Fence::Dispatch { number, token, failed_before } => {
                 let count = |count| i32::try_from(count).unwrap_or(i32::MAX);
                 Self {
                     token: token.0,
-                    dispatches_over: Some(count(number).saturating_sub(1)),
-                    ids: settlement.verdicts.iter().map(|verdict| verdict.id).collect(),
+                    kind: Kind::Dispatch,
+                    dispatches_over: count(number).saturating_sub(1),
                     failed_before: failed_before.map(count),
                     ..Self::default()
                 }
@@ -93,18 +130,18 @@ impl Columns {
         };
         for verdict in &settlement.verdicts {
             match &verdict.fate {
-                Fate::Sent => columns.sent.push(verdict.seq),
-                Fate::Released => columns.released.push(verdict.seq),
+                Fate::Sent => columns.sent.push(verdict.id),
+                Fate::Released => columns.released.push(verdict.id),
                 Fate::Postponed { delay } => {
-                    columns.postponed.push(verdict.seq);
+                    columns.postponed.push(verdict.id);
                     columns.put_off.push(delay.as_secs_f64());
                 }
                 Fate::Failed { delay, error, took } => {
                     let tried = Tried { outcome: AttemptOutcome::Retry, took: *took };
-                    columns.fail(verdict.seq, Some(*delay), error, Some(tried));
+                    columns.fail(verdict.id, Some(*delay), error, Some(tried));
                 }
                 Fate::Dead { error, tried, .. } => {
-                    columns.fail(verdict.seq, None, error, *tried);
+                    columns.fail(verdict.id, None, error, *tried);
                 }
             }
         }
@@ -143,25 +180,23 @@ impl Columns {
             &self.outcomes,
             &self.took_ms,
         ]);
-        if self.dispatches_over.is_some() {
+        if self.kind == Kind::Dispatch {
             params.push(&self.failed_before);
         }
         params
     }
 
-    /// Statements that are fenced by a dispatch take its number, and the ids, after everything
-    /// else.
+    /// Statements that are fenced by a dispatch take its number after everything else.
     fn fenced<'a>(&'a self, mut params: Params<'a>) -> Params<'a> {
-        if let Some(over) = &self.dispatches_over {
-            params.push(over);
-            params.push(&self.ids);
+        if self.kind == Kind::Dispatch {
+            params.push(&self.dispatches_over);
         }
         params
     }
 
     /// Due again after `delay`, or dead without one.
-    fn fail(&mut self, seq: i64, delay: Option<Duration>, error: &str, tried: Option<Tried>) {
-        self.failed.push(seq);
+    fn fail(&mut self, id: Uuid, delay: Option<Duration>, error: &str, tried: Option<Tried>) {
+        self.failed.push(id);
         self.delays.push(delay.unwrap_or_default().as_secs_f64());
         self.errors.push(clip_error(error));
         self.dead.push(delay.is_none());
@@ -182,6 +217,8 @@ struct Fenced {
     failed: Prepared,
     released: Prepared,
     postponed: Prepared,
+    /// Ends a claim of which nothing is left; no dispatch has one.
+    forget: Option<Prepared>,
 }
 
 /// The same, as text.
@@ -190,13 +227,38 @@ struct Texts {
     failed: &'static str,
     released: &'static str,
     postponed: &'static str,
+    forget: Option<&'static str>,
 }
 
-pub(super) struct Statements {
-    claim: Fenced,
-    /// Only where a settlement needs them.
-    dispatch: Option<Fenced>,
-    forget_claim: Prepared,
+/// The statements that some settlements need.
+pub(super) struct Statements(Vec<(Kind, Fenced)>);
+
+impl Kind {
+    fn texts(self, keep_sent: bool) -> Texts {
+        match self {
+            Self::Deliveries => Texts {
+                sent: if keep_sent { statements::SETTLE_SENT } else { SENT_DELETE },
+                failed: FAILED,
+                released: RELEASED,
+                postponed: POSTPONED,
+                forget: Some(statements::FORGET_CLAIM),
+            },
+            Self::Parcels => Texts {
+                sent: if keep_sent { PARCELS_SENT } else { PARCELS_SENT_DELETE },
+                failed: PARCELS_FAILED,
+                released: PARCELS_RELEASED,
+                postponed: PARCELS_POSTPONED,
+                forget: Some(FORGET_PARCELS),
+            },
+            Self::Dispatch => Texts {
+                sent: if keep_sent { DISPATCH_SENT } else { DISPATCH_SENT_DELETE },
+                failed: DISPATCH_FAILED,
+                released: DISPATCH_RELEASED,
+                postponed: DISPATCH_POSTPONED,
+                forget: None,
+            },
+        }
+    }
 }
 
 impl Statements {
@@ -205,34 +267,19 @@ impl Statements {
         keep_sent: bool,
         columns: &[Columns],
     ) -> Result<Self, Error> {
-        let claim = Texts {
-            sent: if keep_sent { statements::SETTLE_SENT } else { SENT_DELETE },
-            failed: FAILED,
-            released: RELEASED,
-            postponed: POSTPONED,
-        };
-        let mut dispatch = None;
-        if columns.iter().any(|c| c.dispatches_over.is_some()) {
-            let texts = Texts {
-                sent: if keep_sent { DISPATCH_SENT } else { DISPATCH_SENT_DELETE },
-                failed: DISPATCH_FAILED,
-                released: DISPATCH_RELEASED,
-                postponed: DISPATCH_POSTPONED,
-            };
-            dispatch = Some(Fenced::prepare(client, &texts).await?);
+        let mut prepared: Vec<(Kind, Fenced)> = Vec::new();
+        for c in columns {
+            if prepared.iter().all(|(kind, _)| *kind != c.kind) {
+                let fenced = Fenced::prepare(client, &c.kind.texts(keep_sent)).await?;
+                prepared.push((c.kind, fenced));
+            }
         }
-        Ok(Self {
-            claim: Fenced::prepare(client, &claim).await?,
-            dispatch,
-            forget_claim: client.prepare_cached(statements::FORGET_CLAIM).await?,
-        })
+        Ok(Self(prepared))
     }
 
-    fn of(&self, columns: &Columns) -> &Fenced {
-        match &self.dispatch {
-            Some(dispatch) if columns.dispatches_over.is_some() => dispatch,
-            _ => &self.claim,
-        }
+    /// The statements for a settlement, which were prepared with it.
+    fn of(&self, columns: &Columns) -> Option<&Fenced> {
+        self.0.iter().find(|(kind, _)| *kind == columns.kind).map(|(_, fenced)| fenced)
     }
 }
 
@@ -243,6 +290,10 @@ impl Fenced {
             failed: client.prepare_cached(texts.failed).await?,
             released: client.prepare_cached(texts.released).await?,
             postponed: client.prepare_cached(texts.postponed).await?,
+            forget: match texts.forget {
+                Some(forget) => Some(client.prepare_cached(forget).await?),
+                None => None,
+            },
         })
     }
 }
@@ -268,7 +319,7 @@ async fn apply_all(
     client: &mut Connection,
     settlements: &[Settlement],
     keep_sent: bool,
-) -> StoreResult<HashSet<i64>> {
+) -> StoreResult<HashSet<Uuid>> {
     let columns: Vec<Columns> = settlements.iter().map(Columns::of).collect();
     let statements = Statements::prepare(client, keep_sent, &columns)
         .await
@@ -292,39 +343,37 @@ async fn pipelined(
     client: &Connection,
     statements: &Statements,
     columns: &[Columns],
-) -> Result<HashSet<i64>, Error> {
+) -> Result<HashSet<Uuid>, Error> {
     let kept = attempts_kept();
     let nothing = |()| Vec::new();
+    let all: Vec<(&Columns, &Fenced)> =
+        columns.iter().filter_map(|c| Some((c, statements.of(c)?))).collect();
     let mut steps = vec![async { client.batch_execute(BEGIN_SETTLING).await.map(nothing) }.boxed()];
-    for c in columns {
-        if !c.sent.is_empty() {
-            let sent = &statements.of(c).sent;
-            steps.push(async { client.run(sent, &c.sent()).await }.boxed());
-        }
+    for (c, fenced) in all.iter().filter(|(c, _)| !c.sent.is_empty()) {
+        steps.push(async { client.run(&fenced.sent, &c.sent()).await }.boxed());
     }
     if columns.iter().any(Columns::joins) {
         steps.push(async { client.batch_execute(JOIN_BY_HASH).await.map(nothing) }.boxed());
     }
-    for c in columns.iter().filter(|c| !c.released.is_empty()) {
-        let released = &statements.of(c).released;
-        steps.push(async { client.run(released, &c.released()).await }.boxed());
+    for (c, fenced) in all.iter().filter(|(c, _)| !c.released.is_empty()) {
+        steps.push(async { client.run(&fenced.released, &c.released()).await }.boxed());
     }
-    for c in columns.iter().filter(|c| !c.postponed.is_empty()) {
-        let postponed = &statements.of(c).postponed;
-        steps.push(async { client.run(postponed, &c.postponed()).await }.boxed());
+    for (c, fenced) in all.iter().filter(|(c, _)| !c.postponed.is_empty()) {
+        steps.push(async { client.run(&fenced.postponed, &c.postponed()).await }.boxed());
     }
-    for c in columns.iter().filter(|c| !c.failed.is_empty()) {
-        let failed = &statements.of(c).failed;
-        steps.push(async { client.run(failed, &c.failure(&kept)).await }.boxed());
+    for (c, fenced) in all.iter().filter(|(c, _)| !c.failed.is_empty()) {
+        steps.push(async { client.run(&fenced.failed, &c.failure(&kept)).await }.boxed());
     }
-    for c in columns.iter().filter(|c| c.finished) {
-        steps.push(async { client.run(&statements.forget_claim, &[&c.token]).await }.boxed());
+    for (c, fenced) in all.iter().filter(|(c, _)| c.finished) {
+        if let Some(forget) = &fenced.forget {
+            steps.push(async { client.run(forget, &[&c.token]).await }.boxed());
+        }
     }
     steps.push(async { client.batch_execute(COMMIT).await.map(nothing) }.boxed());
     let mut changed = HashSet::new();
     for answer in in_order(steps).await {
         for row in answer? {
-            changed.insert(row.try_get::<_, i64>(0)?);
+            changed.insert(row.try_get::<_, Uuid>(0)?);
         }
     }
     Ok(changed)
@@ -336,7 +385,7 @@ async fn announcing(
     statements: &Statements,
     settlements: &[Settlement],
     columns: &[Columns],
-) -> StoreResult<HashSet<i64>> {
+) -> StoreResult<HashSet<Uuid>> {
     let mut tx = client.transaction().await.map_err(|e| store_error(DOING, e))?;
     tx.batch_execute(WAIT_BRIEFLY).await.map_err(|e| store_error(DOING, e))?;
     let changed = apply_announcing(&mut tx, statements, settlements, columns).await;
@@ -349,11 +398,11 @@ pub(super) async fn apply_announcing(
     statements: &Statements,
     settlements: &[Settlement],
     columns: &[Columns],
-) -> StoreResult<HashSet<i64>> {
+) -> StoreResult<HashSet<Uuid>> {
     let changed = apply(tx, statements, columns).await.map_err(|e| store_error(DOING, e))?;
     for verdict in settlements.iter().flat_map(|settlement| &settlement.verdicts) {
         if let Fate::Dead { announcement: Some(announcement), .. } = &verdict.fate
-            && changed.contains(&verdict.seq)
+            && changed.contains(&verdict.id)
         {
             postroom::enqueue(&mut **tx, (**announcement).clone()).await.map_err(enqueue_error)?;
         }
@@ -365,18 +414,18 @@ async fn apply(
     tx: &Transaction<'_>,
     statements: &Statements,
     columns: &[Columns],
-) -> Result<HashSet<i64>, Error> {
+) -> Result<HashSet<Uuid>, Error> {
     let mut rows = Vec::new();
     tx.batch_execute(OWN_WRITES).await?;
     tx.batch_execute(JOIN_BY_HASH).await?;
     for c in columns {
-        let fenced = statements.of(c);
+        let Some(fenced) = statements.of(c) else { continue };
         rows.extend(fenced.sent.run_in(tx, &c.sent()).await?);
         rows.extend(fenced.failed.run_in(tx, &c.failure(&attempts_kept())).await?);
         rows.extend(fenced.released.run_in(tx, &c.released()).await?);
         rows.extend(fenced.postponed.run_in(tx, &c.postponed()).await?);
-        if c.finished {
-            statements.forget_claim.run_in(tx, &[&c.token]).await?;
+        if let Some(forget) = fenced.forget.as_ref().filter(|_| c.finished) {
+            forget.run_in(tx, &[&c.token]).await?;
         }
     }
     rows.iter().map(|row| row.try_get(0)).collect()
@@ -387,12 +436,12 @@ async fn apply(
 pub(super) async fn late(
     client: &Connection,
     settlements: &[Settlement],
-    changed: &HashSet<i64>,
+    changed: &HashSet<Uuid>,
 ) -> StoreResult<Settled> {
     let mut late = Vec::new();
     for settlement in settlements {
         let missing: Vec<_> =
-            settlement.verdicts.iter().filter(|verdict| !changed.contains(&verdict.seq)).collect();
+            settlement.verdicts.iter().filter(|verdict| !changed.contains(&verdict.id)).collect();
         if missing.is_empty() {
             continue;
         }
@@ -401,8 +450,9 @@ pub(super) async fn late(
             .query(ALREADY, &[&settlement.fence.token().0, &ids])
             .await
             .map_err(|e| store_error(DOING, e))?;
-        let already: HashSet<i64> = rows.iter().filter_map(|row| row.try_get(0).ok()).collect();
-        late.extend(missing.iter().map(|verdict| verdict.seq).filter(|seq| !already.contains(seq)));
+        let already: HashSet<Uuid> = rows.iter().filter_map(|row| row.try_get(0).ok()).collect();
+        let missing = missing.iter().filter(|verdict| !already.contains(&verdict.id));
+        late.extend(missing.map(|verdict| verdict.seq));
     }
     Ok(Settled { late, locked: Vec::new() })
 }

@@ -24,6 +24,9 @@ macro_rules! by_index {
     };
 }
 
+/// For a transaction that has begun.
+pub(super) const BY_INDEX: &str = by_index!();
+
 /// How every transaction begins, whatever the role's or the database's default: in a stricter
 /// isolation, relays that work side by side would fail for each other.
 macro_rules! begin {
@@ -42,7 +45,7 @@ macro_rules! own_writes {
 pub(super) const OWN_WRITES: &str = own_writes!();
 
 /// How a transaction of the relay's works: by index, and without waiting for anybody's locks for
-/// long. The commit does not wait for the disk: a database that crashes then can forget a claim or
+/// long. Nothing that it looks up comes twice, and to remember it would copy each message. The commit does not wait for the disk: a database that crashes then can forget a claim or
 /// a completion, which repeats a delivery and never loses one.
 macro_rules! relay_settings {
     ($lock_timeout:literal) => {
@@ -50,7 +53,7 @@ macro_rules! relay_settings {
             own_writes!(),
             "; SET LOCAL synchronous_commit = off; SET LOCAL lock_timeout = '",
             $lock_timeout,
-            "'; ",
+            "'; SET LOCAL enable_memoize = off; ",
             by_index!()
         )
     };
@@ -77,7 +80,7 @@ pub(super) const BEGIN_SETTLING: &str = concat!(begin!(), "; ", relay_settings!(
 pub(super) const WAIT_BRIEFLY: &str = "SET LOCAL lock_timeout = '20ms'";
 
 /// For a transaction that has begun and settles rows that it has locked already: nothing is left
-/// to wait for but a claim that is being extended.
+/// to wait for but a claim that a heartbeat gives up.
 pub(super) const SETTLE_LOCKED: &str = relay_settings!("1s");
 
 /// Begins a transaction of an operator's, by index. What it commits has happened. An operator can

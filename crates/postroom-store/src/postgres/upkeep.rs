@@ -3,22 +3,19 @@
 use super::error::store_error;
 use super::settle::attempts_kept;
 use super::transaction::{BEGIN, JOIN_BY_HASH, transact};
-use super::{PgStore, attempts, diagnose, migrate, orphans, reconcile};
+use super::{PgStore, attempts, diagnose, migrate, orphans, parcels, reconcile};
 use async_trait::async_trait;
-use postroom_core::{Backlog, Finding, LaneBacklog, Reconciled, StoreResult, Token, Upkeep};
+use postroom_core::{
+    Backlog, Finding, LaneBacklog, Reconciled, RelayId, StoreResult, Token, Upkeep,
+};
 use std::time::Duration;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row};
-use uuid::Uuid;
 
-/// Claims that no lease keeps, as in `rescue.sql`.
+/// Claims of others without a living relay, as in `rescue.sql`. $1 the relay that asks.
 pub(super) const ANY_EXPIRED: &str = "SELECT EXISTS (
     SELECT FROM core_outbox.claim
-    WHERE until < now()
-      AND (lease = ANY (ARRAY(
-          SELECT token FROM core_outbox.claim
-          WHERE dispatched AND lease IS NULL AND until >= now()
-      ))) IS NOT TRUE
+    WHERE relay <> $1 AND relay <> ALL (ARRAY(SELECT id FROM core_outbox.relay WHERE until >= now()))
 )";
 pub(super) const RESCUE: &str = concat!(
     include_str!("sql/rescue.sql"),
@@ -30,23 +27,25 @@ const BACKLOG: &str = include_str!("sql/backlog.sql");
 
 #[async_trait]
 impl Upkeep for PgStore {
-    async fn rescue_except(&self, held: &[Token], limit: usize) -> StoreResult<u64> {
+    async fn rescue_except(&self, relay: RelayId, limit: usize) -> StoreResult<u64> {
         let doing = "rescuing expired claims";
-        let client = self.connection().await?;
+        let mut client = self.connection().await?;
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let begin = format!("{BEGIN}; {JOIN_BY_HASH}");
-        let held: Vec<Uuid> = held.iter().map(|token| token.0).collect();
         loop {
             // Nearly always there is nothing to do, and that must cost nearly nothing.
-            let any =
-                client.query_one(ANY_EXPIRED, &[]).await.map_err(|e| store_error(doing, e))?;
+            let any = client
+                .query_one(ANY_EXPIRED, &[&relay.0])
+                .await
+                .map_err(|e| store_error(doing, e))?;
             if !any.try_get::<_, bool>(0).map_err(|e| store_error(doing, e))? {
                 return Ok(0);
             }
+            let fresh = parcels::rescue(&mut client, relay, limit, doing).await?;
             let statement =
                 client.prepare_cached(RESCUE).await.map_err(|e| store_error(doing, e))?;
             let token = Token::random().0;
-            let params: [&(dyn ToSql + Sync); 4] = [&attempts_kept(), &limit, &token, &held];
+            let params: [&(dyn ToSql + Sync); 4] = [&attempts_kept(), &limit, &token, &relay.0];
             let rows = transact(&client, &begin, &statement, &params)
                 .await
                 .map_err(|e| store_error(doing, e))?;
@@ -57,8 +56,8 @@ impl Upkeep for PgStore {
             };
             let (freed, ended) = (counted(0)?, counted(1)?);
             // Behind claims that held nothing there may be one that does.
-            if freed > 0 || ended == 0 {
-                return Ok(freed);
+            if freed + fresh > 0 || ended == 0 {
+                return Ok(freed + fresh);
             }
         }
     }
@@ -79,6 +78,7 @@ impl Upkeep for PgStore {
     async fn backlog(&self) -> StoreResult<Backlog> {
         let doing = "counting the backlog";
         let client = self.connection().await?;
+        self.follow_any_edits(&client).await.map_err(|e| store_error(doing, e))?;
         let rows = client.query(BACKLOG, &[]).await.map_err(|e| store_error(doing, e))?;
         let lanes = rows.iter().map(lane).collect::<Result<_, _>>();
         Ok(Backlog { lanes: lanes.map_err(|e| store_error(doing, e))? })
@@ -91,7 +91,10 @@ impl Upkeep for PgStore {
     }
 
     async fn reconcile(&self) -> StoreResult<Reconciled> {
-        reconcile::reconcile(&self.connection().await?).await
+        let client = self.connection().await?;
+        let followed = self.follow_any_edits(&client).await;
+        followed.map_err(|e| store_error("following changes by hand", e))?;
+        reconcile::reconcile(&client).await
     }
 
     async fn diagnose(&self) -> StoreResult<Vec<Finding>> {

@@ -1,27 +1,18 @@
-//! Enqueueing and looking, for tools and tests.
+//! Looking at messages, for tools and tests.
 
-use super::error::{enqueue_error, store_error};
+use super::error::store_error;
 use super::row::{record, text, token};
 use super::time::{moment, now_ms};
 use super::upkeep::count;
 use super::{SqliteStore, statements};
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
-use postroom_core::{
-    Admin, Attempt, Enqueued, Filter, NewMessage, Record, StatusCounts, StoreResult, Token,
-};
+use postroom_core::{Admin, Attempt, Filter, Record, StatusCounts, StoreResult, Token};
 use sqlx::{Error, Row as _};
 use uuid::Uuid;
 
 #[async_trait]
 impl Admin for SqliteStore {
-    async fn enqueue(&self, message: &NewMessage) -> StoreResult<Enqueued> {
-        let mut tx = self.begin("enqueueing").await?;
-        let enqueued = postroom::enqueue(&mut tx, message.clone()).await.map_err(enqueue_error)?;
-        tx.commit().await.map_err(|e| store_error("enqueueing", e))?;
-        Ok(enqueued)
-    }
-
     async fn find(&self, id: Uuid) -> StoreResult<Option<Record>> {
         let doing = "looking for a message";
         let row = sqlx::query(statements::FIND)

@@ -1,18 +1,17 @@
-//! Taking and extending.
+//! Taking.
 
 use super::error::store_error;
-use super::row::{number, taken, token};
-use super::time::{later, now_ms};
+use super::row::{number, taken};
+use super::time::now_ms;
 use super::{SqliteStore, settle, statements, wake};
-use crate::leased::Known;
 use crate::lost_group::{self, Lost};
+use crate::own_claims::NoLivingRelay;
 use async_trait::async_trait;
 use postroom_core::{
     Batch, Claims, Quota, Rescued, Settled, Settlement, StoreResult, Take, Taken, Token, Wake,
 };
 use sqlx::{Error, Row as _, SqliteConnection};
 use std::collections::HashSet;
-use std::time::Duration;
 use uuid::Uuid;
 
 /// A delivery that may be taken.
@@ -57,41 +56,6 @@ impl Claims for SqliteStore {
 
     async fn settle(&self, settlements: &[Settlement]) -> StoreResult<Settled> {
         settle::settle(self, settlements).await
-    }
-
-    async fn extend(&self, tokens: &[Token], claim_time: Duration) -> StoreResult<Vec<Token>> {
-        let doing = "extending claims";
-        if tokens.is_empty() {
-            return Ok(Vec::new());
-        }
-        let names: Vec<String> = tokens.iter().map(|token| token.0.to_string()).collect();
-        let mut tx = self.begin(doing).await?;
-        let rows = sqlx::query(statements::EXTEND)
-            .bind(json(&names))
-            .bind(later(now_ms(), claim_time))
-            .fetch_all(&mut *tx)
-            .await
-            .map_err(|e| store_error(doing, e))?;
-        tx.commit().await.map_err(|e| store_error(doing, e))?;
-        let held = rows.iter().map(|row| token(row, 0)).collect::<Result<Vec<_>, _>>();
-        let held = held.map_err(|e| store_error(doing, e))?;
-        Ok(tokens.iter().filter(|token| !held.contains(token)).copied().collect())
-    }
-
-    async fn keep(
-        &self,
-        lease: Token,
-        worker: &str,
-        claims: &[Token],
-        claim_time: Duration,
-    ) -> StoreResult<Vec<Token>> {
-        let doing = "keeping a lease";
-        let mut tx = self.begin(doing).await?;
-        let lost = keep(&mut tx, lease, worker, claims, claim_time)
-            .await
-            .map_err(|e| store_error(doing, e))?;
-        tx.commit().await.map_err(|e| store_error(doing, e))?;
-        Ok(lost)
     }
 
     async fn keep_responses(&self, responses: &[(Uuid, String)]) -> StoreResult<()> {
@@ -238,16 +202,19 @@ async fn hold(
 ) -> Result<Batch, Error> {
     let token = Token::random();
     let seqs = json(&due.iter().map(|candidate| candidate.seq).collect::<Vec<_>>());
-    sqlx::query(statements::INSERT_CLAIM)
+    let inserted = sqlx::query(statements::INSERT_CLAIM)
         .bind(token.0.to_string())
         .bind(take.worker)
         .bind(now)
-        .bind(later(now, take.claim_time))
         .bind(alone)
-        .bind(take.lease.is_some())
-        .bind(take.lease.map(|lease| lease.0.to_string()))
+        .bind(take.for_queue)
+        .bind(take.relay.0.to_string())
         .execute(&mut *tx)
         .await?;
+    if inserted.rows_affected() == 0 {
+        // The transaction is rolled back with it.
+        return Err(Error::Configuration(NoLivingRelay.into()));
+    }
     sqlx::query(statements::CLAIM).bind(token.0.to_string()).bind(&seqs).execute(&mut *tx).await?;
     let rows = sqlx::query(statements::READ)
         .bind(&seqs)
@@ -261,40 +228,6 @@ async fn hold(
         .map(|(row, candidate)| taken(row, candidate.rescues, candidate.dispatch, take))
         .collect();
     Ok(Batch { token, messages: messages? })
-}
-
-/// The claims that are lost.
-async fn keep(
-    tx: &mut SqliteConnection,
-    lease: Token,
-    worker: &str,
-    claims: &[Token],
-    claim_time: Duration,
-) -> Result<Vec<Token>, Error> {
-    let lease = lease.0.to_string();
-    if claims.is_empty() {
-        sqlx::query(statements::FORGET_LEASE).bind(&lease).execute(&mut *tx).await?;
-        return Ok(Vec::new());
-    }
-    let now = now_ms();
-    sqlx::query(statements::KEEP)
-        .bind(&lease)
-        .bind(worker)
-        .bind(now)
-        .bind(later(now, claim_time))
-        .execute(&mut *tx)
-        .await?;
-    let rows = sqlx::query(statements::LEASED).bind(&lease).bind(now).fetch_all(&mut *tx).await?;
-    let found = rows
-        .iter()
-        .map(|row| Ok((token(row, 0)?, row.try_get(1)?)))
-        .collect::<Result<Vec<_>, Error>>()?;
-    let known = Known::among(&found, claims);
-    if !known.strange.is_empty() {
-        let strange: Vec<String> = known.strange.iter().map(|token| token.0.to_string()).collect();
-        sqlx::query(statements::LET_GO).bind(json(&strange)).execute(&mut *tx).await?;
-    }
-    Ok(known.lost)
 }
 
 /// A list as the JSON array that `json_each` reads: one statement for any number of rows.

@@ -1,5 +1,6 @@
 //! What a SQLite error asks of the relay.
 
+use crate::own_claims::NoLivingRelay;
 use postroom::EnqueueError;
 use postroom_core::{StoreError, StoreErrorKind};
 use sqlx::Error;
@@ -13,6 +14,9 @@ pub(super) fn store_error(doing: &str, error: Error) -> StoreError {
             ": the outbox is missing or older than this program; run `postroom migrate`"
         }
         StoreErrorKind::Unavailable => ": the file cannot be opened, read or written",
+        StoreErrorKind::Conflict if has_no_living_relay(&error) => {
+            return StoreError::new(kind, format!("{doing}: {NoLivingRelay}"), error);
+        }
         StoreErrorKind::Conflict => {
             ": another process holds the file's write lock; wait for it to finish, then run this \
              again"
@@ -39,8 +43,14 @@ pub(super) fn enqueue_error(error: EnqueueError) -> StoreError {
     }
 }
 
+/// Whether a take found no living row of its relay.
+fn has_no_living_relay(error: &Error) -> bool {
+    matches!(error, Error::Configuration(cause) if cause.is::<NoLivingRelay>())
+}
+
 fn kind(error: &Error) -> StoreErrorKind {
     match error {
+        Error::Configuration(_) if has_no_living_relay(error) => StoreErrorKind::Conflict,
         Error::Database(database) => database_kind(&**database),
         Error::Io(_) | Error::PoolTimedOut | Error::PoolClosed | Error::WorkerCrashed => {
             StoreErrorKind::Unavailable

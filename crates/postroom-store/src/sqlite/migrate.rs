@@ -47,6 +47,16 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "responses",
         sql: include_str!("../../migrations/sqlite/0007_responses.sql"),
     },
+    Migration {
+        number: 8,
+        name: "relays",
+        sql: include_str!("../../migrations/sqlite/0008_relays.sql"),
+    },
+    Migration {
+        number: 9,
+        name: "checkpoint",
+        sql: include_str!("../../migrations/sqlite/0009_checkpoint.sql"),
+    },
 ];
 
 const BOOKS: &str = "

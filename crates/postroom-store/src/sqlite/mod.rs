@@ -15,12 +15,14 @@ mod connect;
 mod dispatch;
 mod error;
 mod inspect;
+mod intake;
 mod list;
 mod migrate;
 mod operate;
 #[cfg(test)]
 mod plan_tests;
 mod prune;
+mod relays;
 mod row;
 mod settle;
 mod statistics;

@@ -53,6 +53,7 @@ async fn hot_statements_go_by_their_index() {
             (statements::BY_DISPATCH.free_failed, "outbox_delivery"),
             (statements::DISPATCHED, "sqlite_autoindex_integration_outbox"),
             (statements::FREE_RESCUED, "outbox_delivery_claimed (claim=?)"),
+            (statements::CLAIMS_OF_RELAY, "outbox_claim_relay (relay=?)"),
             (statements::PRUNE, "outbox_sent (<expr><?)"),
             (statements::DEAD, "outbox_delivery_dead (seq>?)"),
             (statements::PRUNE_ORPHANS, "SEARCH m USING INTEGER PRIMARY KEY (rowid=?)"),

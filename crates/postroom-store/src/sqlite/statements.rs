@@ -119,10 +119,11 @@ pub(super) const FOLLOW: &str = concat!(
        AND outbox_delivery.claim IS NULL AND m.seq = outbox_delivery.seq"
 );
 
-/// `?1` token, `?2` worker, `?3` since, `?4` until, `?5` alone, `?6` dispatched, `?7` lease.
+/// Writes nothing unless the relay lives. `?1` token, `?2` worker, `?3` now, `?4` alone,
+/// `?5` dispatched, `?6` relay.
 pub(super) const INSERT_CLAIM: &str = "
-    INSERT INTO outbox_claim (token, worker, since, until, alone, dispatched, lease)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    INSERT INTO outbox_claim (token, worker, since, alone, dispatched, relay)
+    SELECT ?1, ?2, ?3, ?4, ?5, id FROM outbox_relay WHERE id = ?6 AND until >= ?3";
 
 /// `?1` token, `?2` numbers.
 pub(super) const CLAIM: &str =
@@ -160,26 +161,41 @@ pub(super) const MARK_REOPENED: &str = "
     UPDATE integration_outbox SET status = 'PENDING', updated_at = ?3, settled = ?1
     WHERE seq IN (SELECT value FROM json_each(?2)) AND status = 'FAILED'";
 
-/// `?1` tokens, `?2` until.
-pub(super) const EXTEND: &str = "
-    UPDATE outbox_claim SET until = ?2 WHERE token IN (SELECT value FROM json_each(?1))
-    RETURNING token";
+/// `?1` relay, `?2` name, `?3` now, `?4` until, `?5` version, `?6` lanes.
+pub(super) const BEAT: &str = "
+    INSERT INTO outbox_relay (id, name, started_at, until, version, lanes)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+    ON CONFLICT (id) DO UPDATE
+    SET name = excluded.name, until = excluded.until, version = excluded.version,
+        lanes = excluded.lanes";
 
-/// `?1` lease, `?2` worker, `?3` now, `?4` until.
-pub(super) const KEEP: &str = "
-    INSERT INTO outbox_claim (token, worker, since, until, alone, dispatched)
-    VALUES (?1, ?2, ?3, ?4, 0, 1)
-    ON CONFLICT (token) DO UPDATE SET until = excluded.until";
+/// The claims that name a relay, and whether each is older than a claim time. `?1` relay, `?2` a
+/// claim time ago.
+pub(super) const CLAIMS_OF_RELAY: &str = "
+    SELECT token, since < ?2 FROM outbox_claim INDEXED BY outbox_claim_relay WHERE relay = ?1";
 
-/// The claims under a lease, and whether the own time of each is over. `?1` lease, `?2` now.
-pub(super) const LEASED: &str = "SELECT token, until < ?2 FROM outbox_claim WHERE lease = ?1";
+/// Gives up claims that their relay does not know: losing them counts for nothing. `?1` tokens,
+/// `?2` nobody.
+pub(super) const GIVE_UP: &str = "
+    UPDATE outbox_claim SET relay = ?2, alone = 0, dispatched = 1
+    WHERE token IN (SELECT value FROM json_each(?1))";
 
-/// Claims that no lease keeps any more. `?1` tokens.
-pub(super) const LET_GO: &str =
-    "UPDATE outbox_claim SET lease = NULL WHERE token IN (SELECT value FROM json_each(?1))";
+/// Rows that expired long ago, or served a single call, and hold no claim. `?1` now, `?2` long ago.
+pub(super) const FORGET_RELAYS: &str = "
+    DELETE FROM outbox_relay
+    WHERE until < iif(lanes > 0, ?2, ?1)
+      AND NOT EXISTS (SELECT 1 FROM outbox_claim AS c WHERE c.relay = outbox_relay.id)";
 
-/// What was taken under it goes by its own time then. `?1` lease.
-pub(super) const FORGET_LEASE: &str = "DELETE FROM outbox_claim WHERE token = ?1";
+/// Claims that still name it have expired then. `?1` relay.
+pub(super) const LEAVE: &str = "DELETE FROM outbox_relay WHERE id = ?1";
+
+/// Relays that live, expired lately, or still hold claims. `?1` long ago.
+pub(super) const RELAYS: &str = "
+    SELECT r.id, r.name, r.version, r.lanes, r.started_at, r.until, count(c.token)
+    FROM outbox_relay AS r LEFT JOIN outbox_claim AS c ON c.relay = r.id
+    GROUP BY r.id
+    HAVING r.until >= ?1 OR count(c.token) > 0
+    ORDER BY r.name, r.started_at, r.id";
 
 /// The statements that change deliveries by a fence, which is `?1`: what they do not return was lost
 /// to another relay, or is another dispatch's.
@@ -298,14 +314,13 @@ pub(super) const ALREADY_SETTLED: &str = "
     SELECT seq FROM integration_outbox
     WHERE seq IN (SELECT value FROM json_each(?2)) AND settled = ?1";
 
-/// `?1` now, `?2` claims, `?3` those that the caller holds itself.
+/// Claims whose relay left or has expired, and until when it lived. `?1` now, `?2` claims, `?3` the
+/// relay that asks, whose own are left out.
 pub(super) const EXPIRED: &str = "
-    SELECT c.token, c.worker, c.alone, c.until - c.since, c.dispatched FROM outbox_claim AS c
-    WHERE c.until < ?1
-      AND c.token NOT IN (SELECT value FROM json_each(?3))
-      AND NOT EXISTS (
-          SELECT 1 FROM outbox_claim AS kept WHERE kept.token = c.lease AND kept.until >= ?1
-      )
+    SELECT c.token, c.worker, c.alone, coalesce(r.until, ?1) - c.since, c.dispatched
+    FROM outbox_claim AS c LEFT JOIN outbox_relay AS r ON r.id = c.relay
+    WHERE (r.until IS NULL OR r.until < ?1)
+      AND c.relay <> ?3
     LIMIT ?2";
 
 /// What is held under a claim. `?1` token.

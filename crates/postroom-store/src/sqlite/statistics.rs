@@ -8,11 +8,11 @@ use sqlx::{Error, SqliteConnection};
 const TABLES: &str =
     "SELECT name FROM sqlite_schema WHERE name IN ('sqlite_stat1', 'sqlite_stat4')";
 const EXIST: &str = "SELECT EXISTS (SELECT 1 FROM sqlite_stat1
-    WHERE tbl IN ('integration_outbox', 'outbox_delivery', 'outbox_claim', 'outbox_attempt'))";
+    WHERE tbl IN ('integration_outbox', 'outbox_delivery', 'outbox_claim', 'outbox_relay', 'outbox_attempt'))";
 const FORGET_1: &str = "DELETE FROM sqlite_stat1
-    WHERE tbl IN ('integration_outbox', 'outbox_delivery', 'outbox_claim', 'outbox_attempt')";
+    WHERE tbl IN ('integration_outbox', 'outbox_delivery', 'outbox_claim', 'outbox_relay', 'outbox_attempt')";
 const FORGET_4: &str = "DELETE FROM sqlite_stat4
-    WHERE tbl IN ('integration_outbox', 'outbox_delivery', 'outbox_claim', 'outbox_attempt')";
+    WHERE tbl IN ('integration_outbox', 'outbox_delivery', 'outbox_claim', 'outbox_relay', 'outbox_attempt')";
 /// Reads the statistics again, without taking new ones.
 const RELOAD: &str = "ANALYZE sqlite_schema";
 

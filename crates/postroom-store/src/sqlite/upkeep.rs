@@ -9,7 +9,8 @@ use super::{SqliteStore, attempts, forget_statistics, migrate, statements};
 use crate::migrations::trigger_is_missing;
 use async_trait::async_trait;
 use postroom_core::{
-    AttemptOutcome, Backlog, Finding, LaneBacklog, Reconciled, StoreResult, Token, Tried, Upkeep,
+    AttemptOutcome, Backlog, Finding, LaneBacklog, Reconciled, RelayId, StoreResult, Token, Tried,
+    Upkeep,
 };
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Error, Row as _, SqliteConnection};
@@ -20,17 +21,16 @@ const MEND_ROWS: i64 = 5_000;
 
 #[async_trait]
 impl Upkeep for SqliteStore {
-    async fn rescue_except(&self, held: &[Token], limit: usize) -> StoreResult<u64> {
+    async fn rescue_except(&self, relay: RelayId, limit: usize) -> StoreResult<u64> {
         let doing = "rescuing expired claims";
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let held: Vec<String> = held.iter().map(|token| token.0.to_string()).collect();
-        let held = json(&held);
+        let relay = relay.0.to_string();
         loop {
             // Looks before the write lock is taken: mostly there is nothing to rescue.
             let expired = sqlx::query(statements::EXPIRED)
                 .bind(now_ms())
                 .bind(1)
-                .bind(&held)
+                .bind(&relay)
                 .fetch_optional(&self.readers)
                 .await
                 .map_err(|e| store_error(doing, e))?;
@@ -38,7 +38,7 @@ impl Upkeep for SqliteStore {
                 return Ok(0);
             }
             let mut tx = self.begin(doing).await?;
-            let freed = rescue(&mut tx, &held, limit).await.map_err(|e| store_error(doing, e))?;
+            let freed = rescue(&mut tx, &relay, limit).await.map_err(|e| store_error(doing, e))?;
             tx.commit().await.map_err(|e| store_error(doing, e))?;
             // Behind claims that held nothing there may be one that does.
             if freed > 0 {
@@ -136,12 +136,12 @@ impl SqliteStore {
     }
 }
 
-async fn rescue(tx: &mut SqliteConnection, held: &str, limit: i64) -> Result<u64, Error> {
+async fn rescue(tx: &mut SqliteConnection, relay: &str, limit: i64) -> Result<u64, Error> {
     let now = now_ms();
     let expired = sqlx::query(statements::EXPIRED)
         .bind(now)
         .bind(limit)
-        .bind(held)
+        .bind(relay)
         .fetch_all(&mut *tx)
         .await?;
     let mut rescued = 0;

@@ -23,12 +23,12 @@ async fn bury(store: &dyn Store, messages: usize) {
     let quotas = [Quota { integration: "noop".to_owned(), rows: messages }];
     let take = Take {
         worker: "worker",
+        relay: postroom_testkit::living_relay(store, Duration::from_secs(60)).await,
         quotas: &quotas,
         rows: messages,
         bytes: usize::MAX >> 1,
         payload_limit: Limits::default().payload_bytes,
-        claim_time: Duration::from_secs(60),
-        lease: None,
+        for_queue: false,
     };
     let batch = store.take(&take).await.expect("take").pop().expect("due");
     let tried =

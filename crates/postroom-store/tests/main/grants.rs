@@ -97,15 +97,21 @@ async fn a_producer_can_neither_read_nor_change_nor_forge() {
         "UPDATE core_outbox.integration_outbox SET status = 'SENT'",
         "DELETE FROM core_outbox.integration_outbox",
         "INSERT INTO core_outbox.integration_outbox SELECT * FROM core_outbox.integration_outbox",
-        "INSERT INTO core_outbox.delivery (seq, message_id, due_at, bytes, failed, dead, integration)
-         VALUES (99, gen_random_uuid(), now(), 1, false, false, 'noop')",
-        "INSERT INTO core_outbox.claim VALUES (gen_random_uuid(), 'me', now(), now(), false)",
+        "SELECT * FROM core_outbox.parcel",
+        "INSERT INTO core_outbox.delivery (message_id, seq, due_at, lane, bytes, state, integration)
+         VALUES (gen_random_uuid(), 99, now(), 1, 1, 'w', 'noop')",
+        "INSERT INTO core_outbox.parcel
+         VALUES (1, 1, now(), 1, 1, 1, 'noop', ARRAY[gen_random_uuid()])",
+        "INSERT INTO core_outbox.claim (token, worker, since, alone, relay)
+         VALUES (gen_random_uuid(), 'me', now(), false, gen_random_uuid())",
+        "SELECT * FROM core_outbox.relay",
+        "DELETE FROM core_outbox.relay",
         "ALTER TABLE core_outbox.integration_outbox DISABLE TRIGGER outbox_feed",
         "CREATE TABLE core_outbox.mine ()",
         // A table of its own that looks like messages, and our trigger on it.
         "CREATE TEMP TABLE mine (LIKE core_outbox.integration_outbox);
          CREATE TRIGGER forge AFTER INSERT ON mine REFERENCING NEW TABLE AS fresh
-         FOR EACH STATEMENT EXECUTE FUNCTION core_outbox.feed_deliveries()",
+         FOR EACH STATEMENT EXECUTE FUNCTION core_outbox.feed_ledger()",
         "INSERT INTO core_outbox.schema_migration VALUES (99, 'mine')",
     ] {
         let refused = outbox.producer.batch_execute(statement).await.expect_err(statement);

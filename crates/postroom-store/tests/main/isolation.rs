@@ -3,7 +3,9 @@
 
 use crate::taking::{all, settlement, wish};
 use crate::{mariadb, postgres};
-use postroom_core::{Fate, NewAction, NewMessage, Operation, Rescued, Status, Store, Token};
+use postroom_core::{
+    Fate, Heartbeat, NewAction, NewMessage, Operation, RelayId, Rescued, Status, Store, Token,
+};
 use postroom_store::OpenOptions;
 use postroom_testkit::Postgres;
 use postroom_testkit::contract::Harness;
@@ -17,7 +19,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 async fn use_all(outbox: &impl Harness) {
     let store = outbox.store().await;
     let quotas = all("noop");
-    let mut take = wish(&quotas);
+    let mut take = wish(&*store, &quotas).await;
     let dead = |announced: bool| Fate::Dead {
         error: "gone".to_owned(),
         tried: None,
@@ -34,24 +36,27 @@ async fn use_all(outbox: &impl Harness) {
     ] {
         store.enqueue(&new("noop")).await.expect("enqueue");
         let batch = store.take(&take).await.expect("take").pop().expect("due");
-        store.extend(&[batch.token], HOUR).await.expect("extend");
+        let held = [batch.token];
+        store.beat(&beat(take.relay, &held, HOUR)).await.expect("beat");
         store.settle(&[settlement(&batch, &fate)]).await.expect("settle");
     }
     store.enqueue(&new("noop")).await.expect("enqueue");
     let id = store.take(&take).await.expect("take").pop().expect("due").messages[0].message.id;
     outbox.expire_claims().await;
     store.rescue(10).await.expect("rescue");
+    store.beat(&beat(take.relay, &[], HOUR)).await.expect("beat");
     for which in [Rescued::Together, Rescued::Alone] {
         store.take_rescued(&take, which).await.expect("take rescued");
     }
     operate(&*store, id).await;
-    let lease = Token::random();
-    take.lease = Some(lease);
+    take.for_queue = true;
     store.enqueue(&new("noop")).await.expect("enqueue");
     let batch = store.take(&take).await.expect("take").pop().expect("due");
     store.dispatched(&[batch.messages[0].message.id]).await.expect("dispatched");
-    store.keep(lease, "worker", &[batch.token], HOUR).await.expect("keep");
-    store.keep(lease, "worker", &[], HOUR).await.expect("keep");
+    // Nothing is held any more, so that all of it is given up.
+    store.beat(&beat(take.relay, &[], Duration::ZERO)).await.expect("beat");
+    store.relays().await.expect("relays");
+    store.leave(take.relay).await.expect("leave");
     store.backlog().await.expect("backlog");
     store.reconcile().await.expect("reconcile");
     store.prune(Duration::ZERO, 100).await.expect("prune");
@@ -68,6 +73,10 @@ async fn operate(store: &dyn Store, id: Uuid) {
     store.replay(action, &[key], false).await.expect("replay");
     store.note_action(action, 1).await.expect("note");
     store.prune_on_record(action, Status::Sent, HOUR, 10).await.expect("prune");
+}
+
+fn beat(relay: RelayId, held: &[Token], claim_time: Duration) -> Heartbeat<'_> {
+    Heartbeat { relay, name: "worker", lanes: 1, held, claim_time }
 }
 
 fn new(integration: &str) -> NewMessage {
@@ -121,7 +130,9 @@ async fn postgres_transactions_are_read_committed_whatever_the_default() {
 async fn mariadb_transactions_are_read_committed_whatever_the_default() {
     let outbox = mariadb::start().await;
     let mut triggers = "CREATE TABLE seen (isolation TEXT, of TEXT)".to_owned();
-    for table in ["outbox_delivery", "outbox_claim", "outbox_attempt", "outbox_action"] {
+    for table in
+        ["outbox_delivery", "outbox_claim", "outbox_relay", "outbox_attempt", "outbox_action"]
+    {
         for change in ["INSERT", "UPDATE", "DELETE"] {
             triggers.push_str(&format!(
                 "; CREATE TRIGGER see_{table}_{change} AFTER {change} ON {table} FOR EACH ROW \
@@ -193,7 +204,7 @@ async fn produce(client: tokio_postgres::Client, transactions: usize) -> usize {
 async fn deliver(url: &str, messages: usize) {
     let store = postroom_store::open(url, &OpenOptions::default()).await.expect("store");
     let quotas = all("noop");
-    let take = wish(&quotas);
+    let take = wish(&*store, &quotas).await;
     let mut sent = 0;
     postroom_testkit::eventually("everything SENT", Duration::from_secs(120), async || {
         while let Some(batch) = store.take(&take).await.expect("take").pop() {

@@ -238,9 +238,11 @@ impl Harness for Maria {
     }
 
     async fn expire_claims(&self) {
-        self.execute("UPDATE outbox_claim SET until = since - INTERVAL 1 SECOND".to_owned())
-            .await
-            .expect("updated");
+        self.execute(
+            "UPDATE outbox_relay SET until = UTC_TIMESTAMP(6) - INTERVAL 1 SECOND".to_owned(),
+        )
+        .await
+        .expect("updated");
     }
 
     async fn deliveries(&self) -> u64 {

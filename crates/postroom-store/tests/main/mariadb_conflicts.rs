@@ -2,38 +2,43 @@
 
 use crate::mariadb::{Maria, start};
 use postroom_core::{
-    Enqueued, Fate, Fence, NewMessage, Quota, Rescued, Settlement, Store, StoreErrorKind, Take,
-    Verdict,
+    Enqueued, Fate, Fence, NewMessage, Quota, RelayId, Rescued, Settlement, Store, StoreErrorKind,
+    Take, Verdict,
 };
 use postroom_store::OpenOptions;
 use postroom_store::mysql::MySqlStore;
 use postroom_testkit::contract::Harness as _;
-use postroom_testkit::eventually;
+use postroom_testkit::{eventually, living_relay};
 use sqlx::Connection as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const SOON: Duration = Duration::from_secs(30);
+const CLAIM_TIME: Duration = Duration::from_secs(600);
 
 fn noop(rows: usize) -> [Quota; 1] {
     [Quota { integration: "noop".to_owned(), rows }]
 }
 
-fn take_of(quotas: &[Quota; 1]) -> Take<'_> {
+async fn take_of<'a>(store: &dyn Store, quotas: &'a [Quota; 1]) -> Take<'a> {
+    take_by(living_relay(store, CLAIM_TIME).await, quotas)
+}
+
+fn take_by(relay: RelayId, quotas: &[Quota; 1]) -> Take<'_> {
     Take {
         worker: "worker",
+        relay,
         quotas,
         rows: quotas[0].rows,
         bytes: 1 << 20,
         payload_limit: 1 << 20,
-        claim_time: Duration::from_secs(600),
-        lease: None,
+        for_queue: false,
     }
 }
 
 async fn take(store: &dyn Store, rows: usize) -> Option<postroom_core::Batch> {
-    match store.take(&take_of(&noop(rows))).await {
+    match store.take(&take_of(store, &noop(rows)).await).await {
         Ok(mut batches) => batches.pop(),
         Err(error) if error.kind == StoreErrorKind::Conflict => None,
         Err(error) => panic!("{error}"),
@@ -96,13 +101,15 @@ async fn a_claim_under_way_keeps_no_producer_waiting() {
     for _ in 0..3 {
         store.enqueue(&NewMessage::new("noop", "t")).await.expect("enqueue");
     }
+    // Before the lock: a heartbeat looks at claims.
+    let relay = living_relay(&*store, CLAIM_TIME).await;
     // A claim is put on record last: here it stops, with its deliveries locked.
     let mut by_hand = outbox.database.connection().await;
     let stop = "LOCK TABLES outbox_claim WRITE";
     sqlx::raw_sql(stop).execute(&mut by_hand).await.expect("locked");
     let taking = tokio::spawn({
         let store = Arc::clone(&store);
-        async move { take(&*store, 20).await }
+        async move { store.take(&take_by(relay, &noop(20))).await.expect("take").pop() }
     });
     let mut producer = outbox.database.connection().await;
     eventually("the claim to wait", SOON, async || {
@@ -151,7 +158,11 @@ const CLOSE: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; BEG
                      UPDATE integration_outbox SET status = 'SENT'";
 
 async fn take_rescued(store: &dyn Store) -> usize {
-    store.take_rescued(&take_of(&noop(10)), Rescued::Together).await.expect("take").len()
+    store
+        .take_rescued(&take_of(store, &noop(10)).await, Rescued::Together)
+        .await
+        .expect("take")
+        .len()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

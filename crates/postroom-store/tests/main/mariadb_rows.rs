@@ -189,12 +189,12 @@ async fn ignore_replace_and_upsert_leave_deliveries_right() {
     );
     execute(&mut producer, &sql).await.expect("updated");
     assert_eq!(outbox.deliveries().await, 2);
-    assert!(store.take(&everything()).await.expect("take").is_empty());
+    assert!(store.take(&everything(&*store).await).await.expect("take").is_empty());
 
     // REPLACE deletes and inserts: the old delivery has no message, and is found to have none.
     let sql = format!("REPLACE INTO integration_outbox ({COLUMNS}) VALUES {rows}");
     execute(&mut producer, &sql).await.expect("replaced");
-    let batch = store.take(&everything()).await.expect("take").pop().expect("due");
+    let batch = store.take(&everything(&*store).await).await.expect("take").pop().expect("due");
     assert_eq!(batch.messages.len(), 2);
     let mended = store.reconcile().await.expect("reconcile");
     assert_eq!((mended.made, mended.removed, mended.freed), (0, 2, 0));
@@ -253,7 +253,7 @@ async fn what_is_wrong_is_diagnosed_and_mended() {
     let mended = store.reconcile().await.expect("reconcile");
     assert_eq!((mended.made, mended.removed, mended.freed), (1, 1, 1));
     assert!(store.diagnose().await.expect("diagnose").is_empty());
-    let batch = store.take(&everything()).await.expect("take").pop().expect("due");
+    let batch = store.take(&everything(&*store).await).await.expect("take").pop().expect("due");
     assert_eq!(batch.messages.len(), 2);
 }
 
@@ -269,7 +269,7 @@ async fn fault_48_a_row_written_without_checks_is_a_fault_of_its_own() {
          VALUES ('s', 'odd', 'noop', 't', '{{}}', '0000-00-00')"
     );
     execute(&mut producer, &sql).await.expect("a row that no message can be");
-    let batch = store.take(&everything()).await.expect("take").pop().expect("due");
+    let batch = store.take(&everything(&*store).await).await.expect("take").pop().expect("due");
     assert_eq!(batch.messages.len(), 2);
     for taken in &batch.messages {
         let is_unreadable = matches!(taken.fault, Some(ContentFault::Unreadable { .. }));
@@ -277,18 +277,18 @@ async fn fault_48_a_row_written_without_checks_is_a_fault_of_its_own() {
     }
 }
 
-fn everything() -> postroom_core::Take<'static> {
+async fn everything(store: &dyn postroom_core::Store) -> postroom_core::Take<'static> {
     static QUOTAS: std::sync::LazyLock<Vec<postroom_core::Quota>> =
         std::sync::LazyLock::new(|| {
             vec![postroom_core::Quota { integration: "noop".to_owned(), rows: 100 }]
         });
     postroom_core::Take {
         worker: "worker",
+        relay: postroom_testkit::living_relay(store, std::time::Duration::from_secs(600)).await,
         quotas: &QUOTAS,
         rows: 100,
         bytes: 1 << 20,
         payload_limit: 1 << 20,
-        claim_time: std::time::Duration::from_secs(600),
-        lease: None,
+        for_queue: false,
     }
 }

@@ -77,9 +77,8 @@ async fn an_index_left_invalid_by_a_killed_build_is_built_again() {
     let findings = table.store().await.diagnose().await.expect("diagnose");
     assert_eq!(findings.len(), 1, "only the old fence: {findings:?}");
     let differs = "SELECT count(*)::text
-        FROM core_outbox.delivery d JOIN core_outbox.integration_outbox m USING (seq)
-        WHERE d.due_at <> m.due_at OR d.failed <> (m.status = 'FAILED')
-           OR d.dead <> (m.status = 'DEAD') OR d.message_id <> m.id";
+        FROM core_outbox.delivery d JOIN core_outbox.integration_outbox m ON m.id = d.message_id
+        WHERE d.due_at <> m.due_at OR d.state <> core_outbox.state_of(m.status) OR d.seq <> m.seq";
     assert_eq!(table.text(differs).await, "0");
 }
 

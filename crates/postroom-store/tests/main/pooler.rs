@@ -1,7 +1,7 @@
 //! A real PgBouncer in transaction mode between the store and the server.
 
 use postroom_core::{
-    Fate, Fence, NewMessage, Quota, Settlement, Store, StoreErrorKind, Take, Verdict,
+    Fate, Fence, Heartbeat, NewMessage, Quota, Settlement, Store, StoreErrorKind, Take, Verdict,
 };
 use postroom_store::OpenOptions;
 use postroom_testkit::{PgBouncer, Postgres, TestDatabase};
@@ -108,12 +108,12 @@ async fn settled_in(store: &dyn Store) -> u64 {
 async fn drain(store: &dyn Store) -> usize {
     let take = Take {
         worker: "worker",
+        relay: postroom_testkit::living_relay(store, Duration::from_secs(30)).await,
         quotas: &[Quota { integration: "noop".to_owned(), rows: 50 }],
         rows: 50,
         bytes: 1 << 20,
         payload_limit: 1 << 18,
-        claim_time: Duration::from_secs(30),
-        lease: None,
+        for_queue: false,
     };
     let Some(batch) = store.take(&take).await.expect("take").pop() else { return 0 };
     let mut sent = 0;
@@ -129,7 +129,10 @@ async fn drain(store: &dyn Store) -> usize {
         Verdict { seq: taken.message.seq, id: taken.message.id, fate }
     });
     let verdicts: Vec<_> = verdicts.collect();
-    store.extend(&[batch.token], Duration::from_secs(30)).await.expect("extended");
+    let held = [batch.token];
+    let (relay, claim_time) = (take.relay, Duration::from_secs(30));
+    let beat = Heartbeat { relay, name: "worker", lanes: 1, held: &held, claim_time };
+    assert!(store.beat(&beat).await.expect("a heartbeat").is_empty());
     let settlement = Settlement { fence: Fence::Claim(batch.token), verdicts, finished: true };
     let late = store.settle(&[settlement]).await.expect("settled").late;
     assert!(late.is_empty(), "late: {late:?}");

@@ -73,7 +73,11 @@ impl Database {
     }
 
     async fn count(&self, table: &str) -> u64 {
-        let sql = format!("SELECT count(*) FROM core_outbox.{table}");
+        self.counted(&format!("core_outbox.{table}")).await
+    }
+
+    async fn counted(&self, rows: &str) -> u64 {
+        let sql = format!("SELECT count(*) FROM {rows}");
         let row = self.by_hand.query_one(&sql, &[]).await.expect("a count");
         row.get::<_, i64>(0).unsigned_abs()
     }
@@ -178,7 +182,12 @@ impl Harness for Database {
     }
 
     async fn delete_deliveries(&self) {
-        self.execute("DELETE FROM core_outbox.delivery").await.expect("deleted");
+        self.execute(
+            "DELETE FROM core_outbox.delivery; DELETE FROM core_outbox.parcel; \
+             DELETE FROM core_outbox.pending_edit",
+        )
+        .await
+        .expect("deleted");
     }
 
     async fn delete_claims(&self) {
@@ -186,13 +195,17 @@ impl Harness for Database {
     }
 
     async fn expire_claims(&self) {
-        self.execute("UPDATE core_outbox.claim SET until = since - interval '1 second'")
+        self.execute("UPDATE core_outbox.relay SET until = now() - interval '1 second'")
             .await
             .expect("updated");
     }
 
     async fn deliveries(&self) -> u64 {
-        self.count("delivery").await
+        let named = "(SELECT message_id FROM core_outbox.delivery UNION \
+            SELECT unnest(refs) FROM core_outbox.parcel) AS named \
+            WHERE NOT EXISTS (SELECT FROM core_outbox.integration_outbox m \
+                WHERE m.id = named.message_id AND m.status = 'SENT' AND m.settled IS NOT NULL)";
+        self.counted(named).await
     }
 
     async fn claims(&self) -> u64 {

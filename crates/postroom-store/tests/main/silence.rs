@@ -2,7 +2,7 @@
 
 use postroom_core::{NewMessage, Quota, Rescued, Store, Take};
 use postroom_store::OpenOptions;
-use postroom_testkit::{MariaDb, Passage, Postgres, Proxy, eventually};
+use postroom_testkit::{MariaDb, Passage, Postgres, Proxy, eventually, living_relay};
 use std::net::ToSocketAddrs as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -57,12 +57,13 @@ async fn a_take_that_is_given_up_leaves_nothing_locked(url: &str) {
     let quotas = [Quota { integration: "noop".to_owned(), rows: 50 }];
     let take = Take {
         worker: "w",
+        // What the take that is given up holds is free soon after.
+        relay: living_relay(&*store, Duration::from_secs(2)).await,
         quotas: &quotas,
         rows: 50,
         bytes: 1 << 20,
         payload_limit: 1 << 20,
-        claim_time: Duration::from_millis(1),
-        lease: None,
+        for_queue: false,
     };
     // Some of the statements arrive, and none is answered in full.
     proxy.set(Passage::HangAfter { asked: 600, answered: 200 });
@@ -71,7 +72,8 @@ async fn a_take_that_is_given_up_leaves_nothing_locked(url: &str) {
     proxy.set(Passage::Open);
     eventually("all of it to be taken", SOON, async || {
         store.rescue(100).await.ok()?;
-        let alone = Take { claim_time: Duration::from_secs(60), ..take.clone() };
+        let relay = living_relay(&*store, SOON).await;
+        let alone = Take { relay, ..take.clone() };
         let batch = tokio::time::timeout(SOON, store.take(&alone)).await.ok()?.ok()?;
         let together = store.take_rescued(&alone, Rescued::Together).await.ok()?;
         let rescued = store.take_rescued(&alone, Rescued::Alone).await.ok()?;

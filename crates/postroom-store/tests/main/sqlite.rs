@@ -167,9 +167,13 @@ impl Harness for Sqlite {
     }
 
     async fn expire_claims(&self) {
-        self.execute("UPDATE outbox_claim SET until = since - 1000".to_owned())
-            .await
-            .expect("updated");
+        self.execute(
+            "UPDATE outbox_relay \
+                      SET until = CAST(strftime('%s', 'now') AS INTEGER) * 1000 - 1000"
+                .to_owned(),
+        )
+        .await
+        .expect("updated");
     }
 
     async fn deliveries(&self) -> u64 {

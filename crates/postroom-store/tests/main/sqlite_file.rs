@@ -1,8 +1,10 @@
 //! What the outbox in a SQLite file has of its own: the file, its types, its one writer.
 
 use crate::sqlite::{Sqlite, start, url};
+use crate::taking;
 use postroom_core::{
-    Batch, ContentFault, NewMessage, Quota, Severity, Store, StoreError, StoreErrorKind, Take,
+    Batch, ContentFault, Heartbeat, NewMessage, Quota, RelayId, Severity, Store, StoreError,
+    StoreErrorKind, Take,
 };
 use postroom_store::{MigrateOptions, OpenOptions, migrate, migrate_with, migrations, open, plan};
 use postroom_testkit::contract::{Harness as _, PlainRow};
@@ -26,14 +28,17 @@ async fn take(store: &dyn Store) -> Result<usize, StoreError> {
 
 async fn take_batch(store: &dyn Store) -> Result<Option<Batch>, StoreError> {
     let quotas = [Quota { integration: "noop".to_owned(), rows: 10 }];
+    let relay = RelayId::random();
+    let claim_time = Duration::from_secs(60);
+    store.beat(&Heartbeat { relay, name: "worker", lanes: 1, held: &[], claim_time }).await?;
     let take = Take {
         worker: "worker",
+        relay,
         quotas: &quotas,
         rows: 10,
         bytes: 1 << 20,
         payload_limit: 1 << 20,
-        claim_time: Duration::from_secs(60),
-        lease: None,
+        for_queue: false,
     };
     Ok(store.take(&take).await?.pop())
 }
@@ -174,9 +179,11 @@ async fn a_missing_trigger_that_a_migration_makes_is_made_once() {
 async fn an_idle_relay_needs_no_write_lock() {
     let outbox = start().await;
     let store = outbox.store().await;
+    let quotas = taking::all("noop");
+    let wish = taking::wish(&*store, &quotas).await;
     execute(&outbox, "BEGIN IMMEDIATE").await;
     // A relay that wanted the lock would wait for seconds, and then fail.
-    assert_eq!(take(&*store).await.expect("take"), 0);
+    assert!(store.take(&wish).await.expect("take").is_empty());
     assert_eq!(store.rescue(10).await.expect("rescue"), 0);
     assert_eq!(store.reconcile().await.expect("reconcile").total(), 0);
     assert!(store.backlog().await.expect("backlog").lanes.is_empty());
@@ -292,7 +299,7 @@ async fn statistics_of_a_short_queue_are_thrown_away() {
         .expect("a list");
     // Those about the bookkeeping and the application's own tables stay.
     assert!(left.contains(&"orders".to_owned()), "{left:?}");
-    let ours = ["integration_outbox", "outbox_delivery", "outbox_claim"];
+    let ours = ["integration_outbox", "outbox_delivery", "outbox_claim", "outbox_relay"];
     assert!(!left.iter().any(|table| ours.contains(&table.as_str())), "{left:?}");
 }
 

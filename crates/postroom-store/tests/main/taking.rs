@@ -1,6 +1,7 @@
 //! Taking and settling, for tests that are about something else.
 
-use postroom_core::{Batch, Fate, Fence, Quota, Settlement, Take, Verdict};
+use postroom_core::{Batch, Fate, Fence, Quota, Settlement, Store, Take, Verdict};
+use postroom_testkit::living_relay;
 use std::time::Duration;
 
 /// All of a lane.
@@ -9,15 +10,15 @@ pub(crate) fn all(lane: &str) -> [Quota; 1] {
 }
 
 /// A wish for these quotas that nothing else bounds, and whose claim outlasts every test.
-pub(crate) fn wish(quotas: &[Quota]) -> Take<'_> {
+pub(crate) async fn wish<'a>(store: &dyn Store, quotas: &'a [Quota]) -> Take<'a> {
     Take {
         worker: "worker",
+        relay: living_relay(store, Duration::from_secs(3_600)).await,
         quotas,
         rows: 1_000,
         bytes: 64 << 20,
         payload_limit: 1 << 20,
-        claim_time: Duration::from_secs(3_600),
-        lease: None,
+        for_queue: false,
     }
 }
 

@@ -22,7 +22,10 @@ const INSERT: &str = "INSERT INTO core_outbox.integration_outbox \
 /// Locks messages that are still to be delivered, those that came last. What relays are writing at
 /// the moment is left to them.
 const LOCK: &str = "SELECT FROM core_outbox.integration_outbox WHERE id IN \
-     (SELECT message_id FROM core_outbox.delivery ORDER BY seq DESC LIMIT $1) \
+     (SELECT message_id FROM ( \
+          (SELECT message_id, seq FROM core_outbox.delivery ORDER BY seq DESC LIMIT $1) UNION ALL \
+          (SELECT unnest(refs), lowest FROM core_outbox.parcel ORDER BY lowest DESC LIMIT $1) \
+      ) AS open ORDER BY seq DESC LIMIT $1) \
      FOR UPDATE SKIP LOCKED";
 
 const FAULTS: &[DatabaseFault] = &[
@@ -129,7 +132,11 @@ impl Outbox for PostgresOutbox {
     }
 
     async fn left(&self) -> anyhow::Result<i64> {
-        self.count("SELECT count(*) FROM core_outbox.delivery").await
+        self.count(
+            "SELECT (SELECT count(*) FROM core_outbox.delivery) \
+                    + (SELECT coalesce(sum(cardinality(refs)), 0)::bigint FROM core_outbox.parcel)",
+        )
+        .await
     }
 
     async fn present(&self) -> anyhow::Result<HashSet<String>> {

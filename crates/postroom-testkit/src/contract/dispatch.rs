@@ -4,7 +4,7 @@ use super::Harness;
 use super::steps::{
     assert_nothing_due, assert_same, begin, dead, enqueue, enqueue_many, failed, find, message,
     number, rejected, settle, settle_dispatch, take, take_for_queue, take_one, take_rescued,
-    take_within, verdict,
+    take_within, verdict, wish,
 };
 use postroom_core::{
     Dispatched, Fate, Fence, Key, Operation, Quota, Rescued, Settled, Settlement, Take, Token,
@@ -257,15 +257,7 @@ pub async fn a_rescued_message_that_is_dispatched_is_no_suspect(outbox: &impl Ha
     outbox.expire_claims().await;
     assert_eq!(store.rescue(10).await.expect("rescue"), 1);
     let quotas = [Quota { integration: "noop".to_owned(), rows: 10 }];
-    let take = Take {
-        worker: "dispatcher",
-        quotas: &quotas,
-        rows: 10,
-        bytes: 1 << 20,
-        payload_limit: 1 << 20,
-        claim_time: Duration::from_secs(600),
-        lease: Some(Token::random()),
-    };
+    let take = Take { for_queue: true, ..wish(&*store, "dispatcher", &quotas).await };
     assert_eq!(store.take_rescued(&take, Rescued::Together).await.expect("take").len(), 1);
     outbox.expire_claims().await;
     assert_eq!(store.rescue(10).await.expect("rescue"), 1);

@@ -2,7 +2,8 @@
 
 use super::Harness;
 use super::steps::{
-    enqueue, enqueue_many, find, message, settle_one, take, take_one, take_rescued,
+    enqueue, enqueue_many, find, fresh_relay, message, settle_one, take, take_by, take_one,
+    take_rescued,
 };
 use crate::eventually;
 use postroom_core::{Batch, Fate, Store};
@@ -19,8 +20,9 @@ pub async fn fault_50_a_take_that_is_given_up_half_way_locks_and_loses_nothing(
     const MESSAGES: usize = 100;
     let store = outbox.store().await;
     enqueue_many(&*store, "noop", MESSAGES).await;
+    let relay = fresh_relay(&*store, "given up").await;
     for patience in PATIENCE_MS.map(Duration::from_millis) {
-        let taking = take(&*store, "given up", &["noop"], 3);
+        let taking = take_by(&*store, relay, "noop", 3, false);
         let _ = tokio::time::timeout(patience, taking).await;
     }
     let mut sent = 0;

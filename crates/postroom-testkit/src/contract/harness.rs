@@ -76,7 +76,8 @@ pub trait Harness: Send + Sync {
     /// Deletes every claim and leaves what was held: what a restore of some tables leaves.
     fn delete_claims(&self) -> impl Future<Output = ()> + Send;
 
-    /// Moves the end of every claim into the past, as if its time had gone by.
+    /// Moves the end of every relay's row, and so of every claim, into the past, as if all
+    /// heartbeats had ended.
     fn expire_claims(&self) -> impl Future<Output = ()> + Send;
 
     /// How many deliveries there are.

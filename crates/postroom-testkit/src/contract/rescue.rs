@@ -2,8 +2,9 @@
 
 use super::Harness;
 use super::steps::{
-    assert_nothing_due, assert_same, enqueue, enqueue_many, failed, find, ids, message, settle,
-    settle_one, take, take_alone, take_lost, take_one, take_rescued, verdict, wish,
+    assert_nothing_due, assert_same, enqueue, enqueue_many, failed, find, fresh_relay, ids,
+    message, settle, settle_one, take, take_alone, take_by, take_lost, take_one, take_rescued,
+    verdict, wish,
 };
 use postroom_core::{Batch, Fate, Fence, Quota, Rescued, Settlement, Store};
 use std::time::Duration;
@@ -114,7 +115,7 @@ pub async fn messages_that_go_alone_hold_up_no_others(outbox: &impl Harness) {
     let together = take_lost(&*store, "worker", &["a"], 7, Rescued::Together).await;
     assert_eq!(together.iter().flat_map(ids).collect::<Vec<_>>(), others);
     let quotas = ["a", "b"].map(|lane| Quota { integration: lane.to_owned(), rows: 1 });
-    let mut wish = wish("worker", &quotas);
+    let mut wish = wish(&*store, "worker", &quotas).await;
     wish.rows = 1;
     let one = store.take_rescued(&wish, Rescued::Alone).await.expect("take");
     assert_eq!(one.iter().flat_map(ids).collect::<Vec<_>>(), alone[..1]);
@@ -129,24 +130,26 @@ pub async fn the_byte_limit_ends_a_claim_of_rescued_messages(outbox: &impl Harne
     }
     lose(outbox, &*store, "noop").await;
     let quotas = [Quota { integration: "noop".to_owned(), rows: 100 }];
-    let mut wish = wish("worker", &quotas);
+    let mut wish = wish(&*store, "worker", &quotas).await;
     wish.bytes = 10;
     let taken = store.take_rescued(&wish, Rescued::Together).await.expect("take");
     assert_eq!(taken.iter().map(|batch| batch.messages.len()).sum::<usize>(), 1);
 }
 
-/// A claim that its relay still holds is left to it, however long it has expired: an outcome that
-/// could not be recorded in time still counts.
+/// A claim of the relay that asks is left to it, however long it has expired: an outcome that could
+/// not be recorded in time still counts.
 pub async fn fault_52_a_claim_that_the_caller_holds_is_left_to_it(outbox: &impl Harness) {
     let store = outbox.store().await;
+    let relay = fresh_relay(&*store, "itself").await;
     let id = enqueue(&*store, &message("a")).await;
-    let (token, taken) = take_one(&*store, "itself", "a").await;
+    let batch = take_by(&*store, relay, "a", 1, false).await;
     enqueue(&*store, &message("b")).await;
     take_one(&*store, "another", "b").await;
     outbox.expire_claims().await;
-    assert_eq!(store.rescue_except(&[token], 1).await.expect("rescue"), 1, "the other's");
-    assert_eq!(store.rescue_except(&[token], 10).await.expect("rescue"), 0);
-    assert!(settle_one(&*store, token, &taken, Fate::Sent).await.late.is_empty());
+    assert_eq!(store.rescue_except(relay, 1).await.expect("rescue"), 1, "the other's");
+    assert_eq!(store.rescue_except(relay, 10).await.expect("rescue"), 0);
+    let settled = settle_one(&*store, batch.token, &batch.messages[0], Fate::Sent).await;
+    assert!(settled.late.is_empty());
     assert_eq!(find(&*store, id).await.status, "SENT");
     assert_eq!(take_rescued(&*store, "worker", &["a", "b"]).await.len(), 1);
 }

@@ -2,9 +2,9 @@
 
 use chrono::{DateTime, SubsecRound as _, Utc};
 use postroom_core::{
-    ActionId, AttemptOutcome, Batch, Enqueued, Fate, Fence, Message, NewAction, NewMessage,
-    Operation, Quota, RawJson, Record, Rescued, Settled, Settlement, Store, Take, Taken, Token,
-    Tried, Verdict,
+    ActionId, AttemptOutcome, Batch, Enqueued, Fate, Fence, Heartbeat, Intake, Message, NewAction,
+    NewMessage, Operation, Quota, RawJson, Record, RelayId, Rescued, Settled, Settlement, Store,
+    Take, Taken, Token, Tried, Verdict,
 };
 use serde_json::json;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub(super) fn message(integration: &str) -> NewMessage {
 }
 
 /// Enqueues a message that must be new, and returns its id.
-pub(super) async fn enqueue(store: &dyn Store, message: &NewMessage) -> Uuid {
+pub(super) async fn enqueue(store: &dyn Intake, message: &NewMessage) -> Uuid {
     match store.enqueue(message).await.expect("enqueue") {
         Enqueued::New(id) => id,
         Enqueued::Duplicate(id) => panic!("{id} should be new"),
@@ -27,7 +27,7 @@ pub(super) async fn enqueue(store: &dyn Store, message: &NewMessage) -> Uuid {
 }
 
 /// Enqueues `n` messages to `integration`; their ids in order.
-pub(super) async fn enqueue_many(store: &dyn Store, integration: &str, n: usize) -> Vec<Uuid> {
+pub(super) async fn enqueue_many(store: &dyn Intake, integration: &str, n: usize) -> Vec<Uuid> {
     let mut ids = Vec::with_capacity(n);
     for _ in 0..n {
         ids.push(enqueue(store, &message(integration)).await);
@@ -53,12 +53,31 @@ pub(super) async fn take_within(
     rows: usize,
     limit: impl FnOnce(&mut Take<'_>),
 ) -> Option<Batch> {
-    let quotas = quotas(lanes, rows);
-    let mut take = wish(worker, &quotas);
-    limit(&mut take);
-    let mut batches = store.take(&take).await.expect("take");
+    let mut batches = take_batches(store, worker, lanes, rows, limit).await;
     assert!(batches.len() < 2, "one claim is enough: {batches:?}");
     batches.pop()
+}
+
+/// The same where what is fresh and what is not may come together.
+pub(super) async fn take_batches(
+    store: &dyn Store,
+    worker: &str,
+    lanes: &[&str],
+    rows: usize,
+    limit: impl FnOnce(&mut Take<'_>),
+) -> Vec<Batch> {
+    let quotas = quotas(lanes, rows);
+    let mut take = wish(store, worker, &quotas).await;
+    limit(&mut take);
+    store.take(&take).await.expect("take")
+}
+
+/// Takes what is due in a lane and gives it back: nothing of it is fresh any more.
+pub(super) async fn give_back_all(store: &dyn Store, lane: &str) {
+    for batch in take_batches(store, "hasty", &[lane], 1_000, |_| {}).await {
+        let back = batch.messages.iter().map(|taken| verdict(taken, Fate::Released)).collect();
+        assert_eq!(settle(store, batch.token, back, true).await, Settled::default());
+    }
 }
 
 /// Takes what was rescued: claims of several messages, or else one message to be handled alone.
@@ -85,28 +104,49 @@ pub(super) async fn take_lost(
     which: Rescued,
 ) -> Vec<Batch> {
     let quotas = quotas(lanes, rows);
-    store.take_rescued(&wish(worker, &quotas), which).await.expect("take rescued")
+    let wish = wish(store, worker, &quotas).await;
+    store.take_rescued(&wish, which).await.expect("take rescued")
 }
 
 /// Takes up to `rows` messages of a lane for a queue.
 pub(super) async fn take_for_queue(store: &dyn Store, lane: &str, rows: usize) -> Batch {
-    take_under(store, Token::random(), lane, rows, CLAIM_TIME).await
+    let relay = fresh_relay(store, "dispatcher").await;
+    take_by(store, relay, lane, rows, true).await
 }
 
-/// Takes up to `rows` messages of a lane for a queue, under a lease.
-pub(super) async fn take_under(
+/// Takes up to `rows` messages of a lane for a relay that lives.
+pub(super) async fn take_by(
     store: &dyn Store,
-    lease: Token,
+    relay: RelayId,
     lane: &str,
     rows: usize,
-    claim_time: Duration,
+    for_queue: bool,
 ) -> Batch {
-    let batch = take_within(store, "dispatcher", &[lane], rows, |take| {
-        take.lease = Some(lease);
-        take.claim_time = claim_time;
-    })
-    .await;
-    batch.expect("due messages")
+    let quotas = quotas(&[lane], rows);
+    let take = Take { for_queue, ..wish_of(relay, &quotas) };
+    let mut batches = store.take(&take).await.expect("take");
+    assert_eq!(batches.len(), 1, "due messages, under one claim");
+    batches.remove(0)
+}
+
+/// A heartbeat of a relay with one lane; what it has lost.
+pub(super) async fn beat(
+    store: &dyn Store,
+    relay: RelayId,
+    held: &[Token],
+    claim_time: Duration,
+) -> Vec<Token> {
+    let beat = Heartbeat { relay, name: "relay", lanes: 1, held, claim_time };
+    store.beat(&beat).await.expect("beat")
+}
+
+/// A relay that has just sent its only heartbeat. Each take of these steps has one of its own: its
+/// claims last for [`CLAIM_TIME`] or until `Harness::expire_claims`, and no later take revives them.
+pub(super) async fn fresh_relay(store: &dyn Store, name: &str) -> RelayId {
+    let relay = RelayId::random();
+    let beat = Heartbeat { relay, name, lanes: 1, held: &[], claim_time: CLAIM_TIME };
+    store.beat(&beat).await.expect("beat");
+    relay
 }
 
 /// Takes one message of a lane, which must be due.
@@ -129,15 +169,21 @@ fn quotas(lanes: &[&str], rows: usize) -> Vec<Quota> {
     lanes.iter().map(|lane| Quota { integration: (*lane).to_owned(), rows }).collect()
 }
 
-pub(super) fn wish<'a>(worker: &'a str, quotas: &'a [Quota]) -> Take<'a> {
+/// A wish that nothing but its quotas bounds, of a relay that lives.
+pub(super) async fn wish<'a>(store: &dyn Store, worker: &'a str, quotas: &'a [Quota]) -> Take<'a> {
+    Take { worker, ..wish_of(fresh_relay(store, worker).await, quotas) }
+}
+
+/// The same, whether or not the relay lives.
+pub(super) fn wish_of(relay: RelayId, quotas: &[Quota]) -> Take<'_> {
     Take {
-        worker,
+        worker: "relay",
+        relay,
         quotas,
         rows: 100_000,
         bytes: 64 << 20,
         payload_limit: 1 << 20,
-        claim_time: CLAIM_TIME,
-        lease: None,
+        for_queue: false,
     }
 }
 

@@ -1,8 +1,8 @@
 //! Pruning, counting and mending.
 
 use super::steps::{
-    dead, enqueue, enqueue_many, failed, find, ids, in_ms, message, now, settle, take, take_alone,
-    take_and_settle, verdict,
+    dead, enqueue, enqueue_many, failed, find, give_back_all, ids, in_ms, message, now, settle,
+    take, take_alone, take_and_settle, verdict,
 };
 use super::{Harness, PlainRow};
 use postroom_core::{Backlog, Fate, LaneBacklog, Severity, Store};
@@ -218,6 +218,7 @@ pub async fn deliveries_without_a_message_go(outbox: &impl Harness) {
 pub async fn deliveries_under_a_claim_that_is_gone_are_freed(outbox: &impl Harness) {
     let store = outbox.store().await;
     let all = enqueue_many(&*store, "noop", 4).await;
+    give_back_all(&*store, "noop").await;
     take(&*store, "worker", &["noop"], 3).await.expect("due");
     // What was changed by hand while it was claimed counts now.
     outbox.set_integration(all[1], "other").await;
@@ -252,6 +253,7 @@ pub async fn deliveries_follow_what_no_trigger_saw(outbox: &impl Harness) {
     let failed = enqueue(&*store, &message("noop")).await;
     let elsewhere = enqueue(&*store, &message("noop")).await;
     let closed = enqueue(&*store, &message("noop")).await;
+    give_back_all(&*store, "noop").await;
     outbox.set_unseen(reopened, "status", "PENDING").await;
     outbox.set_unseen(held, "integration_type", "other").await;
     outbox.set_unseen(forward, "due_at", &(base - HOUR).to_rfc3339()).await;
@@ -280,6 +282,7 @@ pub async fn deliveries_follow_what_no_trigger_saw(outbox: &impl Harness) {
 pub async fn what_does_not_agree_is_reported(outbox: &impl Harness) {
     let store = outbox.store().await;
     let ids = enqueue_many(&*store, "a", 3).await;
+    give_back_all(&*store, "a").await;
     take(&*store, "worker", &["a"], 1).await.expect("due");
     outbox.delete(ids[1]).await;
     assert_eq!(problems(&*store, Severity::Fault).await, [""; 0]);

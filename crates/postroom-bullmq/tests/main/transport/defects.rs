@@ -36,7 +36,7 @@ async fn a_panic_of_the_dispatcher_is_noticed() {
 #[tokio::test]
 async fn a_panic_while_claims_are_kept_is_noticed() {
     let server = Redis::shared().await;
-    gives_up(external(server.address()), |call| matches!(call, Call::Keep([_, ..]))).await;
+    gives_up(external(server.address()), |call| matches!(call, Call::Beat([_, ..]))).await;
 }
 
 /// Whoever waits for its answer would wait for ever.

@@ -3,10 +3,11 @@
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use postroom_core::{
-    Action, ActionId, Admin, Arrived, Attempt, Backlog, Batch, Claims, Dispatched, Dispatches,
-    Enqueued, ErrorGroup, Filter, Finding, Inspect, Key, NewAction, NewMessage, Operate,
-    Reconciled, Record, Rescued, Settled, Settlement, Status, StatusCounts, Store, StoreError,
-    StoreErrorKind, StoreResult, Take, Token, Upkeep, Wake,
+    Action, ActionId, Admin, Arrived, Attempt, Backlog, Batch, Checkpoint, Claims, Dispatched,
+    Dispatches, Enqueued, ErrorGroup, Filter, Finding, Heartbeat, Inspect, Intake, Key, NewAction,
+    NewMessage, Operate, Reconciled, Record, RelayId, RelayRow, Relays, Rescued, Settled,
+    Settlement, Status, StatusCounts, Store, StoreError, StoreErrorKind, StoreResult, Take, Token,
+    Upkeep, Wake,
 };
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ pub(crate) enum Call<'a> {
     Take,
     TakeRescued,
     Settle(&'a [Settlement]),
-    Keep(&'a [Token]),
+    Beat(&'a [Token]),
     Dispatched(&'a [Uuid]),
     Reopen,
 }
@@ -69,27 +70,28 @@ impl Claims for Faulty {
         self.inner.settle(settlements).await
     }
 
-    async fn extend(&self, tokens: &[Token], claim_time: Duration) -> StoreResult<Vec<Token>> {
-        self.inner.extend(tokens, claim_time).await
-    }
-
-    async fn keep(
-        &self,
-        lease: Token,
-        worker: &str,
-        claims: &[Token],
-        claim_time: Duration,
-    ) -> StoreResult<Vec<Token>> {
-        (self.fault)(Call::Keep(claims))?;
-        self.inner.keep(lease, worker, claims, claim_time).await
-    }
-
     async fn keep_responses(&self, responses: &[(Uuid, String)]) -> StoreResult<()> {
         self.inner.keep_responses(responses).await
     }
 
     async fn wake(&self) -> Option<Box<dyn Wake>> {
         self.inner.wake().await
+    }
+}
+
+#[async_trait]
+impl Relays for Faulty {
+    async fn beat(&self, beat: &Heartbeat<'_>) -> StoreResult<Vec<Token>> {
+        (self.fault)(Call::Beat(beat.held))?;
+        self.inner.beat(beat).await
+    }
+
+    async fn leave(&self, relay: RelayId) -> StoreResult<()> {
+        self.inner.leave(relay).await
+    }
+
+    async fn relays(&self) -> StoreResult<Vec<RelayRow>> {
+        self.inner.relays().await
     }
 }
 
@@ -108,8 +110,8 @@ impl Dispatches for Faulty {
 
 #[async_trait]
 impl Upkeep for Faulty {
-    async fn rescue_except(&self, held: &[Token], limit: usize) -> StoreResult<u64> {
-        self.inner.rescue_except(held, limit).await
+    async fn rescue_except(&self, relay: RelayId, limit: usize) -> StoreResult<u64> {
+        self.inner.rescue_except(relay, limit).await
     }
 
     async fn prune(&self, older_than: Duration, limit: usize) -> StoreResult<u64> {
@@ -134,11 +136,22 @@ impl Upkeep for Faulty {
 }
 
 #[async_trait]
-impl Admin for Faulty {
-    async fn enqueue(&self, message: &NewMessage) -> StoreResult<Enqueued> {
-        self.inner.enqueue(message).await
+impl Intake for Faulty {
+    async fn accept(
+        &self,
+        batch: &[NewMessage],
+        checkpoint: Option<&Checkpoint>,
+    ) -> StoreResult<Vec<Enqueued>> {
+        self.inner.accept(batch, checkpoint).await
     }
 
+    async fn checkpoint(&self, name: &str) -> StoreResult<Option<String>> {
+        self.inner.checkpoint(name).await
+    }
+}
+
+#[async_trait]
+impl Admin for Faulty {
     async fn find(&self, id: Uuid) -> StoreResult<Option<Record>> {
         self.inner.find(id).await
     }

@@ -183,12 +183,12 @@ async fn lose(outbox: &Outbox, messages: usize) {
         lanes.map(|lane| Quota { integration: lane.integration.clone(), rows: messages }).collect();
     let take = Take {
         worker: "dead",
+        relay: postroom_testkit::living_relay(&*outbox.store, Duration::from_secs(1)).await,
         quotas: &quotas,
         rows: messages,
         bytes: 1 << 20,
         payload_limit: 1 << 20,
-        claim_time: Duration::from_secs(1),
-        lease: None,
+        for_queue: false,
     };
     assert_eq!(outbox.store.take(&take).await.unwrap()[0].messages.len(), messages);
     outbox.memory.by_hand().expire_claims();

@@ -10,7 +10,7 @@ mod entering;
 mod external;
 mod faulty;
 mod holding;
-mod leasing;
+mod keeping;
 mod marking;
 pub(crate) mod outbox;
 mod reopened;

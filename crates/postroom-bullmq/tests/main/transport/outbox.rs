@@ -154,7 +154,7 @@ impl Outbox {
         let count = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&count);
         self.store = faulty(Arc::clone(&self.store), move |call| {
-            counted.fetch_add(usize::from(matches!(call, Call::Keep(_))), Ordering::SeqCst);
+            counted.fetch_add(usize::from(matches!(call, Call::Beat(_))), Ordering::SeqCst);
             Ok(())
         });
         count
@@ -200,7 +200,8 @@ impl Outbox {
             Part::Relay => relay.counters(),
             Part::Worker => Arc::new(Metrics::new()),
         };
-        let transport = Arc::new(self.transport(settings, &metrics));
+        let transport = self.transport(settings, &metrics).sharing(relay.presence());
+        let transport = Arc::new(transport);
         let stop = watch::Sender::new(false);
         let (running, mut stopped) = (Arc::clone(&transport), stop.subscribe());
         let mut stopped_too = stop.subscribe();

@@ -5,7 +5,7 @@ use super::outbox::{Outbox, external, own, soon};
 use crate::servers::{LONG, kept};
 use chrono::{TimeDelta, Utc};
 use postroom_bullmq::{JobName, JobState, Part, Queue};
-use postroom_core::{Quota, Take, Token};
+use postroom_core::{Quota, Take};
 use postroom_sinks::MemorySink;
 use postroom_testkit::{Redis, eventually};
 use serde_json::json;
@@ -149,12 +149,12 @@ async fn nor_is_one_while_another_relay_has_the_message() {
     let quotas = [Quota { integration: outbox.lane.integration.clone(), rows: 1 }];
     let take = Take {
         worker: "another",
+        relay: postroom_testkit::living_relay(&*outbox.store, 4 * LONG).await,
         quotas: &quotas,
         rows: 1,
         bytes: 1 << 20,
         payload_limit: 1 << 20,
-        claim_time: 4 * LONG,
-        lease: Some(Token::random()),
+        for_queue: true,
     };
     assert!(!outbox.store.take(&take).await.unwrap().is_empty());
     let relay = outbox.start(Part::Relay);

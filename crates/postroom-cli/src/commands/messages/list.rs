@@ -6,7 +6,7 @@ use crate::config::Origin;
 use crate::failure::Failure;
 use crate::output::{self, Align, Table};
 use chrono::{DateTime, Utc};
-use postroom_core::{ErrorGroup, Filter, Record, Status, Store, StoreResult};
+use postroom_core::{Admin, ErrorGroup, Filter, Inspect, Record, Status, Store, StoreResult};
 use std::cmp::Reverse;
 
 pub(super) async fn run(args: &List, origin: &Origin<'_>) -> Result<(), Failure> {
@@ -23,7 +23,7 @@ pub(super) async fn run(args: &List, origin: &Origin<'_>) -> Result<(), Failure>
     }
 }
 
-async fn list(args: &List, filter: &Filter, store: &dyn Store) -> Result<(), Failure> {
+async fn list(args: &List, filter: &Filter, store: &dyn Admin) -> Result<(), Failure> {
     let records = store.list(filter).await?;
     if args.json {
         return Ok(output::print_json(&records)?);
@@ -95,7 +95,7 @@ async fn by_error(args: &List, filter: Filter, store: &dyn Store) -> Result<(), 
 }
 
 /// What has failed and is not delivered yet, unless a status says otherwise.
-async fn grouped(filter: Filter, store: &dyn Store) -> StoreResult<Vec<ErrorGroup>> {
+async fn grouped(filter: Filter, store: &dyn Inspect) -> StoreResult<Vec<ErrorGroup>> {
     if filter.status.is_some() {
         return store.errors(&filter).await;
     }

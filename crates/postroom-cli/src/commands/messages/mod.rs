@@ -14,7 +14,7 @@ use crate::args::{Messages, When, Which};
 use crate::config::Origin;
 use crate::failure::Failure;
 use chrono::{DateTime, Utc};
-use postroom_core::{Filter, Store, StoreResult};
+use postroom_core::{Admin, Filter, StoreResult};
 use postroom_store::bulk;
 
 pub(super) async fn run(args: &Messages, origin: &Origin<'_>) -> Result<(), Failure> {
@@ -36,7 +36,7 @@ pub(super) async fn run(args: &Messages, origin: &Origin<'_>) -> Result<(), Fail
 }
 
 /// The filter that was asked for. What was so long ago is so by the database's clock.
-async fn filter(which: &Which, store: &dyn Store) -> StoreResult<Filter> {
+async fn filter(which: &Which, store: &dyn Admin) -> StoreResult<Filter> {
     Ok(Filter {
         integration: which.integration.clone(),
         tenant: which.tenant.clone(),
@@ -51,7 +51,7 @@ async fn filter(which: &Which, store: &dyn Store) -> StoreResult<Filter> {
     })
 }
 
-async fn moment(when: Option<When>, store: &dyn Store) -> StoreResult<Option<DateTime<Utc>>> {
+async fn moment(when: Option<When>, store: &dyn Admin) -> StoreResult<Option<DateTime<Utc>>> {
     Ok(match when {
         None => None,
         Some(When::At(time)) => Some(time),

@@ -9,7 +9,7 @@ mod end;
 
 use super::journal::{Entry, Journal};
 use chrono::{DateTime, Utc};
-use postroom_core::{DEAD_EVENT_TYPE, Message, Record, Rescued, Status, Token};
+use postroom_core::{DEAD_EVENT_TYPE, Message, Record, RelayId, Rescued, Status, Token};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
 use tokio::time::Instant;
@@ -20,6 +20,8 @@ struct State {
     began: Instant,
     messages: BTreeMap<i64, Known>,
     claims: BTreeMap<Token, Claim>,
+    /// Until when each relay's row lasts.
+    rows: BTreeMap<RelayId, DateTime<Utc>>,
     /// When a relay's message was last accepted, by relay and lane.
     accepted: BTreeMap<(usize, String), Instant>,
     /// The largest batch that any relay takes.
@@ -52,7 +54,11 @@ struct Known {
 /// One claim, as it must be.
 struct Claim {
     relay: usize,
-    until: DateTime<Utc>,
+    /// The row whose heartbeat keeps it.
+    row: RelayId,
+    since: DateTime<Utc>,
+    /// Its relay does not know it, and has given it up.
+    given_up: bool,
     /// Which rescued messages it holds, if it does.
     of: Option<Rescued>,
     /// The database refused what was to be recorded under it.
@@ -92,6 +98,7 @@ impl Books {
             began: Instant::now(),
             messages: BTreeMap::new(),
             claims: BTreeMap::new(),
+            rows: BTreeMap::new(),
             journal: Journal::default(),
             violations: Vec::new(),
         }))

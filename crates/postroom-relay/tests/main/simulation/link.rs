@@ -4,12 +4,13 @@
 use super::weather::{Call, Moment, Trouble};
 use super::world::World;
 use async_trait::async_trait;
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Utc};
 use postroom_core::{
-    Action, ActionId, Admin, Arrived, Attempt, Backlog, Batch, Claims, Dispatched, Dispatches,
-    Enqueued, ErrorGroup, Filter, Finding, Inspect, Key, NewAction, NewMessage, Operate,
-    Reconciled, Record, Rescued, Settled, Settlement, Status, StatusCounts, StoreError,
-    StoreErrorKind, StoreResult, Take, Token, Upkeep, Wake,
+    Action, ActionId, Admin, Arrived, Attempt, Backlog, Batch, Checkpoint, Claims, Dispatched,
+    Dispatches, Enqueued, ErrorGroup, Filter, Finding, Heartbeat, Inspect, Intake, Key, NewAction,
+    NewMessage, Operate, Reconciled, Record, RelayId, RelayRow, Relays, Rescued, Settled,
+    Settlement, Status, StatusCounts, StoreError, StoreErrorKind, StoreResult, Take, Token, Upkeep,
+    Wake,
 };
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -52,8 +53,7 @@ impl Link {
 
     fn taken(&self, batch: &mut Batch, take: &Take<'_>, rescued: Option<Rescued>) {
         let now = self.world.now();
-        let until = after(now, take.claim_time);
-        self.world.books.taken(self.process, batch, take, rescued, now, until);
+        self.world.books.taken(self.process, batch, take, rescued, now);
         // So that a destination can say under which claim it was asked.
         for taken in &mut batch.messages {
             taken.message.causation_id = Some(batch.token.0.to_string());
@@ -102,29 +102,6 @@ impl Claims for Link {
         settled
     }
 
-    async fn extend(&self, tokens: &[Token], claim_time: Duration) -> StoreResult<Vec<Token>> {
-        let lost = self
-            .call(Call::Extend, async || {
-                let lost = self.world.store.extend(tokens, claim_time).await?;
-                let until = after(self.world.now(), claim_time);
-                self.world.books.extended(tokens, &lost, until);
-                Ok(lost)
-            })
-            .await?;
-        self.world.books.told_lost(self.process, &lost);
-        Ok(lost)
-    }
-
-    async fn keep(
-        &self,
-        lease: Token,
-        worker: &str,
-        claims: &[Token],
-        claim_time: Duration,
-    ) -> StoreResult<Vec<Token>> {
-        self.world.store.keep(lease, worker, claims, claim_time).await
-    }
-
     async fn keep_responses(&self, responses: &[(Uuid, String)]) -> StoreResult<()> {
         self.world.store.keep_responses(responses).await
     }
@@ -135,12 +112,40 @@ impl Claims for Link {
 }
 
 #[async_trait]
+impl Relays for Link {
+    async fn beat(&self, beat: &Heartbeat<'_>) -> StoreResult<Vec<Token>> {
+        let lost = self
+            .call(Call::Beat, async || {
+                let lost = self.world.store.beat(beat).await?;
+                self.world.books.beaten(self.process, beat, &lost, self.world.now());
+                Ok(lost)
+            })
+            .await?;
+        self.world.books.told_lost(self.process, &lost);
+        Ok(lost)
+    }
+
+    async fn leave(&self, relay: RelayId) -> StoreResult<()> {
+        self.call(Call::Other, async || {
+            self.world.store.leave(relay).await?;
+            self.world.books.left(self.process, relay);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn relays(&self) -> StoreResult<Vec<RelayRow>> {
+        self.world.store.relays().await
+    }
+}
+
+#[async_trait]
 impl Upkeep for Link {
-    async fn rescue_except(&self, held: &[Token], _limit: usize) -> StoreResult<u64> {
+    async fn rescue_except(&self, relay: RelayId, _limit: usize) -> StoreResult<u64> {
         self.call(Call::Other, async || {
             // The books do not know in which order a store frees claims, so it frees all at once.
-            let freed = self.world.store.rescue_except(held, usize::MAX).await?;
-            self.world.books.rescued(self.process, held, freed, self.world.now());
+            let freed = self.world.store.rescue_except(relay, usize::MAX).await?;
+            self.world.books.rescued(self.process, relay, freed, self.world.now());
             Ok(freed)
         })
         .await
@@ -179,13 +184,25 @@ impl Dispatches for Link {
     }
 }
 
+/// Producers write to the store itself.
+#[async_trait]
+impl Intake for Link {
+    async fn accept(
+        &self,
+        batch: &[NewMessage],
+        checkpoint: Option<&Checkpoint>,
+    ) -> StoreResult<Vec<Enqueued>> {
+        self.world.store.accept(batch, checkpoint).await
+    }
+
+    async fn checkpoint(&self, name: &str) -> StoreResult<Option<String>> {
+        self.world.store.checkpoint(name).await
+    }
+}
+
 /// A relay has no use for these.
 #[async_trait]
 impl Admin for Link {
-    async fn enqueue(&self, message: &NewMessage) -> StoreResult<Enqueued> {
-        self.world.store.enqueue(message).await
-    }
-
     async fn find(&self, id: Uuid) -> StoreResult<Option<Record>> {
         self.world.store.find(id).await
     }
@@ -290,8 +307,4 @@ impl Operate for Link {
     async fn prunable(&self, status: Status, older_than: Duration) -> StoreResult<u64> {
         self.world.store.prunable(status, older_than).await
     }
-}
-
-fn after(now: DateTime<Utc>, wait: Duration) -> DateTime<Utc> {
-    now + TimeDelta::from_std(wait).unwrap()
 }

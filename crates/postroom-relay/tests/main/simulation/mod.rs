@@ -100,6 +100,8 @@ fn the_seeds_reach_what_they_are_for() {
         "rescued",
         "lost alone",
         "told lost",
+        "given up",
+        "left",
         "panics",
         "refuses",
         "stalls",

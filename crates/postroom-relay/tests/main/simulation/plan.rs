@@ -74,8 +74,8 @@ pub(super) enum Fault {
     Stop { relay: usize, back_after: Duration },
     /// A relay gets no turns.
     Pause { relay: usize, lasts: Duration },
-    /// One relay's claims cannot be extended.
-    NoExtension { relay: usize, lasts: Duration },
+    /// One relay's heartbeats do not get through.
+    NoHeartbeat { relay: usize, lasts: Duration },
     /// The database is away for all.
     Outage { lasts: Duration },
     /// The database answers slowly, for all.
@@ -164,7 +164,7 @@ impl Fault {
             0..=3 => Self::Crash { relay, back_after: within(rng, ms(0), ms(4_000)) },
             4 => Self::Stop { relay, back_after: within(rng, ms(0), ms(2_000)) },
             5..=7 => Self::Pause { relay, lasts: within(rng, ms(500), ms(9_000)) },
-            8..=9 => Self::NoExtension { relay, lasts: within(rng, ms(2_000), ms(9_000)) },
+            8..=9 => Self::NoHeartbeat { relay, lasts: within(rng, ms(2_000), ms(9_000)) },
             10 => Self::Outage { lasts: within(rng, ms(100), ms(8_000)) },
             _ => Self::Slow { lasts: within(rng, ms(500), ms(6_000)) },
         }
@@ -174,7 +174,7 @@ impl Fault {
         match *self {
             Self::Crash { back_after, .. } | Self::Stop { back_after, .. } => back_after,
             Self::Pause { lasts, .. }
-            | Self::NoExtension { lasts, .. }
+            | Self::NoHeartbeat { lasts, .. }
             | Self::Outage { lasts }
             | Self::Slow { lasts } => lasts,
         }

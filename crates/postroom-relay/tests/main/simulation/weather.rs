@@ -17,7 +17,7 @@ const SILENT: f64 = 0.2;
 pub(super) enum Call {
     Take,
     Settle,
-    Extend,
+    Beat,
     Other,
 }
 
@@ -51,7 +51,7 @@ struct State {
     error_rate: f64,
     /// By relay.
     paused: Vec<Instant>,
-    no_extension: Vec<Instant>,
+    no_heartbeat: Vec<Instant>,
     outage: Instant,
     slow: Instant,
 }
@@ -64,7 +64,7 @@ impl Weather {
             rng: StdRng::seed_from_u64(!seed),
             error_rate: plan.error_rate,
             paused: vec![now; plan.relays.len()],
-            no_extension: vec![now; plan.relays.len()],
+            no_heartbeat: vec![now; plan.relays.len()],
             outage: now,
             slow: now,
         }))
@@ -76,7 +76,7 @@ impl Weather {
         let state = &mut *self.state();
         let (until, lasts) = match fault {
             Fault::Pause { relay, lasts } => (&mut state.paused[relay], lasts),
-            Fault::NoExtension { relay, lasts } => (&mut state.no_extension[relay], lasts),
+            Fault::NoHeartbeat { relay, lasts } => (&mut state.no_heartbeat[relay], lasts),
             Fault::Outage { lasts } => (&mut state.outage, lasts),
             Fault::Slow { lasts } => (&mut state.slow, lasts),
             Fault::Crash { .. } | Fault::Stop { .. } => return,
@@ -98,7 +98,7 @@ impl Weather {
         if state.paused[relay] > now {
             lot.delays[rng.random_range(0..2)] += state.paused[relay] - now;
         }
-        let away = state.outage > now || (call == Call::Extend && state.no_extension[relay] > now);
+        let away = state.outage > now || (call == Call::Beat && state.no_heartbeat[relay] > now);
         if away || rng.random_bool(state.error_rate) {
             let moments = [Moment::BeforeTheWork, Moment::AfterTheWork];
             // What reaches a database that is away is the rare last call before it went.

@@ -7,7 +7,7 @@ use super::plan::{Act, Fault, Plan};
 use super::weather::Weather;
 use super::{Outcome, ms};
 use chrono::{DateTime, TimeDelta, Utc};
-use postroom_core::{Admin as _, Clock, Filter, NewMessage, Upkeep as _};
+use postroom_core::{Admin as _, Clock, Filter, Intake as _, NewMessage, Upkeep as _};
 use postroom_relay::{Lane, Relay, RelayError, Settings};
 use postroom_store::memory::MemoryStore;
 use std::collections::{BTreeMap, BTreeSet};
@@ -177,7 +177,7 @@ impl Simulation {
             Event::Break(fault) => {
                 let (what, relay) = match fault {
                     Fault::Pause { relay, .. } => ("pause", Some(relay)),
-                    Fault::NoExtension { relay, .. } => ("no extension", Some(relay)),
+                    Fault::NoHeartbeat { relay, .. } => ("no heartbeat", Some(relay)),
                     Fault::Outage { .. } => ("outage", None),
                     _ => ("slow", None),
                 };

@@ -67,10 +67,10 @@ BEGIN
     END IF;
     IF NEW.status IN ('PENDING', 'FAILED', 'DEAD') THEN
         INSERT INTO core_outbox.delivery
-            (seq, message_id, due_at, bytes, failed, dead, integration)
-        VALUES (NEW.seq, NEW.id, NEW.due_at,
-                pg_column_size(NEW.payload) + coalesce(pg_column_size(NEW.headers), 0),
-                NEW.status = 'FAILED', NEW.status = 'DEAD', NEW.integration_type);
+            (message_id, seq, due_at, lane, bytes, state, integration)
+        VALUES (NEW.id, NEW.seq, NEW.due_at, core_outbox.lane_of(NEW.integration_type),
+                core_outbox.content_bytes(NEW.payload, NEW.headers),
+                core_outbox.state_of(NEW.status), NEW.integration_type);
     END IF;
     RETURN NEW;
 END

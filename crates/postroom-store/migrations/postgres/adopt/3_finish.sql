@@ -7,6 +7,9 @@ DROP INDEX CONCURRENTLY IF EXISTS core_outbox.adoption_order;
 -- postroom: 0001 CREATE UNIQUE INDEX outbox_fence
 
 -- postroom: outside a transaction
+-- postroom: 0001 CREATE INDEX outbox_number
+
+-- postroom: outside a transaction
 -- postroom: 0001 CREATE INDEX outbox_created
 
 -- postroom: outside a transaction

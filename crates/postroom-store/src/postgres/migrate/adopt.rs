@@ -28,6 +28,7 @@ const APART: &[&str] = &[
     "CREATE SCHEMA",
     "CREATE TABLE core_outbox.integration_outbox",
     "CREATE UNIQUE INDEX outbox_fence",
+    "CREATE INDEX outbox_number",
     "CREATE INDEX outbox_created",
 ];
 

@@ -20,58 +20,11 @@ use script::Step;
 use tokio_postgres::Client;
 
 /// Every migration, in order.
-pub const MIGRATIONS: &[Migration] = &[
-    Migration {
-        number: 1,
-        name: "outbox",
-        sql: include_str!("../../../migrations/postgres/0001_outbox.sql"),
-    },
-    Migration {
-        number: 2,
-        name: "administration",
-        sql: include_str!("../../../migrations/postgres/0002_administration.sql"),
-    },
-    Migration {
-        number: 3,
-        name: "enqueue_checks",
-        sql: include_str!("../../../migrations/postgres/0003_enqueue_checks.sql"),
-    },
-    Migration {
-        number: 4,
-        name: "claims_in_place",
-        sql: include_str!("../../../migrations/postgres/0004_claims_in_place.sql"),
-    },
-    Migration {
-        number: 5,
-        name: "lean_producers",
-        sql: include_str!("../../../migrations/postgres/0005_lean_producers.sql"),
-    },
-    Migration {
-        number: 6,
-        name: "dispatch",
-        sql: include_str!("../../../migrations/postgres/0006_dispatch.sql"),
-    },
-    Migration {
-        number: 7,
-        name: "lease",
-        sql: include_str!("../../../migrations/postgres/0007_lease.sql"),
-    },
-    Migration {
-        number: 8,
-        name: "reopened",
-        sql: include_str!("../../../migrations/postgres/0008_reopened.sql"),
-    },
-    Migration {
-        number: 9,
-        name: "identity",
-        sql: include_str!("../../../migrations/postgres/0009_identity.sql"),
-    },
-    Migration {
-        number: 10,
-        name: "responses",
-        sql: include_str!("../../../migrations/postgres/0010_responses.sql"),
-    },
-];
+pub const MIGRATIONS: &[Migration] = &[Migration {
+    number: 1,
+    name: "outbox",
+    sql: include_str!("../../../migrations/postgres/0001_outbox.sql"),
+}];
 
 /// Applies what is missing. Safe to run twice, from several processes at once, and again after
 /// it was cut off anywhere.

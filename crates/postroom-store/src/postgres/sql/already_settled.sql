@@ -1,3 +1,3 @@
 -- Which of these messages carry the word of this token already: the answer to a settlement
 -- whose commit had an unknown outcome. $1 token, $2 ids.
-SELECT seq FROM core_outbox.integration_outbox WHERE id = ANY ($2) AND settled = $1
+SELECT id FROM core_outbox.integration_outbox WHERE id = ANY ($2) AND settled = $1

@@ -1,10 +1,38 @@
-SELECT integration,
-       count(*) FILTER (WHERE claim IS NULL AND NOT dead AND NOT failed) AS pending,
-       count(*) FILTER (WHERE claim IS NOT NULL) AS claimed,
-       count(*) FILTER (WHERE claim IS NULL AND failed) AS failed,
-       count(*) FILTER (WHERE claim IS NULL AND dead) AS dead,
-       greatest(extract(epoch FROM now()
-           - min(due_at) FILTER (WHERE claim IS NULL AND NOT dead)) * 1000, 0)::bigint AS lag_ms
-FROM core_outbox.delivery
+-- How much waits, by integration. What is in parcels that nobody holds is pending; what is in parcels that
+-- somebody holds is claimed as far as nothing is recorded yet.
+WITH held AS MATERIALIZED (
+    SELECT lane, number
+    FROM core_outbox.claim c
+    CROSS JOIN LATERAL unnest(c.lanes, c.numbers) AS held (lane, number)
+    WHERE c.lanes IS NOT NULL
+),
+counted AS (
+    SELECT integration,
+           count(*) FILTER (WHERE claim IS NULL AND state = 'w') AS pending,
+           count(*) FILTER (WHERE claim IS NOT NULL) AS claimed,
+           count(*) FILTER (WHERE claim IS NULL AND state = 'f') AS failed,
+           count(*) FILTER (WHERE claim IS NULL AND state = 'd') AS dead,
+           min(due_at) FILTER (WHERE claim IS NULL AND state IN ('w', 'f')) AS due_at
+    FROM core_outbox.delivery
+    GROUP BY integration
+    UNION ALL
+    SELECT p.integration, sum(cardinality(p.refs)), 0, 0, 0, min(p.due_at)
+    FROM core_outbox.parcel p
+    WHERE NOT (p.lane, p.number) IN (SELECT lane, number FROM held)
+    GROUP BY p.integration
+    UNION ALL
+    SELECT f.integration, 0, count(*), 0, 0, NULL
+    FROM core_outbox.in_flight f
+    JOIN core_outbox.integration_outbox m ON m.id = f.message_id
+    WHERE m.settled IS DISTINCT FROM f.token AND NOT (m.status = 'SENT' AND m.settled IS NOT NULL)
+      AND NOT EXISTS (SELECT FROM core_outbox.delivery d WHERE d.message_id = f.message_id)
+    GROUP BY f.integration
+)
+SELECT integration, sum(pending)::bigint AS pending, sum(claimed)::bigint AS claimed,
+       sum(failed)::bigint AS failed, sum(dead)::bigint AS dead,
+       greatest(extract(epoch FROM now() - min(due_at)) * 1000, 0)::bigint AS lag_ms
+FROM counted
+WHERE integration IS NOT NULL
 GROUP BY integration
+HAVING sum(pending) + sum(claimed) + sum(failed) + sum(dead) > 0
 ORDER BY integration

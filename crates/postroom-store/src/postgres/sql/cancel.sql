@@ -1,9 +1,10 @@
--- Waiting messages become dead; a claimed one is left to its relay. Lock order: delivery, message.
--- $1 seqs, $2 a fresh token, $3 action (for `record_action.sql`, which follows), $4 ids. Runs under
--- JOIN_BY_HASH of `transaction.rs`; the arrays beside the joins bound what is read.
+-- Waiting messages become dead; a claimed one is left to its relay. What is in a parcel that nobody holds
+-- has its delivery by now, by a statement before this one. Lock order: lane, delivery, message. $1 ids, $2 a
+-- fresh token, $3 action (for `record_action.sql`, which follows). Runs under JOIN_BY_HASH of
+-- `transaction.rs`; the arrays beside the joins bound what is read.
 WITH held AS (
     SELECT message_id FROM core_outbox.delivery
-    WHERE seq = ANY ($1) AND message_id = ANY ($4) AND NOT dead AND claim IS NULL
+    WHERE message_id = ANY ($1) AND state IN ('w', 'f') AND claim IS NULL
     FOR UPDATE
 ),
 said AS (
@@ -13,9 +14,9 @@ said AS (
 ),
 freed AS (
     UPDATE core_outbox.delivery d
-    SET dead = true, failed = false, rescues = 0
+    SET state = 'd', rescues = 0
     FROM said
-    WHERE d.message_id = said.id AND d.seq = ANY ($1)
+    WHERE d.message_id = said.id AND d.message_id = ANY ($1)
     RETURNING d.message_id
 ),
 changed AS (

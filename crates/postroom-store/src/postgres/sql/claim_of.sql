@@ -1,6 +1,7 @@
 -- $1 worker, $2 message id.
-SELECT d.claim, d.seq
+SELECT c.token, m.seq
 FROM core_outbox.integration_outbox m
-JOIN core_outbox.delivery d ON d.seq = m.seq AND d.message_id = m.id
-JOIN core_outbox.claim c ON c.token = d.claim
+LEFT JOIN core_outbox.delivery d ON d.message_id = m.id
+LEFT JOIN core_outbox.in_flight f ON f.message_id = m.id AND d.message_id IS NULL
+JOIN core_outbox.claim c ON c.token = coalesce(d.claim, f.token)
 WHERE m.id = $2 AND c.worker = $1

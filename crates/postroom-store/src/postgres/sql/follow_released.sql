@@ -1,5 +1,5 @@
 -- Frees the deliveries in `held`, as their messages say by now. Follows the statements that release.
--- $2 seqs.
+-- $2 ids.
 said AS (
     SELECT id, status, due_at, integration_type FROM core_outbox.integration_outbox
     WHERE id = ANY (ARRAY(SELECT message_id FROM held))
@@ -9,8 +9,10 @@ UPDATE core_outbox.delivery d
 SET claim = NULL, dispatch = held.dispatch,
     due_at = coalesce(said.due_at, d.due_at),
     integration = coalesce(said.integration_type, d.integration),
-    failed = coalesce(said.status = 'FAILED', d.failed),
-    dead = coalesce(said.status = 'DEAD', d.dead)
+    lane = core_outbox.lane_of(coalesce(said.integration_type, d.integration)),
+    -- Closed by hand meanwhile: what takes it next finds that out.
+    state = CASE WHEN core_outbox.is_waiting(said.status)
+                 THEN core_outbox.state_of(said.status) ELSE d.state END
 FROM held LEFT JOIN said ON said.id = held.message_id
-WHERE d.seq = held.seq AND d.seq = ANY ($2)
-RETURNING d.seq
+WHERE d.message_id = held.message_id AND d.message_id = ANY ($2)
+RETURNING d.message_id

@@ -2,5 +2,5 @@
 DELETE FROM core_outbox.claim c
 WHERE c.token = $1
   AND NOT EXISTS (
-      SELECT FROM core_outbox.delivery d WHERE d.seq = ANY (c.seqs) AND d.claim = $1
+      SELECT FROM core_outbox.delivery d WHERE d.message_id = ANY (c.ids) AND d.claim = $1
   )

@@ -1,7 +1,8 @@
--- What was claimed without being read. $1 payload limit (for what follows), $2 numbers, $3 ids of
--- messages, $4 rescues, $5 due times, $6 claims, $7 dispatches, $8 caution.
+-- What was claimed without being read. $1 payload limit (for what follows), $2 ids of messages,
+-- $3 rescues, $4 due times, $5 claims, $6 dispatches, $7 lanes, $8 caution, $9 whether they come from
+-- parcels.
 WITH taken AS (
-    SELECT claimed.*, $8::int AS caution
-    FROM unnest($2::bigint[], $3::uuid[], $4::int[], $5::timestamptz[], $6::uuid[], $7::int[])
-        AS claimed (seq, message_id, rescues, due_at, claim, dispatch)
+    SELECT claimed.*, $8::int AS caution, $9::boolean AS is_fresh
+    FROM unnest($2::uuid[], $3::int[], $4::timestamptz[], $5::uuid[], $6::int[], $7::bigint[])
+        AS claimed (message_id, rescues, due_at, claim, dispatch, lane)
 )

@@ -1,8 +1,8 @@
--- Deliveries that nobody holds and whose message is not open. $1 after which seq, $2 rows.
-SELECT d.seq FROM core_outbox.delivery d
-WHERE d.seq > $1 AND d.claim IS NULL
+-- Deliveries that nobody holds and whose message is not open. $1 after which message, $2 rows.
+SELECT d.message_id FROM core_outbox.delivery d
+WHERE d.message_id > $1 AND d.claim IS NULL
   AND NOT EXISTS (
       SELECT FROM core_outbox.integration_outbox m
       WHERE m.id = d.message_id AND m.status IN ('PENDING', 'FAILED', 'DEAD')
   )
-ORDER BY d.seq LIMIT $2
+ORDER BY d.message_id LIMIT $2

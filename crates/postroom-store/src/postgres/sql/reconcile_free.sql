@@ -1,14 +1,14 @@
 -- Frees such deliveries, as the messages say by now. Waits for nobody: a message that is locked is
 -- being changed, and its delivery is left for the next time. Lock order: delivery, message.
--- $1 seqs, $2 their claims: a token is never used twice, so one that was taken again meanwhile is
+-- $1 ids, $2 their claims: a token is never used twice, so one that was taken again meanwhile is
 -- left alone. Runs under JOIN_BY_HASH of `transaction.rs`; the arrays beside the joins bound what
 -- is read.
 WITH held AS (
-    SELECT d.seq, d.message_id
+    SELECT d.message_id
     FROM core_outbox.delivery d
-    JOIN unnest($1::bigint[], $2::uuid[]) AS stray (seq, claim)
-        ON d.seq = stray.seq AND d.claim = stray.claim
-    WHERE d.seq = ANY ($1)
+    JOIN unnest($1::uuid[], $2::uuid[]) AS stray (id, claim)
+        ON d.message_id = stray.id AND d.claim = stray.claim
+    WHERE d.message_id = ANY ($1)
     FOR UPDATE OF d SKIP LOCKED
 ),
 there AS (
@@ -25,11 +25,12 @@ SET claim = NULL,
     -- What was changed by hand while it was claimed. A message that was deleted changes nothing.
     due_at = coalesce(said.due_at, d.due_at),
     integration = coalesce(said.integration_type, d.integration),
-    failed = coalesce(said.status = 'FAILED', d.failed),
-    dead = coalesce(said.status = 'DEAD', d.dead)
+    lane = core_outbox.lane_of(coalesce(said.integration_type, d.integration)),
+    state = CASE WHEN core_outbox.is_waiting(said.status)
+                 THEN core_outbox.state_of(said.status) ELSE d.state END
 FROM held
 LEFT JOIN there ON there.id = held.message_id
 LEFT JOIN said ON said.id = held.message_id
-WHERE d.seq = held.seq AND d.seq = ANY ($1)
+WHERE d.message_id = held.message_id AND d.message_id = ANY ($1)
   AND (said.id IS NOT NULL OR there.id IS NULL)
-RETURNING d.seq
+RETURNING d.message_id

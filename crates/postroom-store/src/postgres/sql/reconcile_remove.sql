@@ -1,9 +1,9 @@
 -- Removes such deliveries, if they still are. Waits for nobody: whoever opens a message again holds
--- it, and comes for its delivery next. Lock order: delivery, message. $1 seqs. Runs under
+-- it, and comes for its delivery next. Lock order: delivery, message. $1 ids. Runs under
 -- JOIN_BY_HASH of `transaction.rs`; the arrays beside the joins bound what is read.
 WITH held AS (
-    SELECT seq, message_id FROM core_outbox.delivery
-    WHERE seq = ANY ($1) AND claim IS NULL
+    SELECT message_id FROM core_outbox.delivery
+    WHERE message_id = ANY ($1) AND claim IS NULL
     FOR UPDATE SKIP LOCKED
 ),
 there AS (
@@ -20,6 +20,6 @@ DELETE FROM core_outbox.delivery d
 USING held
 LEFT JOIN there ON there.id = held.message_id
 LEFT JOIN closed ON closed.id = held.message_id
-WHERE d.seq = held.seq AND d.seq = ANY ($1)
+WHERE d.message_id = held.message_id AND d.message_id = ANY ($1)
   AND (closed.id IS NOT NULL OR there.id IS NULL)
-RETURNING d.seq
+RETURNING d.message_id

@@ -1,6 +1,6 @@
 -- Deliveries under a claim that does not exist: no relay holds them, and none can take them.
--- $1 after which seq, $2 rows.
-SELECT d.seq, d.claim FROM core_outbox.delivery d
-WHERE d.seq > $1 AND d.claim IS NOT NULL
+-- $1 after which message, $2 rows.
+SELECT d.message_id, d.claim FROM core_outbox.delivery d
+WHERE d.message_id > $1 AND d.claim IS NOT NULL
   AND NOT EXISTS (SELECT FROM core_outbox.claim c WHERE c.token = d.claim)
-ORDER BY d.seq LIMIT $2
+ORDER BY d.message_id LIMIT $2

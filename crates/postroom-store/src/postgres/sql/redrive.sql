@@ -1,9 +1,9 @@
 -- Dead messages again. Lock order: delivery, message. Who comes second finds none that is dead.
--- $1 seqs, $2 a fresh token, $3 action (for `record_action.sql`, which follows), $4 ids. Runs under
+-- $1 ids, $2 a fresh token, $3 action (for `record_action.sql`, which follows). Runs under
 -- JOIN_BY_HASH of `transaction.rs`; the arrays beside the joins bound what is read.
 WITH held AS (
     SELECT message_id FROM core_outbox.delivery
-    WHERE seq = ANY ($1) AND message_id = ANY ($4) AND dead AND claim IS NULL
+    WHERE message_id = ANY ($1) AND state = 'd' AND claim IS NULL
     FOR UPDATE
 ),
 said AS (
@@ -13,9 +13,9 @@ said AS (
 ),
 freed AS (
     UPDATE core_outbox.delivery d
-    SET dead = false, failed = false, rescues = 0, due_at = now()
+    SET state = 'w', rescues = 0, due_at = now()
     FROM said
-    WHERE d.message_id = said.id AND d.seq = ANY ($1)
+    WHERE d.message_id = said.id AND d.message_id = ANY ($1)
     RETURNING d.message_id
 ),
 changed AS (

@@ -3,11 +3,11 @@
 -- waits for nobody. A message gets a fresh token, so that no earlier settlement can pass for this.
 WITH wanted AS (
     SELECT seq FROM core_outbox.delivery
-    WHERE seq = ANY ($2) AND claim = $1 AND failed
+    WHERE seq = ANY ($2) AND claim = $1 AND state = 'f'
 ),
 held AS (
     SELECT seq, message_id FROM core_outbox.delivery
-    WHERE seq = ANY ($2) AND claim = $1 AND failed
+    WHERE seq = ANY ($2) AND claim = $1 AND state = 'f'
     FOR UPDATE SKIP LOCKED
 ),
 free AS (
@@ -16,9 +16,9 @@ free AS (
     FOR NO KEY UPDATE SKIP LOCKED
 ),
 reopened AS (
-    UPDATE core_outbox.delivery SET failed = false
-    WHERE seq = ANY (ARRAY(
-        SELECT seq FROM held WHERE message_id = ANY (ARRAY(SELECT id FROM free))
+    UPDATE core_outbox.delivery SET state = 'w'
+    WHERE message_id = ANY (ARRAY(
+        SELECT message_id FROM held WHERE message_id = ANY (ARRAY(SELECT id FROM free))
     ))
     RETURNING seq
 ),

@@ -15,8 +15,10 @@ WITH sent AS (
     WHERE m.id = ANY ($1) AND m.status = 'SENT'
       -- Marked SENT by hand during an attempt: that attempt decides.
       AND NOT EXISTS (
-          SELECT FROM core_outbox.delivery d
-          WHERE d.seq = m.seq AND d.message_id = m.id AND d.claim IS NOT NULL
+          SELECT FROM core_outbox.delivery d WHERE d.message_id = m.id AND d.claim IS NOT NULL
+          UNION ALL
+          SELECT FROM core_outbox.in_flight f
+          WHERE f.message_id = m.id AND m.settled IS NULL
       )
 ),
 changed AS (

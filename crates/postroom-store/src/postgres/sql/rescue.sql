@@ -1,30 +1,35 @@
 -- Frees what expired claims hold, as the messages say by now. Waits for nobody: a delivery that is
 -- locked is being settled, a message that is locked is being changed, and both are left for the
--- next time, with their claim. Lock order: claim, delivery, message. $1 attempts kept (for
+-- next time, with their claim. Lock order: relay, claim, delivery, message. $1 attempts kept (for
 -- `note_attempts.sql`, which follows), $2 claims at most, $3 a fresh token for the attempts counted
--- here, $4 the claims that the caller holds itself. Runs under JOIN_BY_HASH of `transaction.rs`; the arrays beside the joins bound what is read.
+-- here, $4 the relay that asks. Runs under JOIN_BY_HASH of `transaction.rs`; the arrays beside the joins bound what is read.
 WITH expired AS (
     SELECT c.token, c.worker, c.alone, c.dispatched,
-           greatest(extract(epoch FROM c.until - c.since), 0) AS held_for,
-           -- A relay older than the column names nothing: then everything is looked through. A lease
-           -- names nothing either, and holds nothing itself.
-           CASE WHEN c.seqs <> '{}' OR c.dispatched THEN c.seqs
-                ELSE ARRAY(SELECT d.seq FROM core_outbox.delivery d WHERE d.claim = c.token) END
-               AS seqs
+           -- Until its relay's end, or until now if that left.
+           greatest(extract(epoch FROM coalesce(
+               (SELECT r.until FROM core_outbox.relay r WHERE r.id = c.relay), now()
+           ) - c.since), 0) AS held_for,
+           c.ids
     FROM core_outbox.claim c
-    WHERE c.until < now() AND c.token <> ALL ($4::uuid[])
-      -- Kept by a lease. There are as many as relays, and an array of them is the same under every
-      -- plan.
-      AND (c.lease = ANY (ARRAY(
-          SELECT kept.token FROM core_outbox.claim kept
-          WHERE kept.dispatched AND kept.lease IS NULL AND kept.until >= now()
-      ))) IS NOT TRUE
+    WHERE c.lanes IS NULL AND c.relay <> $4
+      AND (
+          -- The heartbeat has ended. The row stays locked, so that a relay that comes back waits and
+          -- then sees what it has lost; one that is beating just now is left alone. There are as many
+          -- rows as relays, and an array of them is the same under every plan.
+          c.relay = ANY (ARRAY(
+              SELECT r.id FROM core_outbox.relay r
+              WHERE r.until < now() AND r.id = ANY (ARRAY(SELECT relay FROM core_outbox.claim))
+              FOR SHARE SKIP LOCKED
+          ))
+          -- It has left, or has given the claim up.
+          OR c.relay <> ALL (ARRAY(SELECT id FROM core_outbox.relay))
+      )
     LIMIT $2
     FOR UPDATE OF c SKIP LOCKED
 ),
 held AS (
-    SELECT seq, message_id, claim FROM core_outbox.delivery
-    WHERE seq = ANY (ARRAY(SELECT unnest(seqs) FROM expired))
+    SELECT message_id, claim FROM core_outbox.delivery
+    WHERE message_id = ANY (ARRAY(SELECT unnest(ids) FROM expired))
       AND claim = ANY (ARRAY(SELECT token FROM expired))
     FOR UPDATE SKIP LOCKED
 ),
@@ -45,13 +50,16 @@ freed AS (
         -- nothing.
         due_at = coalesce(said.due_at, d.due_at),
         integration = coalesce(said.integration_type, d.integration),
-        failed = coalesce(said.status = 'FAILED' OR e.alone AND said.status = 'PENDING', d.failed),
-        dead = coalesce(said.status = 'DEAD', d.dead)
+        lane = core_outbox.lane_of(coalesce(said.integration_type, d.integration)),
+        state = CASE WHEN e.alone AND said.status = 'PENDING' THEN 'f'
+                     WHEN core_outbox.is_waiting(said.status) THEN core_outbox.state_of(said.status)
+                     ELSE d.state END
     FROM held
     JOIN expired e ON e.token = held.claim
     LEFT JOIN there ON there.id = held.message_id
     LEFT JOIN said ON said.id = held.message_id
-    WHERE d.seq = held.seq AND d.seq = ANY (ARRAY(SELECT seq FROM held))
+    WHERE d.message_id = held.message_id
+      AND d.message_id = ANY (ARRAY(SELECT message_id FROM held))
       AND (said.id IS NOT NULL OR there.id IS NULL)
     RETURNING d.message_id, e.token, e.alone, e.worker, e.held_for
 ),
@@ -64,7 +72,7 @@ ended AS (
         LEFT JOIN (
             SELECT claim, count(*) AS deliveries
             FROM core_outbox.delivery
-            WHERE seq = ANY (ARRAY(SELECT unnest(seqs) FROM expired))
+            WHERE message_id = ANY (ARRAY(SELECT unnest(ids) FROM expired))
               AND claim = ANY (ARRAY(SELECT token FROM expired))
             GROUP BY claim
         ) AS held ON held.claim = e.token

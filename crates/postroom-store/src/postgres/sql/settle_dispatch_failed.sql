@@ -1,19 +1,19 @@
 -- Like `settle_failed.sql`, by the number of a dispatch: whoever holds the claim. The dispatch is
 -- over with it. $1 to $8 as there, the token a fresh one, $9 how many dispatches were over when this
--- one began, $10 ids, $11 how many attempts had failed before it, or null. Runs under JOIN_BY_HASH of
+-- one began, $10 how many attempts had failed before it, or null. Runs under JOIN_BY_HASH of
 -- `transaction.rs`; the arrays beside the joins bound what is read.
 WITH verdict AS (
-    SELECT * FROM unnest($3::bigint[], $4::float8[], $5::text[], $6::boolean[], $7::text[],
+    SELECT * FROM unnest($3::uuid[], $4::float8[], $5::text[], $6::boolean[], $7::text[],
                          $8::bigint[])
-        AS v (seq, delay, error, dead, outcome, took_ms)
+        AS v (id, delay, error, dead, outcome, took_ms)
 ),
 freed AS (
     UPDATE core_outbox.delivery d
-    SET claim = NULL, rescues = 0, dispatch = d.dispatch + 1, failed = NOT v.dead, dead = v.dead,
+    SET claim = NULL, rescues = 0, dispatch = d.dispatch + 1, state = CASE WHEN v.dead THEN 'd'::"char" ELSE 'f'::"char" END,
         due_at = CASE WHEN v.dead THEN d.due_at ELSE now() + make_interval(secs => v.delay) END
     FROM verdict v
-    WHERE d.seq = v.seq AND d.seq = ANY ($3) AND d.message_id = ANY ($10) AND d.dispatch = $9
-      AND NOT d.dead
-    RETURNING d.seq, d.message_id, d.due_at, v.error, v.dead, v.outcome, v.took_ms,
-              $11::int AS failed_before
+    WHERE d.message_id = v.id AND d.message_id = ANY ($3) AND d.dispatch = $9
+      AND d.state IN ('w', 'f')
+    RETURNING d.message_id, d.due_at, v.error, v.dead, v.outcome, v.took_ms,
+              $10::int AS failed_before
 ),

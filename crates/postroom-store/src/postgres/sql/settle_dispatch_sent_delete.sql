@@ -1,10 +1,10 @@
 -- The same for outboxes that keep no history. $1 a fresh token, which nothing is left to carry,
--- $2 seqs, $3 how many dispatches were over when this one began, $4 ids.
+-- $2 ids, $3 how many dispatches were over when this one began.
 WITH gone AS (
     DELETE FROM core_outbox.delivery
-    WHERE seq = ANY ($2) AND message_id = ANY ($4) AND dispatch = $3 AND NOT dead
+    WHERE message_id = ANY ($2) AND dispatch = $3 AND state IN ('w', 'f')
       AND $1::uuid IS NOT NULL
-    RETURNING seq, message_id
+    RETURNING message_id
 ),
 forgotten AS (
     DELETE FROM core_outbox.integration_outbox
@@ -15,4 +15,4 @@ attempts_forgotten AS (
     DELETE FROM core_outbox.attempt
     WHERE message_id = ANY (ARRAY(SELECT id FROM forgotten WHERE attempts > 0))
 )
-SELECT seq FROM gone
+SELECT message_id FROM gone

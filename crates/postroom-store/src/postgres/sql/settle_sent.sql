@@ -1,9 +1,9 @@
--- $1 token, $2 seqs. What the delete does not return was lost to another relay. When the whole
+-- $1 token, $2 ids. What the delete does not return was lost to another relay. When the whole
 -- batch is gone, so is its claim.
 WITH gone AS (
     DELETE FROM core_outbox.delivery
-    WHERE seq = ANY ($2) AND claim = $1
-    RETURNING seq, message_id
+    WHERE message_id = ANY ($2) AND claim = $1
+    RETURNING message_id
 ),
 marked AS (
     UPDATE core_outbox.integration_outbox
@@ -13,6 +13,6 @@ marked AS (
 ),
 ended AS (
     DELETE FROM core_outbox.claim
-    WHERE token = $1 AND cardinality(seqs) = (SELECT count(*) FROM gone)
+    WHERE token = $1 AND cardinality(ids) = (SELECT count(*) FROM gone)
 )
-SELECT seq FROM gone
+SELECT message_id FROM gone

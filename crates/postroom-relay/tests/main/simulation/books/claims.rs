@@ -1,9 +1,10 @@
 //! The rules of claims: who holds what, and whose word counts.
 
 use super::{Books, Claim, Known, Said, State};
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use postroom_core::{
-    Batch, Fate, Record, Rescued, Settled, Settlement, Status, Take, Token, Verdict, rows_after,
+    Batch, Fate, Heartbeat, Record, RelayId, Rescued, Settled, Settlement, Status, Take, Token,
+    Verdict, rows_after,
 };
 use std::collections::BTreeSet;
 
@@ -16,12 +17,13 @@ impl Books {
         take: &Take<'_>,
         of: Option<Rescued>,
         now: DateTime<Utc>,
-        until: DateTime<Utc>,
     ) {
         let state = &mut *self.state();
         let claim = Claim {
             relay,
-            until,
+            row: take.relay,
+            since: now,
+            given_up: false,
             of,
             refused: false,
             rescued: false,
@@ -31,6 +33,9 @@ impl Books {
         };
         if state.claims.insert(batch.token, claim).is_some() {
             state.violation("a token was given out twice".to_owned());
+        }
+        if !state.lives(take.relay, now) {
+            state.violation(format!("relay {relay} took without a living row"));
         }
         for taken in &batch.messages {
             let seq = taken.message.seq;
@@ -59,30 +64,51 @@ impl Books {
         }
     }
 
-    /// The store extended claims.
-    pub(in super::super) fn extended(
+    /// The store acknowledged a heartbeat, whether or not its relay learns of it.
+    pub(in super::super) fn beaten(
         &self,
-        tokens: &[Token],
+        relay: usize,
+        beat: &Heartbeat<'_>,
         lost: &[Token],
-        until: DateTime<Utc>,
+        now: DateTime<Utc>,
     ) {
         let state = &mut *self.state();
-        for token in tokens {
-            let Some(claim) = state.claims.get_mut(token) else { continue };
-            if claim.present {
-                claim.until = until;
+        let claim_time = TimeDelta::from_std(beat.claim_time).unwrap();
+        state.rows.insert(beat.relay, now + claim_time);
+        let (mut notes, mut wrong) = (Vec::new(), Vec::new());
+        for (token, claim) in &mut state.claims {
+            let is_there = claim.present && !claim.given_up && claim.row == beat.relay;
+            let is_held = beat.held.contains(token);
+            if is_held && is_there == lost.contains(token) {
+                wrong.push(format!("{token:?} is lost or not, and the store says otherwise"));
             }
-            if claim.present == lost.contains(token) {
-                state.violation(format!("{token:?} is lost or not, and the store says otherwise"));
+            if is_there && !is_held && claim.since + claim_time < now {
+                claim.given_up = true;
+                notes.push(*token);
             }
         }
+        for token in notes {
+            state.note("given up", Some(relay), Some(token), None);
+        }
+        for wrong in wrong {
+            state.violation(wrong);
+        }
+    }
+
+    /// The store deleted a relay's row.
+    pub(in super::super) fn left(&self, relay: usize, row: RelayId) {
+        let state = &mut *self.state();
+        state.rows.remove(&row);
+        state.note("left", Some(relay), None, None);
     }
 
     /// A relay learnt that it has lost claims.
     pub(in super::super) fn told_lost(&self, relay: usize, lost: &[Token]) {
         let state = &mut *self.state();
         for token in lost {
-            if let Some(claim) = state.claims.get_mut(token).filter(|claim| claim.rescued) {
+            if let Some(claim) =
+                state.claims.get_mut(token).filter(|claim| claim.rescued || claim.given_up)
+            {
                 claim.told_lost = true;
                 state.note("told lost", Some(relay), Some(*token), None);
             }
@@ -93,19 +119,25 @@ impl Books {
     pub(in super::super) fn rescued(
         &self,
         relay: usize,
-        held: &[Token],
+        row: RelayId,
         freed: u64,
         now: DateTime<Utc>,
     ) {
         let state = &mut *self.state();
         let mut expected = 0;
         let (mut notes, mut wrong) = (Vec::new(), Vec::new());
+        let rows = &state.rows;
         for (token, claim) in &mut state.claims {
-            if !claim.present || claim.until >= now || held.contains(token) {
+            let is_kept =
+                !claim.given_up && rows.get(&claim.row).is_some_and(|until| *until >= now);
+            // Its own are left to the relay that asks, unless it has given them up.
+            let is_own = claim.row == row && !claim.given_up;
+            if !claim.present || is_kept || is_own {
                 continue;
             }
             (claim.present, claim.rescued) = (false, true);
-            let alone = claim.of == Some(Rescued::Alone);
+            // Nobody has tried what was given up: it counts for nothing.
+            let alone = claim.of == Some(Rescued::Alone) && !claim.given_up;
             for (seq, known) in &mut state.messages {
                 if known.holder != Some(*token) {
                     continue;
@@ -120,7 +152,7 @@ impl Books {
                 }
                 expected += 1;
                 known.holder = None;
-                known.rescues += 1;
+                known.rescues += u32::from(!claim.given_up);
                 if alone {
                     known.attempts += 1;
                     known.status = Status::Failed;
@@ -183,6 +215,10 @@ impl Books {
 }
 
 impl State {
+    fn lives(&self, row: RelayId, now: DateTime<Utc>) -> bool {
+        self.rows.get(&row).is_some_and(|until| *until >= now)
+    }
+
     /// Only the holder's word counts, and only once.
     fn apply(&mut self, relay: usize, token: Token, verdict: &Verdict, is_late: Option<bool>) {
         let seq = verdict.seq;

@@ -1,0 +1,329 @@
+//! Parcels: a take reads about as many as it takes, whatever is in flight, and everything after it goes
+//! by key.
+
+use super::{
+    LIMIT, LIVING_RELAY, RELAY, STATISTICS, close, count, enqueue, explain, explain_under,
+    most_rows, outbox, rows_read,
+};
+use crate::postgres::content::READ_PARCELS;
+use crate::postgres::parcels::{RESCUE_PARCELS, SWEEP, TAKE_PARCELS, UNPACK};
+use crate::postgres::settle::PARCELS_SENT;
+use crate::postgres::transaction::{BEGIN_CLAIMING, BEGIN_SETTLING, BEGIN_TAKING};
+use serde_json::Value;
+use tokio_postgres::Client;
+use uuid::Uuid;
+
+/// Messages of one parcel.
+const PARCEL: i64 = 64;
+
+/// How many parcels a take looks at, as `parcels.rs` reckons.
+const LOOK_AT: i64 = 2 * LIMIT / PARCEL + 16;
+
+/// Both ways in which a prepared statement is planned.
+const PLANNED: [&str; 2] =
+    ["SET plan_cache_mode = force_generic_plan", "SET plan_cache_mode = force_custom_plan"];
+
+async fn prepare(client: &Client) {
+    client
+        .batch_execute(&format!(
+            "DEALLOCATE ALL;
+             PREPARE take_parcels (uuid, text, uuid, text[], int[], bigint, bigint, uuid, int)
+             AS {TAKE_PARCELS};
+             PREPARE sweep (uuid, text, uuid, text[], int[], bigint, bigint, uuid[]) AS {SWEEP};
+             PREPARE read_parcels (int, uuid[], int) AS {READ_PARCELS};
+             PREPARE sent (uuid, uuid[]) AS {PARCELS_SENT};
+             PREPARE unpack (text[], int[]) AS {UNPACK};
+             PREPARE rescue_parcels (uuid[]) AS {RESCUE_PARCELS}"
+        ))
+        .await
+        .unwrap();
+}
+
+async fn parcels() -> (postroom_testkit::TestDatabase, Client) {
+    let (database, client) = outbox().await;
+    prepare(&client).await;
+    (database, client)
+}
+
+/// Takes parcels of a lane as the store does; the claim's token and the plan.
+async fn explain_take_parcels(client: &Client, lane: &str, rows: i64) -> (Uuid, Value) {
+    let token = Uuid::new_v4();
+    client
+        .batch_execute(&format!(
+            "INSERT INTO core_outbox.lane_cursor (lane) VALUES (core_outbox.lane_of('{lane}'))
+             ON CONFLICT DO NOTHING"
+        ))
+        .await
+        .unwrap();
+    let look_at = LOOK_AT.max(if rows < PARCEL { rows } else { 0 });
+    let execute = format!(
+        "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE take_parcels ('{token}', 'w', {RELAY}, ARRAY['{lane}'], \
+         ARRAY[{rows}], {rows}, 4194304, gen_random_uuid(), {look_at})"
+    );
+    (token, explain_under(client, BEGIN_CLAIMING, &execute).await)
+}
+
+/// The same, for tests of other statements.
+pub(super) async fn take_parcels(client: &Client, lane: &str, rows: i64) {
+    prepare(client).await;
+    explain_take_parcels(client, lane, rows).await;
+}
+
+/// How many messages a claim holds.
+async fn held(client: &Client, token: Uuid) -> i64 {
+    let sql = "SELECT messages::bigint FROM core_outbox.claim WHERE token = $1";
+    client.query_opt(sql, &[&token]).await.unwrap().map_or(0, |row| row.get(0))
+}
+
+async fn explain_sweep(client: &Client, before: Uuid) -> (Uuid, Value) {
+    let token = Uuid::new_v4();
+    let execute = format!(
+        "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE sweep ('{token}', 'w', {RELAY}, ARRAY['noop'], \
+         ARRAY[{LIMIT}], {LIMIT}, 4194304, ARRAY['{before}'::uuid])"
+    );
+    (token, explain_under(client, BEGIN_CLAIMING, &execute).await)
+}
+
+/// It reads the parcels that it looks at, and no message and no delivery.
+fn assert_looks_at_few(plan: &Value, when: &str) {
+    let parcels = rows_read(plan, "parcel");
+    assert!(parcels <= LOOK_AT as f64, "{when}: {parcels} parcels read: {plan:#}");
+    assert!(rows_read(plan, "integration_outbox") == 0.0, "{when}: {plan:#}");
+    assert!(rows_read(plan, "delivery") == 0.0, "{when}: {plan:#}");
+}
+
+/// Takes until so many messages are held.
+async fn take_in_flight(client: &Client, takes: i64) {
+    for _ in 0..takes {
+        explain_take_parcels(client, "noop", LIMIT).await;
+    }
+}
+
+#[tokio::test]
+async fn fault_11_statistics_of_an_emptied_table_do_not_widen_a_take_of_parcels() {
+    let (_database, client) = parcels().await;
+    enqueue(&client, "noop", 20_000).await;
+    close(&client, "noop").await;
+    client.batch_execute(STATISTICS[1]).await.unwrap();
+    for planned in PLANNED {
+        // A plan cached in that state must not outlive it harmfully either.
+        client.batch_execute(planned).await.unwrap();
+        explain_take_parcels(&client, "noop", LIMIT).await;
+    }
+    enqueue(&client, "late", 110_000).await;
+    for statistics in [STATISTICS[0], STATISTICS[2], STATISTICS[1]] {
+        client.batch_execute(statistics).await.unwrap();
+        for planned in PLANNED {
+            client.batch_execute(planned).await.unwrap();
+            let (token, plan) = explain_take_parcels(&client, "late", LIMIT).await;
+            assert_looks_at_few(&plan, statistics);
+            assert!(held(&client, token).await > LIMIT - 2 * PARCEL, "{statistics}: {plan:#}");
+            let execute = format!(
+                "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE read_parcels (262144, ARRAY['{token}'::uuid], 0)"
+            );
+            let plan = explain_under(&client, BEGIN_TAKING, &execute).await;
+            let taken = held(&client, token).await as f64;
+            assert_eq!(plan["Actual Rows"], taken, "{statistics}: {plan:#}");
+            let messages = rows_read(&plan, "integration_outbox");
+            assert!(messages <= taken, "{statistics}: {messages} messages read: {plan:#}");
+            let parcels = rows_read(&plan, "parcel");
+            assert!(parcels <= LOOK_AT as f64, "{statistics}: {parcels} parcels read: {plan:#}");
+            assert!(rows_read(&plan, "delivery") == 0.0, "{statistics}: {plan:#}");
+            // Averages over loops are rounded.
+            assert!(most_rows(&plan) <= taken + PARCEL as f64, "{statistics}: {plan:#}");
+        }
+    }
+}
+
+/// Messages that were enqueued one by one have a parcel each.
+#[tokio::test]
+async fn a_take_of_small_parcels_reads_one_for_each_message() {
+    let (_database, client) = parcels().await;
+    client
+        .batch_execute(
+            "DO $$ BEGIN FOR n IN 1..10000 LOOP
+                 INSERT INTO core_outbox.integration_outbox
+                     (source_stream_id, source_event_id, integration_type, event_type, payload)
+                 VALUES ('s', 'e' || n, 'noop', 't', '{}');
+             END LOOP; END $$",
+        )
+        .await
+        .unwrap();
+    for statistics in STATISTICS {
+        client.batch_execute(statistics).await.unwrap();
+        let (token, plan) = explain_take_parcels(&client, "noop", 40).await;
+        assert_eq!(held(&client, token).await, 40);
+        assert_looks_at_few(&plan, statistics);
+    }
+}
+
+#[tokio::test]
+async fn a_take_reads_nothing_that_is_in_flight_or_in_another_lane() {
+    let (_database, client) = parcels().await;
+    enqueue(&client, "a-paused-lane", 100_000).await;
+    enqueue(&client, "noop", 100_000).await;
+    take_in_flight(&client, 50).await;
+    for statistics in STATISTICS {
+        client.batch_execute(statistics).await.unwrap();
+        let (token, plan) = explain_take_parcels(&client, "noop", LIMIT).await;
+        assert!(held(&client, token).await > LIMIT - 2 * PARCEL, "{statistics}: {plan:#}");
+        assert_looks_at_few(&plan, statistics);
+    }
+}
+
+/// What committed late is found below the mark. All that is in flight there is looked at, once.
+#[tokio::test]
+async fn a_sweep_reads_what_lies_between_the_marks_once() {
+    let (_database, client) = parcels().await;
+    enqueue(&client, "a-paused-lane", 100_000).await;
+    enqueue(&client, "noop", 60_000).await;
+    take_in_flight(&client, 20).await;
+    for statistics in STATISTICS {
+        // Parcels below the mark that nobody holds: as if they had committed late.
+        client
+            .batch_execute(
+                "UPDATE core_outbox.claim SET lanes = lanes[2:], numbers = numbers[2:]
+                 WHERE lanes IS NOT NULL",
+            )
+            .await
+            .unwrap();
+        client.batch_execute(statistics).await.unwrap();
+        let in_flight =
+            "parcel p JOIN core_outbox.lane_cursor c ON c.lane = p.lane AND p.number <= c.mark";
+        let between = count(&client, in_flight).await as f64;
+        let (token, plan) = explain_sweep(&client, Uuid::nil()).await;
+        let taken = held(&client, token).await;
+        assert!(taken > LIMIT - 2 * PARCEL && taken <= LIMIT, "{statistics}: {taken} of {plan:#}");
+        let parcels = rows_read(&plan, "parcel");
+        assert!(parcels <= between, "{statistics}: {parcels} of {between} read: {plan:#}");
+        assert!(most_rows(&plan) <= 2.0 * between, "{statistics}: {plan:#}");
+    }
+}
+
+#[tokio::test]
+async fn a_sweep_after_a_full_take_reads_only_what_that_took() {
+    let (_database, client) = parcels().await;
+    enqueue(&client, "noop", 100_000).await;
+    take_in_flight(&client, 20).await;
+    for statistics in STATISTICS {
+        client.batch_execute(statistics).await.unwrap();
+        let (token, _) = explain_take_parcels(&client, "noop", LIMIT).await;
+        let taken = held(&client, token).await;
+        let full = format!(
+            "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE sweep (gen_random_uuid(), 'w', {RELAY}, \
+             ARRAY['noop'], ARRAY[{taken}], {LIMIT}, 4194304, ARRAY['{token}'::uuid])"
+        );
+        let plan = explain_under(&client, BEGIN_CLAIMING, &full).await;
+        let parcels = rows_read(&plan, "parcel");
+        assert!(parcels <= (LIMIT / PARCEL + 1) as f64, "{statistics}: {parcels} read: {plan:#}");
+    }
+}
+
+#[tokio::test]
+async fn a_batch_of_parcels_is_settled_by_key_and_touches_no_index() {
+    let (_database, client) = parcels().await;
+    enqueue(&client, "noop", 100_000).await;
+    take_in_flight(&client, 10).await;
+    let mut settled = 0;
+    for statistics in STATISTICS {
+        client.batch_execute(statistics).await.unwrap();
+        for planned in PLANNED {
+            client.batch_execute(planned).await.unwrap();
+            let (token, _) = explain_take_parcels(&client, "noop", LIMIT).await;
+            let taken = held(&client, token).await;
+            let row = client
+                .query_one(
+                    "SELECT array_agg(message_id) FROM core_outbox.in_flight WHERE token = $1",
+                    &[&token],
+                )
+                .await
+                .unwrap();
+            let ids: Vec<Uuid> = row.get(0);
+            let list: Vec<String> = ids.iter().map(|id| format!("'{id}'::uuid")).collect();
+            let execute = format!(
+                "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE sent ('{token}', ARRAY[{}])",
+                list.join(",")
+            );
+            let plan = explain_under(&client, BEGIN_SETTLING, &execute).await;
+            assert_eq!(plan["Actual Rows"], taken, "{statistics}: {plan:#}");
+            let messages = rows_read(&plan, "integration_outbox");
+            assert!(messages <= taken as f64, "{statistics}: {messages} messages read: {plan:#}");
+            // To find them, and to delete them by place.
+            let parcels = rows_read(&plan, "parcel");
+            let most = 2 * (LIMIT / PARCEL + 2);
+            assert!(parcels <= most as f64, "{statistics}: {parcels} parcels read: {plan:#}");
+            assert!(most_rows(&plan) <= 2.0 * taken as f64, "{statistics}: {plan:#}");
+            assert_eq!(held(&client, token).await, 0, "the claim is over");
+            settled += taken;
+        }
+    }
+    client.batch_execute("SELECT pg_stat_force_next_flush()").await.unwrap();
+    let hot = client
+        .query_one(
+            "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables
+             WHERE schemaname = 'core_outbox' AND relname = 'integration_outbox'",
+            &[],
+        )
+        .await
+        .unwrap();
+    assert_eq!((hot.get::<_, i64>(0), hot.get::<_, i64>(1)), (settled, settled));
+}
+
+#[tokio::test]
+async fn unpacking_reads_as_many_messages_as_were_asked_for() {
+    let (_database, client) = parcels().await;
+    enqueue(&client, "noop", 100_000).await;
+    take_in_flight(&client, 10).await;
+    let in_flight = 10 * (LIMIT / PARCEL + 1);
+    for statistics in STATISTICS {
+        client.batch_execute(statistics).await.unwrap();
+        for planned in PLANNED {
+            client.batch_execute(planned).await.unwrap();
+            let before = count(&client, "delivery").await;
+            let execute = format!(
+                "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE unpack (ARRAY['noop'], ARRAY[{LIMIT}])"
+            );
+            let plan = explain(&client, &execute).await;
+            let made = count(&client, "delivery").await - before;
+            assert!((LIMIT..LIMIT + PARCEL).contains(&made), "{statistics}: {made}: {plan:#}");
+            let messages = rows_read(&plan, "integration_outbox");
+            assert!(messages <= made as f64, "{statistics}: {messages} messages read: {plan:#}");
+            // What is in flight, as many as may be asked for, and those that go, by place.
+            let parcels = rows_read(&plan, "parcel");
+            let most = in_flight + LIMIT + LIMIT / PARCEL + 2;
+            assert!(parcels <= most as f64, "{statistics}: {parcels} parcels read: {plan:#}");
+            assert!(most_rows(&plan) <= (2 * most) as f64, "{statistics}: {plan:#}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_rescue_of_parcels_reads_what_the_claim_holds() {
+    let (_database, client) = parcels().await;
+    enqueue(&client, "noop", 100_000).await;
+    take_in_flight(&client, 10).await;
+    client.batch_execute(LIVING_RELAY).await.unwrap();
+    for statistics in STATISTICS {
+        client.batch_execute(statistics).await.unwrap();
+        for planned in PLANNED {
+            client.batch_execute(planned).await.unwrap();
+            let (token, _) = explain_take_parcels(&client, "noop", LIMIT).await;
+            let taken = held(&client, token).await;
+            let before = count(&client, "delivery").await;
+            let execute = format!(
+                "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE rescue_parcels (ARRAY['{token}'::uuid])"
+            );
+            let plan = explain(&client, &execute).await;
+            assert_eq!(count(&client, "delivery").await - before, taken, "{statistics}: {plan:#}");
+            // To see what is over, and to make deliveries.
+            let messages = rows_read(&plan, "integration_outbox");
+            assert!(messages <= 2.0 * taken as f64, "{statistics}: {messages} read: {plan:#}");
+            let deliveries = rows_read(&plan, "delivery");
+            assert!(deliveries <= taken as f64, "{statistics}: {deliveries} read: {plan:#}");
+            let parcels = rows_read(&plan, "parcel");
+            let most = 2 * (LIMIT / PARCEL + 2);
+            assert!(parcels <= most as f64, "{statistics}: {parcels} parcels read: {plan:#}");
+            assert!(most_rows(&plan) <= 2.0 * taken as f64, "{statistics}: {plan:#}");
+        }
+    }
+}

@@ -1,0 +1,6 @@
+-- Changes by hand that are to be followed. $1 integrations, or null for all lanes. `undecided.sql` follows.
+SELECT e.id, e.lane, e.message_id
+FROM core_outbox.pending_edit e
+WHERE ($1::text[] IS NULL
+       OR e.lane = ANY (ARRAY(SELECT core_outbox.lane_of(unnest($1::text[])))))
+  AND

@@ -1,0 +1,28 @@
+-- Ends a claim on parcels in which nothing is open, whatever the relay thinks: part of its batch may be
+-- recorded beside this, or could not be. Then it stays, and its end brings back what is left. $1 token.
+WITH mine AS MATERIALIZED (
+    SELECT lanes, numbers, messages FROM core_outbox.claim WHERE token = $1 FOR UPDATE
+),
+held AS MATERIALIZED (
+    SELECT p.ctid AS place, p.refs
+    FROM mine
+    CROSS JOIN LATERAL unnest(mine.lanes, mine.numbers) AS held (lane, number)
+    CROSS JOIN LATERAL (
+        SELECT ctid, refs FROM core_outbox.parcel o
+        WHERE o.lane = held.lane AND o.number = held.number
+        OFFSET 0
+    ) AS p
+),
+whole AS MATERIALIZED (
+    SELECT FROM mine
+    WHERE NOT EXISTS (
+        SELECT FROM held
+        CROSS JOIN LATERAL unnest(held.refs) AS named (id)
+        CROSS JOIN LATERAL (
+            SELECT FROM core_outbox.integration_outbox m
+            WHERE m.id = named.id AND m.status IN ('PENDING', 'FAILED')
+            OFFSET 0
+        ) AS open
+        WHERE NOT EXISTS (SELECT FROM core_outbox.delivery d WHERE d.message_id = named.id)
+    )
+),

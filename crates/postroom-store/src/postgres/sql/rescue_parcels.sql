@@ -1,0 +1,26 @@
+-- Makes deliveries of what expired claims on parcels hold. The claims are locked, by a statement before
+-- this one: in one, it would make deliveries of messages that were settled while it waited. $1 tokens.
+WITH held AS MATERIALIZED (
+    SELECT p.ctid AS place, p.refs, c.token, (NOT c.dispatched)::int AS rescues
+    FROM core_outbox.claim c
+    CROSS JOIN LATERAL unnest(c.lanes, c.numbers) AS held (lane, number)
+    CROSS JOIN LATERAL (
+        SELECT ctid, refs FROM core_outbox.parcel o
+        WHERE o.lane = held.lane AND o.number = held.number
+        OFFSET 0
+    ) AS p
+    WHERE c.token = ANY ($1)
+),
+gone AS (DELETE FROM core_outbox.parcel WHERE ctid = ANY (ARRAY(SELECT place FROM held))),
+ended AS (DELETE FROM core_outbox.claim WHERE token = ANY ($1)),
+-- What was recorded under the claim is over, unless somebody has opened it again by hand since.
+named AS MATERIALIZED (
+    SELECT one.id, held.rescues
+    FROM held
+    CROSS JOIN LATERAL unnest(held.refs) AS one (id)
+    WHERE NOT EXISTS (
+        SELECT FROM core_outbox.integration_outbox m
+        WHERE m.id = one.id AND m.settled = held.token AND NOT core_outbox.is_waiting(m.status)
+    )
+      AND NOT EXISTS (SELECT FROM core_outbox.delivery d WHERE d.message_id = one.id)
+),

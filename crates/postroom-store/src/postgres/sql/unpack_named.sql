@@ -1,0 +1,22 @@
+-- Makes deliveries of what is open in the parcels that name these messages, as far as nobody holds them.
+-- The lanes are locked, by a statement before this one. $1 ids, $2 lanes. Messages that share a parcel
+-- share all bits of their seq but the last six, so few are looked into.
+WITH claimed AS MATERIALIZED (
+    SELECT held.lane, held.number
+    FROM core_outbox.claim c
+    CROSS JOIN LATERAL unnest(c.lanes, c.numbers) AS held (lane, number)
+    WHERE c.lanes IS NOT NULL
+),
+gone AS (
+    DELETE FROM core_outbox.parcel
+    WHERE lane = ANY ($2)
+      -- IS TRUE as in `settle_parcels_sent.sql`.
+      AND (core_outbox.parcel_group(lowest) IN (
+          SELECT core_outbox.parcel_group(m.seq) FROM core_outbox.integration_outbox m
+          WHERE m.id = ANY ($1)
+      )) IS TRUE
+      AND refs && $1
+      AND NOT (lane, number) IN (SELECT lane, number FROM claimed)
+    RETURNING refs
+),
+named AS MATERIALIZED (SELECT unnest(refs) AS id, 0 AS rescues FROM gone),

@@ -1,0 +1,68 @@
+//! Taking messages in: one after the other, since a statement costs no round trip here.
+
+use super::SqliteStore;
+use super::error::{enqueue_error, store_error};
+use super::time::now_ms;
+use crate::intake::{DOING, check, concerning, expect};
+use async_trait::async_trait;
+use postroom_core::{Checkpoint, Enqueued, Intake, NewMessage, StoreResult};
+use sqlx::{Sqlite, SqliteConnection};
+
+/// `?1` name.
+const POSITION: &str = "SELECT position FROM outbox_checkpoint WHERE name = ?1";
+
+/// `?1` name, `?2` position, `?3` now.
+const MOVE: &str = "
+    INSERT INTO outbox_checkpoint (name, position, updated_at) VALUES (?1, ?2, ?3)
+    ON CONFLICT (name) DO UPDATE
+    SET position = excluded.position, updated_at = excluded.updated_at";
+
+#[async_trait]
+impl Intake for SqliteStore {
+    async fn accept(
+        &self,
+        batch: &[NewMessage],
+        checkpoint: Option<&Checkpoint>,
+    ) -> StoreResult<Vec<Enqueued>> {
+        check(batch, checkpoint)?;
+        let mut tx = self.begin(DOING).await?;
+        if let Some(checkpoint) = checkpoint {
+            advance(&mut tx, checkpoint).await?;
+        }
+        let mut answers = Vec::with_capacity(batch.len());
+        for (index, message) in batch.iter().enumerate() {
+            let enqueued = postroom::enqueue(&mut tx, message.clone()).await;
+            let refused = |error| concerning(index, batch.len(), enqueue_error(error));
+            answers.push(enqueued.map_err(refused)?);
+        }
+        tx.commit().await.map_err(|e| store_error(DOING, e))?;
+        Ok(answers)
+    }
+
+    async fn checkpoint(&self, name: &str) -> StoreResult<Option<String>> {
+        let doing = "reading a checkpoint";
+        position(&self.readers, name).await.map_err(|e| store_error(doing, e))
+    }
+}
+
+/// Moves a checkpoint from the position that its caller expects. The transaction holds the write
+/// lock: nobody moves it in between.
+async fn advance(tx: &mut SqliteConnection, checkpoint: &Checkpoint) -> StoreResult<()> {
+    let found = position(&mut *tx, &checkpoint.name).await.map_err(|e| store_error(DOING, e))?;
+    expect(checkpoint, found.as_deref())?;
+    sqlx::query(MOVE)
+        .bind(&checkpoint.name)
+        .bind(&checkpoint.position)
+        .bind(now_ms())
+        .execute(tx)
+        .await
+        .map_err(|e| store_error(DOING, e))?;
+    Ok(())
+}
+
+async fn position<'c>(
+    connection: impl sqlx::Executor<'c, Database = Sqlite>,
+    name: &str,
+) -> Result<Option<String>, sqlx::Error> {
+    sqlx::query_scalar(POSITION).bind(name).fetch_optional(connection).await
+}

@@ -1,0 +1,100 @@
+//! Changes by hand and operations on messages in parcels that a relay holds, on PostgreSQL.
+
+use crate::taking::{all, settlement, wish};
+use postroom_core::{Batch, Fate, Key, NewAction, Operation, Store};
+use postroom_store::OpenOptions;
+use postroom_testkit::{Postgres, TestDatabase};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_postgres::Client;
+
+async fn outbox() -> (TestDatabase, Client, Arc<dyn Store>) {
+    let database = Postgres::shared().await.database().await;
+    postroom_store::migrate(database.url()).await.expect("migrated");
+    let client = database.client().await;
+    let store = postroom_store::open(database.url(), &OpenOptions::default()).await.expect("store");
+    (database, client, store)
+}
+
+/// So many messages, in one parcel or as deliveries by their status.
+async fn enqueue(client: &Client, messages: i32, status: &str) {
+    let sql = "INSERT INTO core_outbox.integration_outbox
+                   (source_stream_id, source_event_id, integration_type, event_type, payload, status)
+               SELECT 's', gen_random_uuid()::text, 'noop', 't', '{}', $2::text
+               FROM generate_series(1, $1::int)";
+    client.execute(sql, &[&messages, &status]).await.expect("enqueued");
+}
+
+async fn take(store: &dyn Store, lane: &str) -> Vec<Batch> {
+    store.take(&wish(store, &all(lane)).await).await.expect("take")
+}
+
+async fn count(client: &Client, sql: &str) -> i64 {
+    client.query_one(sql, &[]).await.expect("a count").get(0)
+}
+
+/// The rest of its batch is still under way: nobody has the message, and its parcel is held.
+#[tokio::test]
+async fn opened_again_while_its_batch_is_under_way_it_is_delivered_again() {
+    let (_database, client, store) = outbox().await;
+    enqueue(&client, 2, "PENDING").await;
+    let batch = take(&*store, "noop").await.pop().expect("due");
+    let whole = settlement(&batch, &Fate::Sent);
+    let (mut first, mut second) = (whole.clone(), whole);
+    first.verdicts.truncate(1);
+    first.finished = false;
+    second.verdicts.remove(0);
+    store.settle(&[first.clone()]).await.expect("settle");
+    let open = "UPDATE core_outbox.integration_outbox SET status = 'PENDING' WHERE status = 'SENT'";
+    assert_eq!(client.execute(open, &[]).await.expect("opened"), 1);
+    let again = take(&*store, "noop").await.pop().expect("opened again");
+    assert_eq!(again.messages.len(), 1);
+    assert_eq!(again.messages[0].message.id, first.verdicts[0].id);
+    store.settle(&[second, settlement(&again, &Fate::Sent)]).await.expect("settle");
+    let left = "SELECT (SELECT count(*) FROM core_outbox.parcel) + (SELECT count(*) FROM core_outbox.claim)
+                    + (SELECT count(*) FROM core_outbox.delivery)
+                    + (SELECT count(*) FROM core_outbox.pending_edit)";
+    assert_eq!(count(&client, left).await, 0);
+}
+
+/// The first relay's attempt fails after an operator took the message from it and another relay sent it.
+#[tokio::test]
+async fn a_late_failure_does_not_open_what_somebody_else_has_sent() {
+    let (_database, client, store) = outbox().await;
+    enqueue(&client, 2, "PENDING").await;
+    let batch = take(&*store, "noop").await.pop().expect("due");
+    let message = &batch.messages[0].message;
+    let action = NewAction { actor: "ann", operation: Operation::Release, target: "a test" };
+    let action = store.begin_action(&action).await.expect("an action");
+    let key = Key { seq: message.seq, id: message.id };
+    assert_eq!(store.release(action, &[key]).await.expect("release"), 1);
+    let other = take(&*store, "noop").await.pop().expect("released");
+    store.settle(&[settlement(&other, &Fate::Sent)]).await.expect("settle");
+    let failed =
+        Fate::Failed { delay: Duration::ZERO, error: "away".to_owned(), took: Duration::ZERO };
+    for fate in [failed, Fate::Sent] {
+        let settled = store.settle(&[settlement(&batch, &fate)]).await.expect("settle");
+        assert!(settled.late.contains(&message.seq), "{settled:?}");
+    }
+    let record = store.find(message.id).await.expect("find").expect("there");
+    assert_eq!((record.status.as_str(), record.message.attempts), ("SENT", 0));
+}
+
+#[tokio::test]
+async fn sent_elsewhere_during_an_attempt_that_fails_it_goes_on_there() {
+    let (_database, client, store) = outbox().await;
+    for status in ["PENDING", "FAILED"] {
+        enqueue(&client, 1, status).await;
+        let batch = take(&*store, "noop").await.pop().expect("due");
+        let elsewhere = "UPDATE core_outbox.integration_outbox SET integration_type = 'other'
+                         WHERE status <> 'SENT'";
+        client.execute(elsewhere, &[]).await.expect("changed");
+        let failed =
+            Fate::Failed { delay: Duration::ZERO, error: "away".to_owned(), took: Duration::ZERO };
+        store.settle(&[settlement(&batch, &failed)]).await.expect("settle");
+        assert!(take(&*store, "noop").await.is_empty(), "{status}");
+        assert_eq!(store.diagnose().await.expect("diagnose"), [], "{status}");
+        let again = take(&*store, "other").await.pop().expect("sent elsewhere");
+        store.settle(&[settlement(&again, &Fate::Sent)]).await.expect("settle");
+    }
+}

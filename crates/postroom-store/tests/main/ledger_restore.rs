@@ -1,0 +1,329 @@
+//! Dumps and restores of the ledger on PostgreSQL: whole, of the data alone, of messages or ledger without the
+//! other. Whatever was open is taken once, and nothing that was SENT.
+
+use crate::taking::{all, settlement, wish};
+use postroom_core::{Batch, Fate, Quota, Reconciled, Rescued, Store};
+use postroom_store::OpenOptions;
+use postroom_testkit::{Postgres, TestDatabase, eventually, find_postgres, skip};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio_postgres::Client;
+use uuid::Uuid;
+
+const LANE: &str = "noop";
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// 300 fresh messages in parcels, some alone in theirs.
+const FRESH: &str = "
+    INSERT INTO core_outbox.integration_outbox
+        (source_stream_id, source_event_id, integration_type, event_type, payload)
+    SELECT 's', gen_random_uuid()::text, 'noop', 't', '{}' FROM generate_series(1, 297);
+    INSERT INTO core_outbox.integration_outbox
+        (source_stream_id, source_event_id, integration_type, event_type, payload)
+    VALUES ('s', gen_random_uuid()::text, 'noop', 't', '{}');
+    INSERT INTO core_outbox.integration_outbox
+        (source_stream_id, source_event_id, integration_type, event_type, payload)
+    VALUES ('s', gen_random_uuid()::text, 'noop', 't', '{}');
+    INSERT INTO core_outbox.integration_outbox
+        (source_stream_id, source_event_id, integration_type, event_type, payload)
+    VALUES ('s', gen_random_uuid()::text, 'noop', 't', '{}')";
+
+/// An outbox with messages of every state.
+struct Source {
+    database: TestDatabase,
+    open: BTreeSet<Uuid>,
+    dead: usize,
+}
+
+async fn migrated() -> (TestDatabase, Client, Arc<dyn Store>) {
+    let database = Postgres::shared().await.database().await;
+    postroom_store::migrate(database.url()).await.expect("migrated");
+    let client = database.client().await;
+    let store = opened(&database).await;
+    (database, client, store)
+}
+
+async fn opened(database: &TestDatabase) -> Arc<dyn Store> {
+    postroom_store::open(database.url(), &OpenOptions::default()).await.expect("store")
+}
+
+impl Source {
+    /// SENT, in parcels that nobody holds, in parcels that a relay held and settled in part, failed, given
+    /// back, delayed and due by now, dead.
+    async fn filled() -> Self {
+        let (database, client, store) = migrated().await;
+        let quotas = [Quota { integration: LANE.to_owned(), rows: 150 }];
+        let brief = wish(&*store, &quotas).await;
+        client.batch_execute(FRESH).await.expect("messages");
+        let batches = store.take(&brief).await.expect("take");
+        let sent = batches.iter().map(|batch| settlement(batch, &Fate::Sent));
+        store.settle(&sent.collect::<Vec<_>>()).await.expect("settle");
+        for fate in [
+            Fate::Failed { delay: Duration::ZERO, error: "away".to_owned(), took: Duration::ZERO },
+            Fate::Released,
+            Fate::Dead { error: "gone".to_owned(), tried: None, announcement: None },
+            Fate::Sent,
+        ] {
+            client.batch_execute(FRESH).await.expect("messages");
+            for batch in store.take(&brief).await.expect("take") {
+                let mut settlement = settlement(&batch, &fate);
+                // The rest is lost with its relay.
+                settlement.verdicts.truncate(batch.messages.len() / 2);
+                settlement.finished = false;
+                store.settle(&[settlement]).await.expect("settle");
+            }
+        }
+        client
+            .batch_execute(
+                "INSERT INTO core_outbox.integration_outbox
+                     (source_stream_id, source_event_id, integration_type, event_type, payload, due_at)
+                 SELECT 's', gen_random_uuid()::text, 'noop', 't', '{}', now() + interval '3 seconds'
+                 FROM generate_series(1, 10)",
+            )
+            .await
+            .expect("delayed");
+        let open = ids(&client, "status IN ('PENDING', 'FAILED')").await;
+        let dead = ids(&client, "status = 'DEAD'").await.len();
+        for status in ["SENT", "DEAD", "PENDING", "FAILED"] {
+            assert!(!ids(&client, &format!("status = '{status}'")).await.is_empty(), "{status}");
+        }
+        store.leave(brief.relay).await.expect("the relay is gone");
+        Self { database, open, dead }
+    }
+
+    async fn dump(&self, arguments: &[&str]) -> Option<Dump> {
+        let folder = TempDir::new().expect("a folder");
+        let file = folder.path().join("dump");
+        let arguments: Vec<&str> = arguments
+            .iter()
+            .copied()
+            .chain(["--format=custom", "--file", file.to_str()?, self.database.url()])
+            .collect();
+        run("pg_dump", &arguments, "").then_some(Dump { _folder: folder, file })
+    }
+}
+
+struct Dump {
+    _folder: TempDir,
+    file: PathBuf,
+}
+
+impl Dump {
+    fn restore(&self, into: &TestDatabase, settings: &str) {
+        let file = self.file.to_str().expect("a path");
+        let arguments = ["--exit-on-error", "--no-owner", "--dbname", into.url(), file];
+        assert!(run("pg_restore", &arguments, settings), "pg_restore is beside pg_dump");
+    }
+}
+
+/// Runs one of PostgreSQL's programs; false where it is missing, or older than the server.
+fn run(program: &str, arguments: &[&str], settings: &str) -> bool {
+    let program = find_postgres().map_or_else(|_| program.into(), |folder| folder.join(program));
+    let ran = Command::new(&program).args(arguments).env("PGOPTIONS", settings).output();
+    let Ok(ran) = ran else { return false };
+    let said = String::from_utf8_lossy(&ran.stderr);
+    if said.contains("server version mismatch") {
+        return false;
+    }
+    assert!(ran.status.success(), "{}: {said}", program.display());
+    true
+}
+
+/// What a test says where it cannot run.
+fn without_pg_dump(name: &str) {
+    skip(name, "pg_dump of the server's version is not installed");
+}
+
+async fn ids(client: &Client, which: &str) -> BTreeSet<Uuid> {
+    let sql = format!("SELECT id FROM core_outbox.integration_outbox WHERE {which}");
+    client.query(&sql, &[]).await.expect("ids").iter().map(|row| row.get(0)).collect()
+}
+
+async fn count(client: &Client, sql: &str) -> i64 {
+    client.query_one(sql, &[]).await.expect("a count").get(0)
+}
+
+/// Takes everything that is due before any of it is settled, as relays do side by side, until nothing is open;
+/// how often each message was taken.
+async fn deliver(store: &dyn Store, client: &Client) -> BTreeMap<Uuid, usize> {
+    let mut taken = BTreeMap::new();
+    eventually("nothing to be open", PATIENCE, async || {
+        store.rescue(100).await.expect("rescue");
+        let batches = take_all(store).await;
+        for message in batches.iter().flat_map(|batch| &batch.messages) {
+            *taken.entry(message.message.id).or_default() += 1;
+        }
+        let sent: Vec<_> = batches.iter().map(|batch| settlement(batch, &Fate::Sent)).collect();
+        store.settle(&sent).await.expect("settle");
+        ids(client, "status IN ('PENDING', 'FAILED')").await.is_empty().then_some(())
+    })
+    .await;
+    taken
+}
+
+async fn take_all(store: &dyn Store) -> Vec<Batch> {
+    let quotas = all(LANE);
+    let wish = wish(store, &quotas).await;
+    let mut batches = Vec::new();
+    loop {
+        let mut more = store.take(&wish).await.expect("take");
+        for which in [Rescued::Together, Rescued::Alone] {
+            more.extend(store.take_rescued(&wish, which).await.expect("take rescued"));
+        }
+        if more.is_empty() {
+            return batches;
+        }
+        batches.extend(more);
+    }
+}
+
+/// Each of these was taken, once, and nothing else.
+fn assert_once(taken: &BTreeMap<Uuid, usize>, open: &BTreeSet<Uuid>) {
+    let once: BTreeMap<Uuid, usize> = open.iter().map(|id| (*id, 1)).collect();
+    assert_eq!(taken.len(), once.len());
+    assert!(*taken == once, "some were taken more than once");
+}
+
+/// Nothing is left but the deliveries of dead messages.
+async fn assert_empty(store: &dyn Store, client: &Client) {
+    let left = "SELECT (SELECT count(*) FROM core_outbox.parcel) + (SELECT count(*) FROM core_outbox.claim)
+                    + (SELECT count(*) FROM core_outbox.delivery WHERE state <> 'd')
+                    + (SELECT count(*) FROM core_outbox.pending_edit)";
+    assert_eq!(count(client, left).await, 0);
+    assert_eq!(store.diagnose().await.expect("diagnose"), []);
+}
+
+/// A database that is younger than its source: the numbers of its parcels begin with a later second.
+async fn younger() -> (TestDatabase, Client, Arc<dyn Store>) {
+    let elsewhere = Postgres::shared().await.database().await;
+    let server = elsewhere.client().await;
+    let second = "SELECT extract(epoch FROM clock_timestamp())::bigint";
+    let now = count(&server, second).await;
+    // Rounded, so it takes two of them.
+    eventually("the next second", PATIENCE, async || {
+        (count(&server, second).await > now + 1).then_some(())
+    })
+    .await;
+    migrated().await
+}
+
+#[tokio::test]
+async fn a_full_restore_delivers_what_was_open_once() {
+    let source = Source::filled().await;
+    let Some(dump) = source.dump(&[]).await else {
+        return without_pg_dump("a_full_restore_delivers_what_was_open_once");
+    };
+    let database = Postgres::shared().await.database().await;
+    dump.restore(&database, "");
+    let (client, store) = (database.client().await, opened(&database).await);
+    assert_once(&deliver(&*store, &client).await, &source.open);
+    assert_empty(&*store, &client).await;
+}
+
+/// The trigger makes parcels of messages whose parcels are restored too.
+#[tokio::test]
+async fn a_restore_of_the_data_with_triggers_on_is_noticed_and_delivered_once() {
+    let source = Source::filled().await;
+    let only = [
+        "--data-only",
+        "--schema=core_outbox",
+        "--exclude-table-data=core_outbox.schema_migration",
+    ];
+    let Some(dump) = source.dump(&only).await else {
+        return without_pg_dump(
+            "a_restore_of_the_data_with_triggers_on_is_noticed_and_delivered_once",
+        );
+    };
+    let (database, client, store) = younger().await;
+    dump.restore(&database, "");
+    let doubled =
+        "SELECT count(*) FROM (SELECT unnest(refs) AS id FROM core_outbox.parcel) AS named
+                   GROUP BY id ORDER BY count(*) DESC LIMIT 1";
+    assert_eq!(count(&client, doubled).await, 2, "parcels were made again");
+    assert_once(&deliver(&*store, &client).await, &source.open);
+    assert_empty(&*store, &client).await;
+    // New ones are found, though the sequence was set back.
+    client.batch_execute(FRESH).await.expect("messages");
+    assert_eq!(deliver(&*store, &client).await.len(), 300);
+}
+
+#[tokio::test]
+async fn messages_restored_without_their_ledger_are_delivered_once_after_reconciling() {
+    let source = Source::filled().await;
+    let only = ["--data-only", "--table=core_outbox.integration_outbox"];
+    let Some(dump) = source.dump(&only).await else {
+        return without_pg_dump(
+            "messages_restored_without_their_ledger_are_delivered_once_after_reconciling",
+        );
+    };
+    let (database, client, store) = migrated().await;
+    dump.restore(&database, "-c session_replication_role=replica");
+    let mended = store.reconcile().await.expect("reconcile");
+    assert_eq!(usize::try_from(mended.made).ok(), Some(source.open.len() + source.dead));
+    assert_once(&deliver(&*store, &client).await, &source.open);
+    assert_empty(&*store, &client).await;
+}
+
+#[tokio::test]
+async fn a_ledger_restored_without_its_messages_delivers_nothing_and_is_cleaned_up() {
+    let source = Source::filled().await;
+    let only =
+        ["parcel", "delivery", "claim", "lane_cursor"].map(|t| format!("--table=core_outbox.{t}"));
+    let only: Vec<&str> =
+        ["--data-only"].into_iter().chain(only.iter().map(String::as_str)).collect();
+    let Some(dump) = source.dump(&only).await else {
+        return without_pg_dump(
+            "a_ledger_restored_without_its_messages_delivers_nothing_and_is_cleaned_up",
+        );
+    };
+    for reconciles_first in [false, true] {
+        let (database, client, store) = migrated().await;
+        dump.restore(&database, "");
+        if !reconciles_first {
+            assert_eq!(deliver(&*store, &client).await.len(), 0);
+        }
+        store.reconcile().await.expect("reconcile");
+        assert_eq!(deliver(&*store, &client).await.len(), 0);
+        assert_eq!(store.reconcile().await.expect("reconcile"), Reconciled::default());
+        assert_empty(&*store, &client).await;
+        client.batch_execute(FRESH).await.expect("messages");
+        assert_eq!(deliver(&*store, &client).await.len(), 300);
+        assert_empty(&*store, &client).await;
+    }
+}
+
+/// Its transaction began a while before, and its clock is ahead of the database's.
+#[tokio::test]
+async fn a_message_due_in_a_moment_is_fresh_and_delivered_once_it_is_due() {
+    let (_database, client, store) = migrated().await;
+    client
+        .batch_execute(
+            "BEGIN; SELECT pg_sleep(0.05);
+             INSERT INTO core_outbox.integration_outbox
+                 (source_stream_id, source_event_id, integration_type, event_type, payload, due_at)
+             VALUES ('s', 'e', 'noop', 't', '{}', clock_timestamp() + interval '500 ms');
+             COMMIT",
+        )
+        .await
+        .expect("a message");
+    assert_eq!(count(&client, "SELECT count(*) FROM core_outbox.parcel").await, 1);
+    assert_eq!(count(&client, "SELECT count(*) FROM core_outbox.delivery").await, 0);
+    let quotas = all(LANE);
+    let early =
+        "SELECT count(*) FROM core_outbox.integration_outbox WHERE due_at > clock_timestamp()";
+    let batch = eventually("the message", PATIENCE, async || {
+        let wish = wish(&*store, &quotas).await;
+        let batches = store.take(&wish).await.expect("take");
+        let batch = batches.into_iter().next()?;
+        assert_eq!(count(&client, early).await, 0, "taken before it was due");
+        Some(batch)
+    })
+    .await;
+    store.settle(&[settlement(&batch, &Fate::Sent)]).await.expect("settle");
+    assert_eq!(ids(&client, "status = 'SENT'").await.len(), 1);
+    assert_empty(&*store, &client).await;
+}
