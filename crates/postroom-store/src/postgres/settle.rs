@@ -46,11 +46,13 @@ const DISPATCH_RELEASED: &str = concat!(
 const DISPATCH_POSTPONED: &str =
     concat!(include_str!("sql/settle_dispatch_postponed.sql"), include_str!("sql/put_off.sql"));
 pub(super) const PARCELS_SENT: &str = concat!(
+    include_str!("sql/held_parcels.sql"),
     include_str!("sql/settle_parcels_sent.sql"),
     include_str!("sql/end_parcels.sql"),
     "SELECT id FROM marked"
 );
 const PARCELS_SENT_DELETE: &str = concat!(
+    include_str!("sql/held_parcels.sql"),
     include_str!("sql/settle_parcels_sent_delete.sql"),
     include_str!("sql/end_parcels.sql"),
     "SELECT id FROM marked"
@@ -61,9 +63,12 @@ const PARCELS_FAILED: &str = concat!(
     include_str!("sql/note_attempts.sql"),
     "SELECT message_id FROM freed"
 );
-const PARCELS_RELEASED: &str = include_str!("sql/settle_parcels_released.sql");
-const PARCELS_POSTPONED: &str = include_str!("sql/settle_parcels_postponed.sql");
+const PARCELS_RELEASED: &str =
+    concat!(include_str!("sql/held_parcels.sql"), include_str!("sql/settle_parcels_released.sql"));
+const PARCELS_POSTPONED: &str =
+    concat!(include_str!("sql/held_parcels.sql"), include_str!("sql/settle_parcels_postponed.sql"));
 const FORGET_PARCELS: &str = concat!(
+    include_str!("sql/held_parcels.sql"),
     include_str!("sql/forget_parcels.sql"),
     include_str!("sql/end_parcels.sql"),
     // It changes no message.

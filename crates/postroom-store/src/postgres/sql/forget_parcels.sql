@@ -1,18 +1,6 @@
 -- Ends a claim on parcels in which nothing is open, whatever the relay thinks: part of its batch may be
--- recorded beside this, or could not be. Then it stays, and its end brings back what is left. $1 token.
-WITH mine AS MATERIALIZED (
-    SELECT lanes, numbers, messages FROM core_outbox.claim WHERE token = $1 FOR UPDATE
-),
-held AS MATERIALIZED (
-    SELECT p.ctid AS place, p.refs
-    FROM mine
-    CROSS JOIN LATERAL unnest(mine.lanes, mine.numbers) AS held (lane, number)
-    CROSS JOIN LATERAL (
-        SELECT ctid, refs FROM core_outbox.parcel o
-        WHERE o.lane = held.lane AND o.number = held.number
-        OFFSET 0
-    ) AS p
-),
+-- recorded beside this, or could not be. Then it stays, and its end brings back what is left. Follows
+-- `held_parcels.sql`. $1 token.
 whole AS MATERIALIZED (
     SELECT FROM mine
     WHERE NOT EXISTS (

@@ -1,20 +1,7 @@
 -- Messages of parcels go back to their lane, due later; or, where they were changed by hand meanwhile, as
 -- they say by now. The message is marked with a fresh token each time, so that no earlier settlement can
--- pass for this one. $1 token, $2 ids, $3 delays in seconds. Runs under JOIN_BY_HASH of
--- `transaction.rs`; the arrays beside the joins bound what is read.
-WITH mine AS MATERIALIZED (
-    SELECT lanes, numbers, messages FROM core_outbox.claim WHERE token = $1 FOR UPDATE
-),
-held AS MATERIALIZED (
-    SELECT p.ctid AS place, p.refs
-    FROM mine
-    CROSS JOIN LATERAL unnest(mine.lanes, mine.numbers) AS held (lane, number)
-    CROSS JOIN LATERAL (
-        SELECT ctid, refs FROM core_outbox.parcel o
-        WHERE o.lane = held.lane AND o.number = held.number
-        OFFSET 0
-    ) AS p
-),
+-- pass for this one. Follows `held_parcels.sql`. $1 token, $2 ids, $3 delays in seconds. Runs under
+-- JOIN_BY_HASH of `transaction.rs`; the arrays beside the joins bound what is read.
 said AS MATERIALIZED (
     SELECT m.id, m.seq, m.due_at, m.integration_type, m.status,
            core_outbox.content_bytes(m.payload, m.headers) AS bytes,

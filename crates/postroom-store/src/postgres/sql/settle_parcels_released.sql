@@ -1,18 +1,5 @@
 -- Messages of parcels go back to their lane, as they say by now, each with a delivery. What was closed by
--- hand has none. $1 token, $2 ids.
-WITH mine AS MATERIALIZED (
-    SELECT lanes, numbers, messages FROM core_outbox.claim WHERE token = $1 FOR UPDATE
-),
-held AS MATERIALIZED (
-    SELECT p.ctid AS place, p.refs
-    FROM mine
-    CROSS JOIN LATERAL unnest(mine.lanes, mine.numbers) AS held (lane, number)
-    CROSS JOIN LATERAL (
-        SELECT ctid, refs FROM core_outbox.parcel o
-        WHERE o.lane = held.lane AND o.number = held.number
-        OFFSET 0
-    ) AS p
-),
+-- hand has none. Follows `held_parcels.sql`. $1 token, $2 ids.
 said AS MATERIALIZED (
     SELECT m.id, m.seq, m.due_at, m.integration_type, m.status,
            core_outbox.content_bytes(m.payload, m.headers) AS bytes

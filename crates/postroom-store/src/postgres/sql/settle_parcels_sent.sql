@@ -1,19 +1,6 @@
--- Messages of parcels that were delivered. $1 token, $2 ids. A delivery outranks the parcel: what was
+-- Messages of parcels that were delivered. Follows `held_parcels.sql`. $1 token, $2 ids. A delivery outranks the parcel: what was
 -- taken from this claim meanwhile is not its to settle, nor what somebody else has completed since. When the
 -- whole batch is done, parcels and claim go with it.
-WITH mine AS MATERIALIZED (
-    SELECT lanes, numbers, messages FROM core_outbox.claim WHERE token = $1 FOR UPDATE
-),
-held AS MATERIALIZED (
-    SELECT p.ctid AS place, p.refs
-    FROM mine
-    CROSS JOIN LATERAL unnest(mine.lanes, mine.numbers) AS held (lane, number)
-    CROSS JOIN LATERAL (
-        SELECT ctid, refs FROM core_outbox.parcel o
-        WHERE o.lane = held.lane AND o.number = held.number
-        OFFSET 0
-    ) AS p
-),
 marked AS (
     UPDATE core_outbox.integration_outbox m
     SET status = 'SENT', sent_at = now(), updated_at = now(), settled = $1

@@ -1,17 +1,4 @@
--- The same for outboxes that keep no history. $1 token, $2 ids.
-WITH mine AS MATERIALIZED (
-    SELECT lanes, numbers, messages FROM core_outbox.claim WHERE token = $1 FOR UPDATE
-),
-held AS MATERIALIZED (
-    SELECT p.ctid AS place, p.refs
-    FROM mine
-    CROSS JOIN LATERAL unnest(mine.lanes, mine.numbers) AS held (lane, number)
-    CROSS JOIN LATERAL (
-        SELECT ctid, refs FROM core_outbox.parcel o
-        WHERE o.lane = held.lane AND o.number = held.number
-        OFFSET 0
-    ) AS p
-),
+-- The same for outboxes that keep no history. Follows `held_parcels.sql`. $1 token, $2 ids.
 marked AS (
     DELETE FROM core_outbox.integration_outbox m
     -- IS TRUE as in `settle_parcels_sent.sql`.
