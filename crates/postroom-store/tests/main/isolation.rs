@@ -207,10 +207,16 @@ async fn deliver(url: &str, messages: usize) {
     let take = wish(&*store, &quotas).await;
     let mut sent = 0;
     postroom_testkit::eventually("everything SENT", Duration::from_secs(120), async || {
-        while let Some(batch) = store.take(&take).await.expect("take").pop() {
-            sent += batch.messages.len();
-            let settled = store.settle(&[settlement(&batch, &Fate::Sent)]).await.expect("settle");
-            assert!(settled.late.is_empty());
+        loop {
+            let batches = store.take(&take).await.expect("take");
+            if batches.is_empty() {
+                break;
+            }
+            for batch in batches {
+                sent += batch.messages.len();
+                let sent = [settlement(&batch, &Fate::Sent)];
+                assert!(store.settle(&sent).await.expect("settle").late.is_empty());
+            }
         }
         (sent == messages).then_some(())
     })

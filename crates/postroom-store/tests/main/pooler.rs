@@ -1,7 +1,8 @@
 //! A real PgBouncer in transaction mode between the store and the server.
 
 use postroom_core::{
-    Fate, Fence, Heartbeat, NewMessage, Quota, Settlement, Store, StoreErrorKind, Take, Verdict,
+    Batch, Fate, Fence, Heartbeat, NewMessage, Quota, RelayId, Settlement, Store, StoreErrorKind,
+    Take, Token, Verdict,
 };
 use postroom_store::OpenOptions;
 use postroom_testkit::{PgBouncer, Postgres, TestDatabase};
@@ -115,7 +116,16 @@ async fn drain(store: &dyn Store) -> usize {
         payload_limit: 1 << 18,
         for_queue: false,
     };
-    let Some(batch) = store.take(&take).await.expect("take").pop() else { return 0 };
+    let mut sent = 0;
+    let batches = store.take(&take).await.expect("take");
+    let held: Vec<_> = batches.iter().map(|batch| batch.token).collect();
+    for batch in batches {
+        sent += settle(store, take.relay, &held, &batch).await;
+    }
+    sent
+}
+
+async fn settle(store: &dyn Store, relay: RelayId, held: &[Token], batch: &Batch) -> usize {
     let mut sent = 0;
     let verdicts = batch.messages.iter().map(|taken| {
         let again = taken.message.seq % 10 == 0 && taken.message.attempts == 0;
@@ -129,10 +139,10 @@ async fn drain(store: &dyn Store) -> usize {
         Verdict { seq: taken.message.seq, id: taken.message.id, fate }
     });
     let verdicts: Vec<_> = verdicts.collect();
-    let held = [batch.token];
-    let (relay, claim_time) = (take.relay, Duration::from_secs(30));
-    let beat = Heartbeat { relay, name: "worker", lanes: 1, held: &held, claim_time };
-    assert!(store.beat(&beat).await.expect("a heartbeat").is_empty());
+    let claim_time = Duration::from_secs(30);
+    let beat = Heartbeat { relay, name: "worker", lanes: 1, held, claim_time };
+    let lost = store.beat(&beat).await.expect("a heartbeat");
+    assert!(!lost.contains(&batch.token), "lost: {lost:?}");
     let settlement = Settlement { fence: Fence::Claim(batch.token), verdicts, finished: true };
     let late = store.settle(&[settlement]).await.expect("settled").late;
     assert!(late.is_empty(), "late: {late:?}");
