@@ -40,8 +40,10 @@ async function committed() {
     [stream(order)],
   );
   const deliveries = await observer.query(
-    `SELECT message_id FROM core_outbox.delivery
-     JOIN core_outbox.integration_outbox m ON m.id = message_id WHERE m.source_stream_id = $1`,
+    `SELECT fresh.message_id
+     FROM (SELECT unnest(refs) AS message_id FROM core_outbox.parcel) AS fresh
+     JOIN core_outbox.integration_outbox m ON m.id = fresh.message_id
+     WHERE m.source_stream_id = $1`,
     [stream(order)],
   );
   return { orders: orders.rows, messages: messages.rows, deliveries: deliveries.rows };

@@ -32,11 +32,12 @@ class PlaceOrder(unittest.TestCase):
         )
 
     def deliveries(self):
-        """How many deliveries the order's messages have."""
+        """How many of the order's messages are to be delivered: fresh ones are in parcels."""
         return self.look(
             """
-            SELECT count(*) FROM core_outbox.delivery
-            JOIN core_outbox.integration_outbox m ON m.id = message_id
+            SELECT count(*)
+            FROM (SELECT unnest(refs) AS message_id FROM core_outbox.parcel) AS fresh
+            JOIN core_outbox.integration_outbox m ON m.id = fresh.message_id
             WHERE m.source_stream_id = %s
             """,
             f"order-{self.order}",
