@@ -434,14 +434,19 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     numbers regclass := pg_get_serial_sequence('core_outbox.integration_outbox', 'seq');
-    parcels bigint;
+    parcel  bigint;
+    message bigint;
     drawn   bigint;
+    given   bigint;
 BEGIN
-    SELECT last_value - (NOT is_called)::int INTO parcels FROM core_outbox.parcel_number;
-    EXECUTE format('SELECT last_value - (NOT is_called)::int FROM %s', numbers) INTO drawn;
-    RETURN greatest((SELECT max(number) FROM core_outbox.parcel) - parcels,
-                    (SELECT max(mark) FROM core_outbox.lane_cursor) - parcels,
-                    (SELECT max(seq) FROM core_outbox.integration_outbox) - drawn, 0);
+    -- The numbers in use before the sequences: each statement sees what was committed meanwhile.
+    SELECT greatest((SELECT max(number) FROM core_outbox.parcel),
+                    (SELECT max(mark) FROM core_outbox.lane_cursor)),
+           (SELECT max(seq) FROM core_outbox.integration_outbox)
+    INTO parcel, message;
+    SELECT last_value - (NOT is_called)::int INTO drawn FROM core_outbox.parcel_number;
+    EXECUTE format('SELECT last_value - (NOT is_called)::int FROM %s', numbers) INTO given;
+    RETURN greatest(parcel - drawn, message - given, 0);
 END
 $$;
 
