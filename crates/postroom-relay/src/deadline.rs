@@ -271,6 +271,11 @@ impl Upkeep for DeadlineStore {
         self.answer("rescuing expired claims", self.store.rescue_except(relay, limit)).await
     }
 
+    async fn record_sent(&self, noted_before: Duration, limit: usize) -> StoreResult<u64> {
+        let recording = self.store.record_sent(noted_before, limit);
+        self.count("recording what was delivered", recording).await
+    }
+
     async fn prune(&self, older_than: Duration, limit: usize) -> StoreResult<u64> {
         self.count("pruning", self.store.prune(older_than, limit)).await
     }

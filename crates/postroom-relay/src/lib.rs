@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! wake (NOTIFY | poll) → claimer → lane → sink.deliver(batch) → completer → store
-//!                 heartbeat · rescuer · pruner · monitor
+//!                 heartbeat · rescuer · recorder · pruner · monitor
 //! ```
 //!
 //! Another transport delivers beside it, by the same rules: [`judge`] decides, [`Pauses`] holds a
@@ -27,6 +27,7 @@ mod monitor;
 mod pace;
 mod pauses;
 mod pruner;
+mod recorder;
 mod relay;
 mod rescuer;
 mod responses;

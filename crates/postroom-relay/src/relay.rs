@@ -14,13 +14,14 @@ use crate::responses::Responses;
 use crate::room::LaneRoom;
 use crate::settings::{Lane, Settings};
 use crate::stop::{RECORD_LIMIT, Stop};
-use crate::{completer, lane, monitor, pruner, rescuer, schema, set_aside, summary};
+use crate::{completer, lane, monitor, pruner, recorder, rescuer, schema, set_aside, summary};
 use postroom_core::{Store, StoreError, StoreErrorKind, with_causes};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
@@ -263,6 +264,7 @@ impl Relay {
         let mut upkeep = JoinSet::new();
         upkeep.spawn(beat(Arc::clone(&self.shared)));
         upkeep.spawn(rescuer::run(Arc::clone(&self.shared)));
+        upkeep.spawn(recorder::run(Arc::clone(&self.shared)));
         upkeep.spawn(pruner::run(Arc::clone(&self.shared)));
         upkeep.spawn(monitor::run(Arc::clone(&self.shared)));
         upkeep.spawn(summary::run(Arc::clone(&self.shared)));
@@ -295,7 +297,8 @@ impl Relay {
         outcome
     }
 
-    /// One pass: rescues expired claims, takes and settles up to `limit` due messages, and prunes.
+    /// One pass: rescues expired claims, takes and settles up to `limit` due messages, records what is
+    /// recorded in the background, and prunes.
     /// What [`run`](Self::run) says of being dropped holds here too.
     ///
     /// # Errors
@@ -315,6 +318,7 @@ impl Relay {
         upkeep.shutdown().await;
         member.leave(&*self.shared.store, deadline + RECORD_LIMIT).await;
         outcome?;
+        recorder::record(&self.shared, Duration::ZERO).await?;
         pruner::prune(&self.shared).await?;
         let after = self.shared.tally.read();
         Ok(Pass {

@@ -13,6 +13,9 @@ use std::sync::Arc;
 pub struct OpenOptions {
     /// Whether SENT messages stay as history; otherwise they leave at completion.
     pub keep_sent: bool,
+    /// The integrations whose messages are noted as delivered, and say SENT only after
+    /// [`Upkeep::record_sent`](postroom_core::Upkeep::record_sent) (PostgreSQL only).
+    pub record_later: Vec<String>,
     /// Whether to listen for new messages, where the database can tell; otherwise only poll.
     pub notify: bool,
     /// The most connections, besides the one that listens. A relay takes on two and records on
@@ -29,6 +32,7 @@ impl Default for OpenOptions {
     fn default() -> Self {
         Self {
             keep_sent: true,
+            record_later: Vec::new(),
             notify: true,
             connections: 6,
             transaction_pooler: false,
@@ -44,10 +48,19 @@ impl Default for OpenOptions {
 /// takes writes is used, now and after a failover.
 ///
 /// # Errors
-/// When the URL is malformed or names no database Postroom knows, or a SQLite file cannot be
-/// opened. A server is connected to on first use.
+/// When the URL is malformed or names no database Postroom knows, a SQLite file cannot be opened, or
+/// the database has no background recording and an integration asks for it. A server is connected to on first use.
 pub async fn open(url: &str, options: &OpenOptions) -> StoreResult<Arc<dyn Store>> {
-    Ok(match locate(url)? {
+    let location = locate(url)?;
+    if !options.record_later.is_empty() && !matches!(location, Location::Postgres) {
+        return Err(StoreError::plain(
+            StoreErrorKind::Refused,
+            "record_sent = \"background\" is for PostgreSQL: elsewhere a fresh message has a row of \
+             its own in the ledger, and a note instead of its status would save nothing; remove the \
+             setting",
+        ));
+    }
+    Ok(match location {
         Location::Postgres => Arc::new(PgStore::new(url, options)?),
         Location::MySql => {
             let store = MySqlStore::new(url, options)?;

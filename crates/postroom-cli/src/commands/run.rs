@@ -94,8 +94,12 @@ pub(super) fn stop_on(mut signals: StopSignals, stop: watch::Sender<bool>) {
 
 /// The outbox of a relay or a worker, which is there.
 pub(super) async fn open(config: &Config) -> Result<Arc<dyn Store>, Failure> {
-    let options =
-        OpenOptions { keep_sent: !config.relay.keep_sent.is_zero(), ..config.database.options() };
+    let later = config.integrations.iter().filter(|one| one.is_recorded_later);
+    let options = OpenOptions {
+        keep_sent: !config.relay.keep_sent.is_zero(),
+        record_later: later.map(|one| one.name.clone()).collect(),
+        ..config.database.options()
+    };
     Ok(postroom_store::open(&config.database.url, &options).await?)
 }
 

@@ -13,7 +13,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 /// The keys that every integration takes.
-const LANE_KEYS: [&str; 5] = ["concurrency", "batch_size", "timeout", "retry", "transport"];
+const LANE_KEYS: [&str; 6] =
+    ["concurrency", "batch_size", "timeout", "retry", "transport", "record_sent"];
 /// The keys of one whose messages go through BullMQ to workers of somebody else's.
 const EXTERNAL_KEYS: [&str; 2] = ["retry", "transport"];
 
@@ -86,6 +87,7 @@ pub(super) fn built_in(relay: &Relay, overrides: &Overrides) -> Vec<Integration>
                 batch_size: relay.settings.batch_size,
                 timeout: kind.timeout,
                 retry: overridden(relay.retry, overrides),
+                is_recorded_later: false,
             })
         })
         .collect()
@@ -156,5 +158,25 @@ fn integration(
         batch_size: whole(batch_size).unwrap_or(relay.settings.batch_size),
         timeout,
         retry,
+        is_recorded_later: is_recorded_later(section),
     })
+}
+
+/// Whether SENT is recorded in the background.
+fn is_recorded_later(section: &Section<'_>) -> bool {
+    match section.string("record_sent").as_deref() {
+        None | Some("at once") => false,
+        Some("background") => {
+            if section.string("transport").as_deref() == Some("bullmq") {
+                let problem = "is for integrations that are delivered directly: what goes through \
+                               BullMQ is recorded message by message";
+                section.fault_at(&["record_sent"], problem, None);
+            }
+            true
+        }
+        Some(_) => {
+            section.fault_at(&["record_sent"], "must be \"at once\" or \"background\"", None);
+            false
+        }
+    }
 }

@@ -77,6 +77,8 @@ pub(crate) struct Integration {
     pub(crate) timeout: Duration,
     /// When to try again.
     pub(crate) retry: RetryPolicy,
+    /// Whether its messages say SENT some time after they were delivered.
+    pub(crate) is_recorded_later: bool,
 }
 
 /// An integration whose messages go through BullMQ.

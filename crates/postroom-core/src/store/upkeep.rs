@@ -155,6 +155,14 @@ pub trait Upkeep: Send + Sync {
         self.rescue_except(RelayId::random(), limit).await
     }
 
+    /// Writes SENT into messages that were delivered at least `noted_before` ago and do not say so
+    /// yet, because their integration has that recorded in the background: of at most `limit`
+    /// settlements. Returns how many messages that were. A message that somebody is changing is left
+    /// for the next time.
+    async fn record_sent(&self, _noted_before: Duration, _limit: usize) -> StoreResult<u64> {
+        Ok(0)
+    }
+
     /// Deletes SENT messages older than `older_than`, at most `limit`. Returns how many. Dead
     /// deliveries whose message was deleted go too, as no claim ever comes by to find them: each
     /// call looks at the next of them, at most `limit`.

@@ -208,6 +208,32 @@ COMMENT ON COLUMN core_outbox.claim.numbers IS 'The numbers of its parcels, besi
 COMMENT ON COLUMN core_outbox.claim.messages IS 'How many messages its parcels name.';
 CREATE INDEX claim_parcels ON core_outbox.claim (token) WHERE lanes IS NOT NULL;
 
+-- What was delivered and is not recorded in its messages yet, where an integration asks for that
+-- (`record_sent = "background"`): one row per settlement. A message is SENT when it says so itself or is
+-- named here. That it is missing in the ledger alone says nothing: a restore can leave it out.
+CREATE TABLE core_outbox.sent (
+    token   uuid        NOT NULL,
+    at      timestamptz NOT NULL,
+    lowest  uuid        NOT NULL,
+    highest uuid        NOT NULL,
+    ids     uuid[]      NOT NULL
+);
+COMMENT ON TABLE core_outbox.sent IS
+    'Messages that were delivered and do not say SENT yet: a relay writes that a little later.';
+COMMENT ON COLUMN core_outbox.sent.token IS 'The claim under which they were delivered.';
+COMMENT ON COLUMN core_outbox.sent.at IS 'When that was recorded; their sent_at.';
+COMMENT ON COLUMN core_outbox.sent.lowest IS
+    'The lowest of the ids. Whoever looks for one message reads few of these lists.';
+CREATE INDEX sent_token ON core_outbox.sent (token);
+
+-- Whether a message was delivered and does not say so yet.
+CREATE FUNCTION core_outbox.is_noted_sent(message uuid) RETURNS boolean
+LANGUAGE sql STABLE PARALLEL SAFE
+RETURN EXISTS (
+    SELECT FROM core_outbox.sent s
+    WHERE message BETWEEN s.lowest AND s.highest AND message = ANY (s.ids)
+);
+
 -- How far each lane's parcels were taken. Whoever takes parcels of a lane, or makes deliveries of what
 -- they may name, holds its row.
 CREATE TABLE core_outbox.lane_cursor (
@@ -422,6 +448,7 @@ BEGIN
     DELETE FROM core_outbox.parcel;
     DELETE FROM core_outbox.delivery;
     DELETE FROM core_outbox.pending_edit;
+    DELETE FROM core_outbox.sent;
     RETURN NULL;
 END
 $$;
@@ -499,14 +526,16 @@ CREATE TRIGGER outbox_wake AFTER INSERT ON core_outbox.integration_outbox
     FOR EACH STATEMENT EXECUTE FUNCTION core_outbox.wake_relay();
 
 -- What is in flight out of parcels: never much, and found by the claims. Of a parcel that was settled in
--- part, also what is over.
+-- part, also what its messages say is over.
 CREATE VIEW core_outbox.in_flight AS
 SELECT named.message_id, c.token, p.lane, p.integration
 FROM core_outbox.claim c
 CROSS JOIN LATERAL unnest(c.lanes, c.numbers) AS held (lane, number)
 JOIN core_outbox.parcel p ON p.lane = held.lane AND p.number = held.number
 CROSS JOIN LATERAL unnest(p.refs) AS named (message_id)
-WHERE c.lanes IS NOT NULL;
+WHERE c.lanes IS NOT NULL
+  AND NOT EXISTS (SELECT FROM core_outbox.sent s
+                  WHERE s.token = c.token AND named.message_id = ANY (s.ids));
 COMMENT ON VIEW core_outbox.in_flight IS
     'The messages of parcels that relays hold, and under which claim.';
 
@@ -515,9 +544,12 @@ CREATE VIEW core_outbox.messages AS
 SELECT m.id, m.source_stream_id, m.source_event_id, m.integration_type, m.event_type,
        m.payload, m.headers, m.tenant_id, m.user_id, m.correlation_id,
        m.due_at, m.attempts, m.max_attempts,
-       CASE WHEN c.token IS NULL THEN m.status ELSE 'CLAIMED' END AS status,
+       CASE WHEN noted.at IS NOT NULL THEN 'SENT'
+            WHEN c.token IS NULL THEN m.status
+            ELSE 'CLAIMED' END AS status,
        c.since AS locked_at, c.worker AS locked_by,
-       m.created_at, m.updated_at, m.sent_at, m.last_error,
+       m.created_at, greatest(m.updated_at, noted.at) AS updated_at,
+       coalesce(noted.at, m.sent_at) AS sent_at, m.last_error,
        m.seq, m.copy, m.ordering_key, m.causation_id, m.source, m.schema_version, m.occurred_at
 FROM core_outbox.integration_outbox m
 LEFT JOIN core_outbox.delivery d ON d.message_id = m.id
@@ -526,9 +558,15 @@ LEFT JOIN core_outbox.in_flight f
     -- by another.
     ON f.message_id = m.id AND d.message_id IS NULL AND m.settled IS DISTINCT FROM f.token
        AND NOT (m.status = 'SENT' AND m.settled IS NOT NULL)
-LEFT JOIN core_outbox.claim c ON c.token = coalesce(d.claim, f.token);
+LEFT JOIN core_outbox.claim c ON c.token = coalesce(d.claim, f.token)
+LEFT JOIN LATERAL (
+    SELECT s.at FROM core_outbox.sent s
+    WHERE m.status <> 'SENT' AND m.id BETWEEN s.lowest AND s.highest AND m.id = ANY (s.ids)
+    LIMIT 1
+) AS noted ON true;
 COMMENT ON VIEW core_outbox.messages IS
-    'Every message with its true state: CLAIMED, by whom and since when, follows from the ledger.';
+    'Every message with its true state: CLAIMED, by whom and since when, follows from the ledger, and so '
+    'does SENT where it is recorded in the background.';
 
 -- Enqueue from any language, inside the caller's transaction. It says what is wrong before anything is
 -- written, in the words of the library and with its limits, and knows the fence of a table that was

@@ -6,6 +6,7 @@
 use super::PgStore;
 use super::content::{READ_PARCELS, clamp_i32};
 use super::error::store_error;
+use super::recording::Recording;
 use super::settle::settle;
 use super::transaction::{BEGIN_TAKING, transact};
 use crate::OpenOptions;
@@ -88,7 +89,7 @@ impl Bare {
         let verdicts: usize = settlements.iter().map(|one| one.verdicts.len()).sum();
         loop {
             // As a relay does: what meets a lock is said again, and what was applied stays so.
-            let settled = settle(&mut client, settlements, true).await?;
+            let settled = settle(&mut client, settlements, &Recording::AtOnce).await?;
             if settled.locked.is_empty() {
                 return Ok(verdicts - settled.late.len());
             }

@@ -79,7 +79,7 @@ impl Claims for PgStore {
 
     async fn settle(&self, settlements: &[Settlement]) -> StoreResult<Settled> {
         let mut client = self.connection().await?;
-        super::settle::settle(&mut client, settlements, self.keep_sent).await
+        super::settle::settle(&mut client, settlements, &self.recording).await
     }
 
     async fn keep_responses(&self, responses: &[(Uuid, String)]) -> StoreResult<()> {
@@ -271,7 +271,7 @@ impl PgStore {
             })
             .collect();
         if !ended.is_empty() {
-            super::settle::settle(client, &ended, self.keep_sent).await?;
+            super::settle::settle(client, &ended, &self.recording).await?;
         }
         Ok(())
     }

@@ -107,7 +107,7 @@ impl PgStore {
                     finished: false,
                 })
                 .collect();
-            settle::settle(client, &given_back, self.keep_sent).await?;
+            settle::settle(client, &given_back, &self.recording).await?;
         }
         Ok(())
     }

@@ -5,6 +5,7 @@
 
 use super::connection::Connection;
 use super::error::store_error;
+use super::recording::Recording;
 use super::settle::{Columns, DOING, Statements, apply_announcing, late};
 use super::transaction::SETTLE_LOCKED;
 use deadpool_postgres::Transaction;
@@ -28,16 +29,16 @@ const LOCK_MESSAGES_TO_DELETE: &str = "SELECT id FROM core_outbox.integration_ou
 pub(super) async fn settle_free(
     client: &mut Connection,
     settlements: &[Settlement],
-    keep_sent: bool,
+    recording: &Recording,
 ) -> StoreResult<Settled> {
     let failed = |error| store_error(DOING, error);
-    let columns: Vec<Columns> = settlements.iter().map(Columns::of).collect();
-    let statements = Statements::prepare(client, keep_sent, &columns).await.map_err(failed)?;
+    let columns: Vec<Columns> = settlements.iter().map(|one| Columns::of(one, recording)).collect();
+    let statements = Statements::prepare(client, recording, &columns).await.map_err(failed)?;
     let mut tx = client.transaction().await.map_err(failed)?;
     tx.batch_execute(SETTLE_LOCKED).await.map_err(failed)?;
-    let locked = lock_free(&tx, settlements, keep_sent).await.map_err(failed)?;
+    let locked = lock_free(&tx, settlements, recording).await.map_err(failed)?;
     let free: Vec<Settlement> = settlements.iter().map(|one| without(one, &locked)).collect();
-    let columns: Vec<Columns> = free.iter().map(Columns::of).collect();
+    let columns: Vec<Columns> = free.iter().map(|one| Columns::of(one, recording)).collect();
     let changed = apply_announcing(&mut tx, &statements, &free, &columns).await;
     let changed = tx.end(DOING, changed).await?;
     let settled = late(client, &free, &changed).await?;
@@ -51,11 +52,14 @@ pub(super) async fn settle_free(
 async fn lock_free(
     tx: &Transaction<'_>,
     settlements: &[Settlement],
-    keep_sent: bool,
+    recording: &Recording,
 ) -> Result<HashSet<Uuid>, Error> {
     let verdicts: Vec<&Verdict> = settlements.iter().flat_map(|one| &one.verdicts).collect();
     let ids: Vec<Uuid> = verdicts.iter().map(|verdict| verdict.id).collect();
-    let lock_messages = if keep_sent { LOCK_MESSAGES } else { LOCK_MESSAGES_TO_DELETE };
+    let lock_messages = match recording {
+        Recording::AtOnce | Recording::Later(_) => LOCK_MESSAGES,
+        Recording::Deleted => LOCK_MESSAGES_TO_DELETE,
+    };
     let deliveries = passed_over(tx, LOCK_DELIVERIES, DELIVERIES, ids.clone()).await?;
     let messages = passed_over(tx, lock_messages, MESSAGES, ids).await?;
     Ok(deliveries.union(&messages).copied().collect())

@@ -28,6 +28,7 @@ mod parcels;
 mod plan_tests;
 mod pooler;
 mod reconcile;
+mod recording;
 mod relays;
 #[cfg(test)]
 mod reopen_tests;
@@ -52,6 +53,7 @@ use marks::Marks;
 use orphans::LookedThrough;
 use parcels::Lanes;
 use postroom_core::{StoreError, StoreErrorKind, StoreResult};
+use recording::Recording;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use tokio::sync::OnceCell;
@@ -91,7 +93,7 @@ mod statements {
 pub struct PgStore {
     pool: Pool,
     target: Target,
-    keep_sent: bool,
+    recording: Recording,
     /// Where to listen for new messages, if at all.
     listens_on: Option<Target>,
     marks: Marks,
@@ -143,7 +145,7 @@ impl PgStore {
         Ok(Self {
             pool,
             target,
-            keep_sent: options.keep_sent,
+            recording: Recording::of(options),
             listens_on,
             marks: Marks::default(),
             lanes: Lanes::default(),

@@ -98,6 +98,8 @@ impl Operate for PgStore {
     ) -> StoreResult<Vec<Uuid>> {
         let doing = "replaying messages";
         let ids: Vec<Uuid> = keys.iter().map(|key| key.id).collect();
+        // They may have been delivered and not say so yet.
+        self.record(Duration::ZERO, usize::MAX, Some(&ids)).await?;
         let client = self.connection().await?;
         let statement = client.prepare_cached(REPLAY).await.map_err(|e| store_error(doing, e))?;
         // The lock is a statement of its own: what it waited for is seen by the next one.

@@ -3,6 +3,7 @@
 use super::connection::{Connection, Prepared};
 use super::error::{met_a_lock, store_error};
 use super::parcels::holds_parcels;
+use super::recording::Recording;
 use super::transaction::{
     BEGIN_SETTLING, COMMIT, JOIN_BY_HASH, OWN_WRITES, WAIT_BRIEFLY, in_order,
 };
@@ -57,6 +58,12 @@ const PARCELS_SENT_DELETE: &str = concat!(
     include_str!("sql/end_parcels.sql"),
     "SELECT id FROM marked"
 );
+pub(super) const PARCELS_NOTED: &str = concat!(
+    include_str!("sql/held_parcels.sql"),
+    include_str!("sql/settle_parcels_noted.sql"),
+    include_str!("sql/end_parcels.sql"),
+    "SELECT id FROM marked UNION ALL SELECT id FROM noted"
+);
 const PARCELS_FAILED: &str = concat!(
     include_str!("sql/settle_parcels_failed.sql"),
     include_str!("sql/mark_failed.sql"),
@@ -102,6 +109,8 @@ pub(super) struct Columns {
     /// How many attempts had failed before that dispatch, where that is known.
     failed_before: Option<i32>,
     finished: bool,
+    /// The integrations whose messages in parcels say SENT later, if there are any.
+    later: Option<Vec<String>>,
     sent: Vec<Uuid>,
     released: Vec<Uuid>,
     postponed: Vec<Uuid>,
@@ -116,11 +125,16 @@ pub(super) struct Columns {
 }
 
 impl Columns {
-    pub(super) fn of(settlement: &Settlement) -> Self {
+    pub(super) fn of(settlement: &Settlement, recording: &Recording) -> Self {
         let mut columns = match settlement.fence {
             Fence::Claim(token) => {
                 let kind = if holds_parcels(token) { Kind::Parcels } else { Kind::Deliveries };
-                Self { token: token.0, kind, finished: settlement.finished, ..Self::default() }
+                let later = match recording {
+                    Recording::Later(later) if kind == Kind::Parcels => Some(later.clone()),
+                    _ => None,
+                };
+                let finished = settlement.finished;
+                Self { token: token.0, kind, finished, later, ..Self::default() }
             }
             Fence::Dispatch { number, token, failed_before } => {
                 let count = |count| i32::try_from(count).unwrap_or(i32::MAX);
@@ -155,7 +169,11 @@ impl Columns {
 
     /// What `settle_sent.sql` takes, and its like.
     fn sent(&self) -> Params<'_> {
-        self.fenced(vec![&self.token, &self.sent])
+        let mut params: Params<'_> = vec![&self.token, &self.sent];
+        if let Some(later) = &self.later {
+            params.push(later);
+        }
+        self.fenced(params)
     }
 
     /// What `settle_released.sql` takes, and its like.
@@ -239,24 +257,34 @@ struct Texts {
 pub(super) struct Statements(Vec<(Kind, Fenced)>);
 
 impl Kind {
-    fn texts(self, keep_sent: bool) -> Texts {
+    fn texts(self, recording: &Recording) -> Texts {
         match self {
             Self::Deliveries => Texts {
-                sent: if keep_sent { statements::SETTLE_SENT } else { SENT_DELETE },
+                sent: match recording {
+                    Recording::AtOnce | Recording::Later(_) => statements::SETTLE_SENT,
+                    Recording::Deleted => SENT_DELETE,
+                },
                 failed: FAILED,
                 released: RELEASED,
                 postponed: POSTPONED,
                 forget: Some(statements::FORGET_CLAIM),
             },
             Self::Parcels => Texts {
-                sent: if keep_sent { PARCELS_SENT } else { PARCELS_SENT_DELETE },
+                sent: match recording {
+                    Recording::AtOnce => PARCELS_SENT,
+                    Recording::Later(_) => PARCELS_NOTED,
+                    Recording::Deleted => PARCELS_SENT_DELETE,
+                },
                 failed: PARCELS_FAILED,
                 released: PARCELS_RELEASED,
                 postponed: PARCELS_POSTPONED,
                 forget: Some(FORGET_PARCELS),
             },
             Self::Dispatch => Texts {
-                sent: if keep_sent { DISPATCH_SENT } else { DISPATCH_SENT_DELETE },
+                sent: match recording {
+                    Recording::AtOnce | Recording::Later(_) => DISPATCH_SENT,
+                    Recording::Deleted => DISPATCH_SENT_DELETE,
+                },
                 failed: DISPATCH_FAILED,
                 released: DISPATCH_RELEASED,
                 postponed: DISPATCH_POSTPONED,
@@ -269,13 +297,13 @@ impl Kind {
 impl Statements {
     pub(super) async fn prepare(
         client: &Connection,
-        keep_sent: bool,
+        recording: &Recording,
         columns: &[Columns],
     ) -> Result<Self, Error> {
         let mut prepared: Vec<(Kind, Fenced)> = Vec::new();
         for c in columns {
             if prepared.iter().all(|(kind, _)| *kind != c.kind) {
-                let fenced = Fenced::prepare(client, &c.kind.texts(keep_sent)).await?;
+                let fenced = Fenced::prepare(client, &c.kind.texts(recording)).await?;
                 prepared.push((c.kind, fenced));
             }
         }
@@ -308,12 +336,12 @@ impl Fenced {
 pub(super) async fn settle(
     client: &mut Connection,
     settlements: &[Settlement],
-    keep_sent: bool,
+    recording: &Recording,
 ) -> StoreResult<Settled> {
-    match apply_all(client, settlements, keep_sent).await {
+    match apply_all(client, settlements, recording).await {
         Ok(changed) => late(client, settlements, &changed).await,
         Err(error) if met_a_lock(&error) => {
-            locked::settle_free(client, settlements, keep_sent).await
+            locked::settle_free(client, settlements, recording).await
         }
         Err(error) => Err(error),
     }
@@ -323,10 +351,10 @@ pub(super) async fn settle(
 async fn apply_all(
     client: &mut Connection,
     settlements: &[Settlement],
-    keep_sent: bool,
+    recording: &Recording,
 ) -> StoreResult<HashSet<Uuid>> {
-    let columns: Vec<Columns> = settlements.iter().map(Columns::of).collect();
-    let statements = Statements::prepare(client, keep_sent, &columns)
+    let columns: Vec<Columns> = settlements.iter().map(|one| Columns::of(one, recording)).collect();
+    let statements = Statements::prepare(client, recording, &columns)
         .await
         .map_err(|e| store_error(DOING, e))?;
     if announces(settlements) {

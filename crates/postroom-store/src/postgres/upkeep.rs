@@ -62,6 +62,10 @@ impl Upkeep for PgStore {
         }
     }
 
+    async fn record_sent(&self, noted_before: Duration, limit: usize) -> StoreResult<u64> {
+        self.record(noted_before, limit, None).await
+    }
+
     async fn prune(&self, older_than: Duration, limit: usize) -> StoreResult<u64> {
         let doing = "pruning";
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);

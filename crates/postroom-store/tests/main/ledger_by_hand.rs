@@ -1,37 +1,9 @@
 //! Changes by hand and operations on messages in parcels that a relay holds, on PostgreSQL.
 
-use crate::taking::{all, settlement, wish};
-use postroom_core::{Batch, Fate, Key, NewAction, Operation, Store};
-use postroom_store::OpenOptions;
-use postroom_testkit::{Postgres, TestDatabase};
-use std::sync::Arc;
+use crate::ledger_outbox::{LEFT, count, enqueue, outbox, take};
+use crate::taking::settlement;
+use postroom_core::{Fate, Key, NewAction, Operation};
 use std::time::Duration;
-use tokio_postgres::Client;
-
-async fn outbox() -> (TestDatabase, Client, Arc<dyn Store>) {
-    let database = Postgres::shared().await.database().await;
-    postroom_store::migrate(database.url()).await.expect("migrated");
-    let client = database.client().await;
-    let store = postroom_store::open(database.url(), &OpenOptions::default()).await.expect("store");
-    (database, client, store)
-}
-
-/// So many messages, in one parcel or as deliveries by their status.
-async fn enqueue(client: &Client, messages: i32, status: &str) {
-    let sql = "INSERT INTO core_outbox.integration_outbox
-                   (source_stream_id, source_event_id, integration_type, event_type, payload, status)
-               SELECT 's', gen_random_uuid()::text, 'noop', 't', '{}', $2::text
-               FROM generate_series(1, $1::int)";
-    client.execute(sql, &[&messages, &status]).await.expect("enqueued");
-}
-
-async fn take(store: &dyn Store, lane: &str) -> Vec<Batch> {
-    store.take(&wish(store, &all(lane)).await).await.expect("take")
-}
-
-async fn count(client: &Client, sql: &str) -> i64 {
-    client.query_one(sql, &[]).await.expect("a count").get(0)
-}
 
 /// The rest of its batch is still under way: nobody has the message, and its parcel is held.
 #[tokio::test]
@@ -51,10 +23,7 @@ async fn opened_again_while_its_batch_is_under_way_it_is_delivered_again() {
     assert_eq!(again.messages.len(), 1);
     assert_eq!(again.messages[0].message.id, first.verdicts[0].id);
     store.settle(&[second, settlement(&again, &Fate::Sent)]).await.expect("settle");
-    let left = "SELECT (SELECT count(*) FROM core_outbox.parcel) + (SELECT count(*) FROM core_outbox.claim)
-                    + (SELECT count(*) FROM core_outbox.delivery)
-                    + (SELECT count(*) FROM core_outbox.pending_edit)";
-    assert_eq!(count(&client, left).await, 0);
+    assert_eq!(count(&client, LEFT).await, 0);
 }
 
 /// The first relay's attempt fails after an operator took the message from it and another relay sent it.

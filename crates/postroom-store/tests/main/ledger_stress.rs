@@ -22,6 +22,8 @@ use tokio_postgres::Client;
 
 /// Where messages go.
 const LANES: [&str; 4] = ["noop:a", "noop:b", "noop:c", "noop:d"];
+/// Where SENT is recorded in the background.
+const RECORDED_LATER: [&str; 2] = ["noop:c", "noop:d"];
 const PRODUCERS: u64 = 4;
 const RELAYS: u64 = 4;
 const EDITORS: u64 = 2;
@@ -37,6 +39,7 @@ const LEFT: &str = "
     SELECT format('parcel %s of %s', number, integration) FROM core_outbox.parcel
     UNION ALL SELECT format('claim %s of %s', token, worker) FROM core_outbox.claim
     UNION ALL SELECT format('pending edit of %s', message_id) FROM core_outbox.pending_edit
+    UNION ALL SELECT format('noted as sent under %s', token) FROM core_outbox.sent
     UNION ALL
     SELECT format('delivery of %s: %s', d.message_id, d)
     FROM core_outbox.delivery d
@@ -80,7 +83,12 @@ impl Run {
     }
 
     async fn store(&self) -> Arc<dyn Store> {
-        let options = OpenOptions { connections: 3, notify: false, ..OpenOptions::default() };
+        let options = OpenOptions {
+            connections: 3,
+            notify: false,
+            record_later: RECORDED_LATER.map(str::to_owned).to_vec(),
+            ..OpenOptions::default()
+        };
         postroom_store::open(self.database.url(), &options).await.expect("store")
     }
 }
@@ -130,6 +138,7 @@ async fn drain(run: &Run) {
     let end = Instant::now() + DRAINED_WITHIN;
     loop {
         relays::deliver_all(run, &*store).await;
+        store.record_sent(Duration::ZERO, 1_000).await.expect("recorded");
         let open: i64 = client.query_one(OPEN, &[]).await.expect("a count").get(0);
         let left = texts(&client, LEFT).await;
         if open == 0 && left.is_empty() {

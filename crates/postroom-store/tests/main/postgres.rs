@@ -22,6 +22,8 @@ pub(crate) struct Database {
     /// What stores connect to.
     store_url: String,
     transaction_pooler: bool,
+    /// Where SENT is recorded in the background.
+    record_later: Vec<String>,
 }
 
 pub(crate) async fn start() -> Database {
@@ -34,6 +36,12 @@ pub(crate) async fn start_with_least_rights() -> Database {
     grants::grant(&outbox.by_hand, outbox.database.url()).await;
     outbox.store_url = grants::as_role(outbox.database.url(), "postroom_relay");
     outbox
+}
+
+/// The same, for stores that record SENT in the background. Whoever changes a message by hand comes after
+/// that: `ledger_background.rs` has those who come before.
+pub(crate) async fn start_recording_later() -> Database {
+    Database { record_later: vec!["noop".to_owned()], ..start().await }
 }
 
 /// The same, for stores behind a pooler in transaction mode that all tests share.
@@ -54,13 +62,32 @@ impl Database {
         postroom_store::migrate(database.url()).await.expect("migrate");
         let by_hand = database.client().await;
         let store_url = database.url().to_owned();
-        Self { database, by_hand, store_url, transaction_pooler: false }
+        let record_later = Vec::new();
+        Self { database, by_hand, store_url, transaction_pooler: false, record_later }
     }
 
     async fn open(&self, keep_sent: bool) -> Arc<dyn Store> {
-        let transaction_pooler = self.transaction_pooler;
-        let options = OpenOptions { keep_sent, transaction_pooler, ..OpenOptions::default() };
+        let options = OpenOptions {
+            keep_sent,
+            transaction_pooler: self.transaction_pooler,
+            record_later: self.record_later.clone(),
+            ..OpenOptions::default()
+        };
         postroom_store::open(&self.store_url, &options).await.expect("a store")
+    }
+
+    /// Changes a message by hand.
+    async fn change(&self, id: Uuid, set: &str) -> Result<(), String> {
+        self.record().await;
+        self.execute(&format!("UPDATE {TABLE} SET {set} WHERE id = '{id}'")).await
+    }
+
+    /// Records what is recorded in the background.
+    async fn record(&self) {
+        if !self.record_later.is_empty() {
+            let store = self.open(true).await;
+            store.record_sent(Duration::ZERO, usize::MAX).await.expect("recorded");
+        }
     }
 
     /// Another connection for changes by hand.
@@ -101,6 +128,10 @@ impl Harness for Database {
         self.open(false).await
     }
 
+    fn notes_sent(&self) -> bool {
+        !self.record_later.is_empty()
+    }
+
     async fn insert(&self, row: &PlainRow) -> Result<Uuid, String> {
         let inserted = self.by_hand.query_one(&row.insert_sql(TABLE), &[]).await;
         inserted.map(|row| row.get(0)).map_err(|error| reason(&error))
@@ -112,23 +143,21 @@ impl Harness for Database {
     }
 
     async fn set_status(&self, id: Uuid, status: &str) -> Result<(), String> {
-        self.execute(&format!("UPDATE {TABLE} SET status = '{status}' WHERE id = '{id}'")).await
+        self.change(id, &format!("status = '{status}'")).await
     }
 
     async fn set_due_at(&self, id: Uuid, due_at: DateTime<Utc>) {
         let due_at = due_at.to_rfc3339_opts(SecondsFormat::Millis, false);
-        self.execute(&format!("UPDATE {TABLE} SET due_at = '{due_at}' WHERE id = '{id}'"))
-            .await
-            .expect("updated");
+        self.change(id, &format!("due_at = '{due_at}'")).await.expect("updated");
     }
 
     async fn set_integration(&self, id: Uuid, integration: &str) {
-        let sql =
-            format!("UPDATE {TABLE} SET integration_type = '{integration}' WHERE id = '{id}'");
-        self.execute(&sql).await.expect("updated");
+        let set = format!("integration_type = '{integration}'");
+        self.change(id, &set).await.expect("updated");
     }
 
     async fn set_unseen(&self, id: Uuid, column: &str, value: &str) {
+        self.record().await;
         self.execute(&format!(
             "BEGIN; SET LOCAL session_replication_role = replica; \
              UPDATE {TABLE} SET {column} = '{value}' WHERE id = '{id}'; COMMIT"
@@ -139,13 +168,11 @@ impl Harness for Database {
 
     async fn make_older(&self, id: Uuid, by: Duration) {
         let by = format!("interval '{} seconds'", by.as_secs());
-        self.execute(&format!(
-            "UPDATE {TABLE} SET created_at = created_at - {by}, sent_at = sent_at - {by}, \
-             updated_at = updated_at - {by} \
-             WHERE id = '{id}'"
-        ))
-        .await
-        .expect("updated");
+        let set = format!(
+            "created_at = created_at - {by}, sent_at = sent_at - {by}, \
+             updated_at = updated_at - {by}"
+        );
+        self.change(id, &set).await.expect("updated");
     }
 
     async fn delete(&self, id: Uuid) {
@@ -162,7 +189,9 @@ impl Harness for Database {
         let columns = "SELECT string_agg(format('%1$I = stale.%1$I', attname), ', ') \
                        FROM pg_attribute WHERE attrelid = 'stale'::regclass AND attnum > 0";
         let columns: String = orm.query_one(columns, &[]).await.expect("columns").get(0);
+        let store = self.open(true).await;
         Box::pin(async move {
+            store.record_sent(Duration::ZERO, usize::MAX).await.expect("recorded");
             orm.batch_execute(&format!(
                 "UPDATE {TABLE} m SET {columns} FROM stale WHERE m.id = stale.id"
             ))
@@ -204,7 +233,8 @@ impl Harness for Database {
         let named = "(SELECT message_id FROM core_outbox.delivery UNION \
             SELECT unnest(refs) FROM core_outbox.parcel) AS named \
             WHERE NOT EXISTS (SELECT FROM core_outbox.integration_outbox m \
-                WHERE m.id = named.message_id AND m.status = 'SENT' AND m.settled IS NOT NULL)";
+                WHERE m.id = named.message_id AND m.status = 'SENT' AND m.settled IS NOT NULL) \
+            AND NOT core_outbox.is_noted_sent(named.message_id)";
         self.counted(named).await
     }
 

@@ -20,6 +20,11 @@ pub trait Harness: Send + Sync {
     /// The store's name, for skips.
     fn name(&self) -> &'static str;
 
+    /// Whether SENT is noted beside the messages, so that none has to be free for it.
+    fn notes_sent(&self) -> bool {
+        false
+    }
+
     /// Whether the database refuses rows that break a rule of the table. An error says why not.
     fn checks_constraints(&self) -> Result<(), &'static str> {
         Ok(())

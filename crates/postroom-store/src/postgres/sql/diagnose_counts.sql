@@ -11,6 +11,7 @@ SELECT
      WHERE m.status IN ('PENDING', 'FAILED', 'DEAD')
        AND NOT EXISTS (SELECT FROM core_outbox.delivery d WHERE d.message_id = m.id)
        AND NOT EXISTS (SELECT FROM named WHERE named.id = m.id)
+       AND NOT core_outbox.is_noted_sent(m.id)
        AND NOT EXISTS (SELECT FROM core_outbox.pending_edit e WHERE e.message_id = m.id)),
     (SELECT count(*) FROM core_outbox.delivery d
      WHERE d.claim IS NULL

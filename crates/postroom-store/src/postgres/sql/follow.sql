@@ -6,7 +6,7 @@
 -- somebody holds stay (`undecided.sql`).
 WITH concerns AS MATERIALIZED (
     SELECT named.id FROM unnest($1::uuid[]) AS named (id)
-    WHERE NOT ($2::boolean AND named.id IN (
+    WHERE NOT core_outbox.is_noted_sent(named.id) AND NOT ($2::boolean AND named.id IN (
         SELECT f.message_id
         FROM core_outbox.in_flight f
         JOIN core_outbox.integration_outbox m ON m.id = f.message_id
@@ -28,6 +28,8 @@ followed AS (
            (extract(epoch FROM clock_timestamp()) - 1577836800)::int
     FROM said
     WHERE core_outbox.is_waiting(status)
+    -- In order, so that nobody waits in a circle with whoever reconciles.
+    ORDER BY id
     ON CONFLICT (message_id) DO UPDATE
     SET seq = excluded.seq, due_at = excluded.due_at, lane = excluded.lane, state = excluded.state,
         integration = excluded.integration, rescues = 0

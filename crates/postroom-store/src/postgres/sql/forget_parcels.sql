@@ -12,5 +12,6 @@ whole AS MATERIALIZED (
             OFFSET 0
         ) AS open
         WHERE NOT EXISTS (SELECT FROM core_outbox.delivery d WHERE d.message_id = named.id)
+          AND named.id <> ALL (ARRAY(SELECT unnest(ids) FROM core_outbox.sent WHERE token = $1))
     )
 ),

@@ -23,4 +23,6 @@ named AS MATERIALIZED (
         WHERE m.id = one.id AND m.settled = held.token AND NOT core_outbox.is_waiting(m.status)
     )
       AND NOT EXISTS (SELECT FROM core_outbox.delivery d WHERE d.message_id = one.id)
+      AND NOT EXISTS (SELECT FROM core_outbox.sent s
+                      WHERE s.token = held.token AND one.id = ANY (s.ids))
 ),

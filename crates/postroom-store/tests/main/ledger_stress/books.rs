@@ -55,6 +55,7 @@ pub(super) enum Event {
     Operation,
     Conflict,
     Reconciled,
+    Recorded,
 }
 
 #[derive(Default)]

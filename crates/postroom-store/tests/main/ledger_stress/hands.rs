@@ -8,6 +8,7 @@ use postroom_core::{Key, NewAction, Operation};
 use rand::RngExt;
 use rand::rngs::StdRng;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Out of how many of the newest messages they choose.
 const NEWEST: usize = 1_000;
@@ -98,6 +99,9 @@ pub(super) async fn keep_up(run: Arc<Run>) {
     while run.is_on() {
         pause(&mut chance, 500).await;
         accepted(&run, store.backlog().await);
+        let noted_before = Duration::from_millis(chance.random_range(0..500));
+        let recorded = accepted(&run, store.record_sent(noted_before, 10).await).unwrap_or(0);
+        run.books.count(Event::Recorded, usize::try_from(recorded).unwrap_or(0));
         if run.seed.is_multiple_of(2)
             && let Some(found) = accepted(&run, store.reconcile().await)
         {
