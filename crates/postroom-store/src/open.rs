@@ -7,6 +7,7 @@ use crate::sqlite::SqliteStore;
 use postroom_core::{Store, StoreError, StoreErrorKind, StoreResult, SystemClock};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// How a store behaves.
 #[derive(Clone, Debug)]
@@ -16,6 +17,9 @@ pub struct OpenOptions {
     /// The integrations whose messages are noted as delivered, and say SENT only after
     /// [`Upkeep::record_sent`](postroom_core::Upkeep::record_sent) (PostgreSQL only).
     pub record_later: Vec<String>,
+    /// For how long after its delivery the event of a message is not delivered again, though the
+    /// message is pruned or was never kept.
+    pub remember_events: Duration,
     /// Whether to listen for new messages, where the database can tell; otherwise only poll.
     pub notify: bool,
     /// The most connections, besides the one that listens. A relay takes on two and records on
@@ -33,6 +37,7 @@ impl Default for OpenOptions {
         Self {
             keep_sent: true,
             record_later: Vec::new(),
+            remember_events: Duration::ZERO,
             notify: true,
             connections: 6,
             transaction_pooler: false,

@@ -2,7 +2,7 @@
 
 use super::{outbox, run as relay};
 use crate::args::Show;
-use crate::config::{Config, Database, Origin, QueuedWorkers};
+use crate::config::{Config, Origin, QueuedWorkers};
 use crate::failure::Failure;
 use crate::output::{self, Align, Table};
 use postroom_bullmq::Redis;
@@ -37,7 +37,7 @@ pub(super) async fn run(args: &Show, origin: &Origin<'_>) -> Result<(), Failure>
     let config = origin.config()?;
     outbox::announce(&config.database, args.json);
     let mut findings = vec![configuration(&config)];
-    let (answer, store) = database(&config.database).await;
+    let (answer, store) = database(&config).await;
     findings.push(answer);
     for integration in &config.integrations {
         let probe = async {
@@ -97,7 +97,8 @@ async fn queued(config: &Config) -> Vec<Finding> {
     findings
 }
 
-async fn database(database: &Database) -> (Finding, Option<Arc<dyn Store>>) {
+async fn database(config: &Config) -> (Finding, Option<Arc<dyn Store>>) {
+    let database = &config.database;
     let shown = outbox::shown(&database.url);
     if let Some(path) = outbox::sqlite_path(&database.url)
         && !path.exists()
@@ -113,7 +114,7 @@ async fn database(database: &Database) -> (Finding, Option<Arc<dyn Store>>) {
         return (finding("database", result, &detail), None);
     }
     let probe = async {
-        let store = postroom_store::open(&database.url, &database.options())
+        let store = postroom_store::open(&database.url, &relay::open_options(config))
             .await
             .map_err(|error| with_causes(&error))?;
         store.ready().await.map_err(|error| with_causes(&error))?;

@@ -92,14 +92,19 @@ pub(super) fn stop_on(mut signals: StopSignals, stop: watch::Sender<bool>) {
     });
 }
 
-/// The outbox of a relay or a worker, which is there.
-pub(super) async fn open(config: &Config) -> Result<Arc<dyn Store>, Failure> {
+/// How a relay or a worker opens its outbox.
+pub(super) fn open_options(config: &Config) -> OpenOptions {
     let later = config.integrations.iter().filter(|one| one.is_recorded_later);
-    let options = OpenOptions {
+    OpenOptions {
         keep_sent: !config.relay.keep_sent.is_zero(),
         record_later: later.map(|one| one.name.clone()).collect(),
         ..config.database.options()
-    };
+    }
+}
+
+/// The outbox of a relay or a worker, which is there.
+pub(super) async fn open(config: &Config) -> Result<Arc<dyn Store>, Failure> {
+    let options = open_options(config);
     Ok(postroom_store::open(&config.database.url, &options).await?)
 }
 

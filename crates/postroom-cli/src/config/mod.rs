@@ -167,6 +167,7 @@ impl Origin<'_> {
             direct_url: None,
             transaction_pooler: false,
             notify: database.notify,
+            remember_events: database.remember_events,
         };
     }
 }

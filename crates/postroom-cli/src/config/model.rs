@@ -43,6 +43,8 @@ pub(crate) struct Database {
     pub(crate) transaction_pooler: bool,
     /// Whether to listen for new messages.
     pub(crate) notify: bool,
+    /// For how long after its delivery an event is not delivered again, though its message is pruned.
+    pub(crate) remember_events: Duration,
 }
 
 impl Database {
@@ -55,6 +57,7 @@ impl Database {
     pub(crate) fn options(&self) -> OpenOptions {
         OpenOptions {
             notify: self.notify,
+            remember_events: self.remember_events,
             transaction_pooler: self.transaction_pooler,
             direct_url: self.direct_url.clone(),
             ..OpenOptions::default()

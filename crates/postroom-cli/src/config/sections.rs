@@ -13,6 +13,9 @@ use std::time::Duration;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(24 * 3_600);
+/// How long something may be kept.
+const RETENTION: RangeInclusive<Duration> =
+    Duration::ZERO..=Duration::from_secs(36_500 * 24 * 3_600);
 const MS: Duration = Duration::from_millis(1);
 
 /// Any delay that is worth writing down.
@@ -32,7 +35,11 @@ pub(super) fn database(root: &Section<'_>, file: Option<&Path>) -> Database {
         direct_url: None,
         transaction_pooler: false,
         notify: true,
+        remember_events: Duration::ZERO,
     };
+    if let Some(section) = root.section("retention") {
+        set(&mut database.remember_events, section.duration("dedupe", RETENTION));
+    }
     let Some(section) = root.section("database") else { return database };
     section.expect_only(&["url", "direct_url", "pooler", "layout", "notify"]);
     let url = |key| {
@@ -98,8 +105,8 @@ pub(super) fn relay(root: &Section<'_>, overrides: &Overrides) -> Relay {
         retry = retry_keys(&section).over(retry);
     }
     if let Some(section) = root.section("retention") {
-        section.expect_only(&["sent"]);
-        set(&mut settings.keep_sent, section.duration("sent", Duration::ZERO..=36_500 * DAY));
+        section.expect_only(&["sent", "dedupe"]);
+        set(&mut settings.keep_sent, section.duration("sent", RETENTION));
     }
     set(&mut settings.poll_interval, overrides.poll_interval);
     set(&mut settings.batch_size, overrides.batch_size);

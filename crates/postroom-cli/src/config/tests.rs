@@ -49,9 +49,11 @@ fn the_whole_file_is_read() {
 
         [integrations."file:audit"]
         path = "audit.jsonl"
+        record_sent = "background"
 
         [retention]
         sent = "0s"
+        dedupe = "30d"
 
         [server]
         listen = "127.0.0.1:0"
@@ -83,6 +85,8 @@ fn the_whole_file_is_read() {
         },
         "what it does not say, it inherits"
     );
+    assert!(file.is_recorded_later && !webhook.is_recorded_later);
+    assert_eq!(config.database.options().remember_events, S(30 * 24 * 3_600));
     assert_eq!((file.concurrency, file.batch_size), (1, 50));
     assert_eq!(file.retry.max_attempts, AttemptLimit::Forever);
 }
@@ -277,6 +281,9 @@ fn wrong_types_are_faults_not_panics() {
         "[database]\nlayout = \"events\"",
         "[database]\nnotify = \"yes\"",
         "[retention]\nsent = \"-1d\"",
+        "[retention]\ndedupe = 30",
+        "[integrations.noop]\nrecord_sent = \"later\"",
+        "[integrations.noop]\nrecord_sent = \"background\"\ntransport = \"bullmq\"",
         "\u{0}",
     ] {
         assert!(read(text, &[]).is_err(), "{text}");

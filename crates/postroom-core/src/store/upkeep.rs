@@ -17,7 +17,8 @@ pub struct LaneBacklog {
     pub failed: u64,
     /// Dead.
     pub dead: u64,
-    /// How long the oldest due message has been due, in milliseconds.
+    /// How long ago the first of them that nobody holds, and that is neither delivered nor dead, was
+    /// due for the first time, in milliseconds. A failed attempt does not make it younger.
     pub lag_ms: u64,
 }
 

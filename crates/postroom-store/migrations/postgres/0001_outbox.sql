@@ -128,6 +128,7 @@ CREATE TABLE core_outbox.delivery (
     message_id  uuid         PRIMARY KEY,
     seq         bigint       NOT NULL,
     due_at      timestamptz  NOT NULL,
+    since       timestamptz  NOT NULL,
     lane        bigint       NOT NULL,
     claim       uuid,
     rescues     int          NOT NULL DEFAULT 0,
@@ -148,6 +149,10 @@ COMMENT ON TABLE core_outbox.delivery IS
     'Messages that are not SENT and not fresh: delayed, failed, dead, opened again, rescued or given '
     'back.';
 COMMENT ON COLUMN core_outbox.delivery.seq IS 'The message''s seq.';
+COMMENT ON COLUMN core_outbox.delivery.due_at IS 'When it is due next.';
+COMMENT ON COLUMN core_outbox.delivery.since IS
+    'When it was due for the first time, or again after it was put off or changed by hand: what its lag '
+    'counts from.';
 COMMENT ON COLUMN core_outbox.delivery.lane IS 'The number of the integration''s name (lane_of).';
 COMMENT ON COLUMN core_outbox.delivery.claim IS 'The claim that holds it.';
 COMMENT ON COLUMN core_outbox.delivery.rescues IS 'How often it was rescued since its last outcome.';
@@ -160,6 +165,9 @@ CREATE INDEX delivery_lane ON core_outbox.delivery (lane, due_at, seq)
     WHERE state IN ('w', 'f') AND rescues = 0;
 CREATE INDEX delivery_rescued ON core_outbox.delivery (lane, due_at, seq)
     WHERE state IN ('w', 'f') AND rescues > 0;
+-- Statements that look up deliveries by key say `state <> 'd'`: that does not imply this index's condition,
+-- which under the statistics of an emptied table would be read from end to end.
+CREATE INDEX delivery_since ON core_outbox.delivery (lane, since) WHERE state IN ('w', 'f');
 CREATE INDEX delivery_dead ON core_outbox.delivery (integration, seq) WHERE state = 'd';
 CREATE INDEX delivery_number ON core_outbox.delivery (seq);
 
@@ -291,6 +299,32 @@ CREATE TABLE core_outbox.action (
 COMMENT ON TABLE core_outbox.attempt IS 'Failed attempts, as long as their message.';
 COMMENT ON TABLE core_outbox.action IS 'What operators did, and to how many messages.';
 
+-- The deduplication keys of messages that were delivered and pruned, where retention asks for that: an
+-- event that comes again is not delivered again. A hash, so that the table stays narrow: 128 bits of it,
+-- since two events of one hash would be one that is lost.
+CREATE TABLE core_outbox.remembered (
+    key   uuid        PRIMARY KEY,
+    until timestamptz NOT NULL
+);
+CREATE INDEX remembered_until ON core_outbox.remembered (until);
+COMMENT ON TABLE core_outbox.remembered IS
+    'Deduplication keys of delivered messages that are pruned: the same event is not delivered again.';
+COMMENT ON COLUMN core_outbox.remembered.key IS 'See dedupe_key.';
+COMMENT ON COLUMN core_outbox.remembered.until IS 'When it is forgotten.';
+
+CREATE FUNCTION core_outbox.dedupe_key(event text, stream text, integration text, copy int)
+RETURNS uuid
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+-- With their lengths, so that no two keys read the same.
+RETURN encode(substr(sha256(convert_to(
+    length(event) || ':' || event || length(stream) || ':' || stream
+    || length(integration) || ':' || integration || copy, 'UTF8')), 1, 16), 'hex')::uuid;
+
+-- Whether a message was made by a replay: it is meant to be delivered again.
+CREATE FUNCTION core_outbox.is_replay(headers jsonb) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN coalesce(headers ? 'postroom-replay-of', false);
+
 -- How far those have come who bring messages from elsewhere. A position moves in the transaction that
 -- writes the messages up to it, so that none is written twice or left out after a crash.
 CREATE TABLE core_outbox.checkpoint (
@@ -345,7 +379,27 @@ AS $$
 DECLARE
     -- Read once: a message that is fresh at one moment and not at another must not fall between.
     soon timestamptz := core_outbox.soon();
+    own  text;
 BEGIN
+    -- What was delivered and pruned is over at once. It stays visible, and RETURNING names a row.
+    IF EXISTS (SELECT FROM core_outbox.remembered) THEN
+        own := pg_catalog.current_setting('core_outbox.relay', true);
+        PERFORM pg_catalog.set_config('core_outbox.relay', 'on', true);
+        UPDATE core_outbox.integration_outbox m
+        SET status = 'SENT', sent_at = pg_catalog.now(), settled = pg_catalog.gen_random_uuid(),
+            last_error = 'not delivered: the same event was delivered before'
+        WHERE m.id OPERATOR(pg_catalog.=) ANY (ARRAY(
+            SELECT f.id FROM fresh f
+            WHERE NOT core_outbox.is_replay(f.headers)
+              AND EXISTS (
+                  SELECT FROM core_outbox.remembered r
+                  WHERE r.key OPERATOR(pg_catalog.=) core_outbox.dedupe_key(
+                            f.source_event_id, f.source_stream_id, f.integration_type, f.copy)
+                    AND r.until OPERATOR(pg_catalog.>) pg_catalog.now()
+              )
+        ));
+        PERFORM pg_catalog.set_config('core_outbox.relay', coalesce(own, ''), true);
+    END IF;
     IF EXISTS (SELECT FROM fresh OFFSET 1) THEN
         INSERT INTO core_outbox.parcel (lane, number, due_at, lowest, bytes, largest, integration, refs)
         SELECT core_outbox.lane_of(f.integration_type),
@@ -379,14 +433,15 @@ BEGIN
         END IF;
     END IF;
     -- One may be there: a restore of the data alone brings it, or a message of the same id left it.
-    INSERT INTO core_outbox.delivery AS d (message_id, seq, due_at, lane, bytes, state, integration)
-    SELECT id, seq, due_at, core_outbox.lane_of(integration_type),
+    INSERT INTO core_outbox.delivery AS d
+        (message_id, seq, due_at, since, lane, bytes, state, integration)
+    SELECT id, seq, due_at, due_at, core_outbox.lane_of(integration_type),
            core_outbox.content_bytes(payload, headers), core_outbox.state_of(status), integration_type
     FROM fresh
     WHERE core_outbox.is_deferred(status, due_at, soon)
     ON CONFLICT (message_id) DO UPDATE
-    SET seq = excluded.seq, due_at = excluded.due_at, lane = excluded.lane, bytes = excluded.bytes,
-        state = excluded.state, integration = excluded.integration
+    SET seq = excluded.seq, due_at = excluded.due_at, since = excluded.since,
+        lane = excluded.lane, bytes = excluded.bytes, state = excluded.state, integration = excluded.integration
     WHERE d.claim IS NULL;
     RETURN NULL;
 END
@@ -424,7 +479,7 @@ BEGIN
     -- a SENT one.
     IF core_outbox.is_waiting(NEW.status) THEN
         UPDATE core_outbox.delivery
-        SET due_at = NEW.due_at, integration = NEW.integration_type,
+        SET due_at = NEW.due_at, since = NEW.due_at, integration = NEW.integration_type,
             lane = core_outbox.lane_of(NEW.integration_type), rescues = 0,
             state = core_outbox.state_of(NEW.status)
         WHERE message_id = NEW.id AND claim IS NULL;

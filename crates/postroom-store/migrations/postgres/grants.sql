@@ -20,7 +20,8 @@ CREATE ROLE postroom_relay NOLOGIN;
 GRANT USAGE ON SCHEMA core_outbox TO postroom_relay;
 GRANT SELECT, INSERT, UPDATE, DELETE
     ON core_outbox.integration_outbox, core_outbox.parcel, core_outbox.delivery, core_outbox.claim,
-       core_outbox.relay, core_outbox.lane_cursor, core_outbox.sent TO postroom_relay;
+       core_outbox.relay, core_outbox.lane_cursor, core_outbox.sent,
+       core_outbox.remembered TO postroom_relay;
 GRANT SELECT, DELETE ON core_outbox.pending_edit TO postroom_relay;
 GRANT SELECT ON core_outbox.messages, core_outbox.in_flight, core_outbox.schema_migration
     TO postroom_relay;
@@ -30,6 +31,8 @@ GRANT EXECUTE ON FUNCTION core_outbox.content_bytes(jsonb, jsonb) TO postroom_re
 GRANT EXECUTE ON FUNCTION core_outbox.state_of(varchar) TO postroom_relay;
 GRANT EXECUTE ON FUNCTION core_outbox.is_waiting(varchar) TO postroom_relay;
 GRANT EXECUTE ON FUNCTION core_outbox.is_noted_sent(uuid) TO postroom_relay;
+GRANT EXECUTE ON FUNCTION core_outbox.dedupe_key(text, text, text, int) TO postroom_relay;
+GRANT EXECUTE ON FUNCTION core_outbox.is_replay(jsonb) TO postroom_relay;
 GRANT EXECUTE ON FUNCTION core_outbox.parcel_group(bigint) TO postroom_relay;
 GRANT EXECUTE ON FUNCTION core_outbox.numbers_behind() TO postroom_relay;
 GRANT EXECUTE ON FUNCTION core_outbox.advance_numbers() TO postroom_relay;

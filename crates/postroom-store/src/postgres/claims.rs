@@ -124,12 +124,14 @@ impl PgStore {
             };
             let Look { mut taken, parcels, is_more_due, found_orphans } = look;
             // What is in hand is not lost for what goes wrong from here on: the next take meets it too.
-            match self.follow_up(take, &mut taken, &parcels, is_more_due, token).await {
-                Err(error) if taken.is_empty() => return Err(error),
-                Err(_) | Ok(()) => {}
-            }
+            let has_followed =
+                match self.follow_up(take, &mut taken, &parcels, is_more_due, token).await {
+                    Err(error) if taken.is_empty() => return Err(error),
+                    Err(_) => false,
+                    Ok(has_followed) => has_followed,
+                };
             // What was taken may all have been closed by hand, and what was changed may be due now.
-            let may_be_more = !parcels.tokens.is_empty() || parcels.has_edits || found_orphans;
+            let may_be_more = !parcels.tokens.is_empty() || has_followed || found_orphans;
             if !taken.is_empty() || !may_be_more {
                 return Ok(taken);
             }
@@ -192,7 +194,7 @@ impl PgStore {
     }
 
     /// What a look leaves to do: changes by hand, parcels that do not fit, deliveries for the room that is
-    /// left.
+    /// left. Whether changes by hand were followed.
     async fn follow_up(
         &self,
         take: &Take<'_>,
@@ -200,13 +202,15 @@ impl PgStore {
         parcels: &FoundParcels,
         is_more_due: bool,
         token: Token,
-    ) -> StoreResult<()> {
+    ) -> StoreResult<bool> {
         let client = self.connection().await?;
-        if parcels.has_edits {
+        let has_followed = if parcels.has_edits {
             let doing = "following changes by hand";
             let followed = self.follow_edits(&client, Some(take.quotas)).await;
-            followed.map_err(|e| store_error(doing, e))?;
-        }
+            followed.map_err(|e| store_error(doing, e))?
+        } else {
+            false
+        };
         let doing = "taking fresh messages";
         self.rise(&client, take.quotas).await.map_err(|e| store_error(doing, e))?;
         let left = room_left(take.quotas, taken);
@@ -223,7 +227,7 @@ impl PgStore {
                 }
             }
         }
-        Ok(())
+        Ok(has_followed)
     }
 
     /// Half of each quota; of an odd one the larger half every other time.

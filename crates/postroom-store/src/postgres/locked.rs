@@ -58,7 +58,7 @@ async fn lock_free(
     let ids: Vec<Uuid> = verdicts.iter().map(|verdict| verdict.id).collect();
     let lock_messages = match recording {
         Recording::AtOnce | Recording::Later(_) => LOCK_MESSAGES,
-        Recording::Deleted => LOCK_MESSAGES_TO_DELETE,
+        Recording::Deleted { .. } => LOCK_MESSAGES_TO_DELETE,
     };
     let deliveries = passed_over(tx, LOCK_DELIVERIES, DELIVERIES, ids.clone()).await?;
     let messages = passed_over(tx, lock_messages, MESSAGES, ids).await?;

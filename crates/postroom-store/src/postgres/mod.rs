@@ -56,6 +56,7 @@ use postroom_core::{StoreError, StoreErrorKind, StoreResult};
 use recording::Recording;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
 use tokio::sync::OnceCell;
 
 /// The statements that make a role for producers and one for relays.
@@ -94,6 +95,7 @@ pub struct PgStore {
     pool: Pool,
     target: Target,
     recording: Recording,
+    remember_events: Duration,
     /// Where to listen for new messages, if at all.
     listens_on: Option<Target>,
     marks: Marks,
@@ -146,6 +148,7 @@ impl PgStore {
             pool,
             target,
             recording: Recording::of(options),
+            remember_events: options.remember_events,
             listens_on,
             marks: Marks::default(),
             lanes: Lanes::default(),

@@ -5,7 +5,7 @@ use super::error::store_error;
 use super::locks::{REPLAY as REPLAY_LOCK, operation_error};
 use super::parcels::{Said, one_by_one};
 use super::transaction::{BEGIN_DURABLE, JOIN_BY_HASH, transact};
-use super::upkeep::count;
+use super::upkeep::{PRUNE, count};
 use crate::prunable::by_status;
 use async_trait::async_trait;
 use postroom_core::{
@@ -33,7 +33,6 @@ const REDRIVE: &str = recorded!("sql/redrive.sql", "SELECT count(*) FROM changed
 const CANCEL: &str = recorded!("sql/cancel.sql", "SELECT count(*) FROM changed");
 const RELEASE: &str = recorded!("sql/release.sql", "SELECT count(*) FROM changed");
 const REPLAY: &str = recorded!("sql/replay.sql", "SELECT id FROM changed");
-const PRUNE: &str = recorded!("sql/prune.sql", "SELECT count(*) FROM changed");
 const PRUNE_DEAD: &str = recorded!("sql/prune_dead.sql", "SELECT count(*) FROM changed");
 const LOCK_LANES_OF: &str = include_str!("sql/lock_lanes_of.sql");
 /// Gives fresh messages their delivery. $1 ids.
@@ -134,9 +133,23 @@ impl Operate for PgStore {
         older_than: Duration,
         limit: usize,
     ) -> StoreResult<u64> {
-        let sql = by_status(status, PRUNE, PRUNE_DEAD)?;
+        let doing = "pruning";
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        self.counted("pruning", sql, &[&older_than.as_secs_f64(), &limit, &action.0]).await
+        let age = older_than.as_secs_f64();
+        let is_dead = by_status(status, false, true)?;
+        if is_dead {
+            return self.counted(doing, PRUNE_DEAD, &[&age, &limit, &action.0]).await;
+        }
+        let failed = |error| operation_error(doing, OPEN_TRANSACTION, error);
+        let mut client = self.connection().await?;
+        let tx = client.transaction().await.map_err(failed)?;
+        let pruned = async {
+            let row = tx.query_one(PRUNE, &[&age, &limit, &self.remembered()]).await?;
+            tx.execute(NOTE_ACTION, &[&action.0, &row.try_get::<_, i64>(0)?]).await?;
+            count(&row, 0)
+        };
+        let pruned = pruned.await.map_err(failed);
+        tx.end(doing, pruned).await
     }
 
     async fn prunable(&self, status: Status, older_than: Duration) -> StoreResult<u64> {

@@ -55,7 +55,7 @@ const ANY_EDIT_AT_ALL: &str = "SELECT EXISTS (SELECT FROM core_outbox.pending_ed
 const EDITED: &str = concat!(
     include_str!("sql/edits.sql"),
     include_str!("sql/undecided.sql"),
-    "ORDER BY e.lane, e.id LIMIT $2"
+    "AND e.id > $3 ORDER BY e.id LIMIT $2"
 );
 /// $1 lanes.
 const LOCK_LANE_NUMBERS: &str =
@@ -401,31 +401,34 @@ impl PgStore {
         Ok(row.try_get::<_, i64>(0)? > 0)
     }
 
-    /// Follows changes by hand in these lanes, or in all of them.
+    /// Follows changes by hand in these lanes, or in all of them. Whether there were any that could be
+    /// followed.
     pub(super) async fn follow_edits(
         &self,
         client: &Connection,
         quotas: Option<&[Quota]>,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         let integrations: Option<Vec<&str>> =
             quotas.map(|quotas| quotas.iter().map(|one| one.integration.as_str()).collect());
         let find = client.prepare_cached(EDITED).await?;
+        let mut after = 0_i64;
+        let mut is_any_over = false;
         loop {
-            let edits = transact(client, BEGIN, &find, &[&integrations, &EDITS]).await?;
+            let edits = transact(client, BEGIN, &find, &[&integrations, &EDITS, &after]).await?;
             let column = |index| edits.iter().map(move |row| row.try_get::<_, i64>(index));
             let numbers: Vec<i64> = column(0).collect::<Result<_, _>>()?;
             let lanes: Vec<i64> = column(1).collect::<Result<_, _>>()?;
             let ids: Vec<Uuid> =
                 edits.iter().map(|row| row.try_get(2)).collect::<Result<_, _>>()?;
-            if ids.is_empty() {
-                return Ok(());
-            }
+            let Some(last) = numbers.last() else { return Ok(is_any_over) };
+            after = *last;
             let steps: [Said<'_>; 3] = [
                 (LOCK_LANE_NUMBERS, &[&lanes]),
                 (UNPACK_NAMED, &[&ids, &lanes]),
                 (FOLLOW, &[&ids, &true, &lanes, &numbers]),
             ];
-            one_by_one(client, BEGIN, &steps).await?;
+            let over = one_by_one(client, BEGIN, &steps).await?;
+            is_any_over |= over.first().map_or(Ok(0), |row| row.try_get::<_, i64>(0))? > 0;
         }
     }
 

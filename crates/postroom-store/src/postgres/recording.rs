@@ -18,14 +18,14 @@ pub(super) enum Recording {
     AtOnce,
     /// Those of these integrations say SENT some time later, the others at once.
     Later(Vec<String>),
-    /// They are deleted: the outbox keeps no history.
-    Deleted,
+    /// They are deleted: the outbox keeps no history. Their events are remembered for a while.
+    Deleted { remembered: Duration },
 }
 
 impl Recording {
     pub(super) fn of(options: &OpenOptions) -> Self {
         match options.record_later.as_slice() {
-            _ if !options.keep_sent => Self::Deleted,
+            _ if !options.keep_sent => Self::Deleted { remembered: options.remember_events },
             [] => Self::AtOnce,
             later => Self::Later(later.to_vec()),
         }
@@ -33,6 +33,11 @@ impl Recording {
 }
 
 impl PgStore {
+    /// For how many seconds events are remembered.
+    pub(super) fn remembered(&self) -> f64 {
+        self.remember_events.as_secs_f64()
+    }
+
     /// Writes SENT into messages that were delivered at least so long ago, of at most `limit`
     /// settlements: of all, or of those that name one of `ids`.
     pub(super) async fn record(

@@ -20,7 +20,11 @@ use tokio_postgres::Error;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-const SENT_DELETE: &str = include_str!("sql/settle_sent_delete.sql");
+const SENT_DELETE: &str = concat!(
+    include_str!("sql/settle_sent_delete.sql"),
+    include_str!("sql/remember.sql"),
+    "SELECT message_id FROM gone"
+);
 pub(super) const FAILED: &str = concat!(
     include_str!("sql/settle_failed.sql"),
     include_str!("sql/mark_failed.sql"),
@@ -33,7 +37,11 @@ pub(super) const POSTPONED: &str =
     concat!(include_str!("sql/settle_postponed.sql"), include_str!("sql/put_off.sql"));
 
 pub(super) const DISPATCH_SENT: &str = include_str!("sql/settle_dispatch_sent.sql");
-const DISPATCH_SENT_DELETE: &str = include_str!("sql/settle_dispatch_sent_delete.sql");
+const DISPATCH_SENT_DELETE: &str = concat!(
+    include_str!("sql/settle_dispatch_sent_delete.sql"),
+    include_str!("sql/remember.sql"),
+    "SELECT message_id FROM gone"
+);
 pub(super) const DISPATCH_FAILED: &str = concat!(
     include_str!("sql/settle_dispatch_failed.sql"),
     include_str!("sql/mark_failed.sql"),
@@ -56,7 +64,9 @@ const PARCELS_SENT_DELETE: &str = concat!(
     include_str!("sql/held_parcels.sql"),
     include_str!("sql/settle_parcels_sent_delete.sql"),
     include_str!("sql/end_parcels.sql"),
-    "SELECT id FROM marked"
+    ",",
+    include_str!("sql/remember.sql"),
+    "SELECT id FROM changed"
 );
 pub(super) const PARCELS_NOTED: &str = concat!(
     include_str!("sql/held_parcels.sql"),
@@ -99,6 +109,17 @@ enum Kind {
     Dispatch,
 }
 
+/// What the statement that records SENT takes besides.
+#[derive(Default)]
+enum Recorded {
+    #[default]
+    AtOnce,
+    /// The integrations whose messages in parcels say SENT later.
+    Later(Vec<String>),
+    /// For how many seconds their events are remembered.
+    Deleted(f64),
+}
+
 /// One settlement as arrays, the shape the statements take.
 #[derive(Default)]
 pub(super) struct Columns {
@@ -109,8 +130,7 @@ pub(super) struct Columns {
     /// How many attempts had failed before that dispatch, where that is known.
     failed_before: Option<i32>,
     finished: bool,
-    /// The integrations whose messages in parcels say SENT later, if there are any.
-    later: Option<Vec<String>>,
+    recorded: Recorded,
     sent: Vec<Uuid>,
     released: Vec<Uuid>,
     postponed: Vec<Uuid>,
@@ -129,12 +149,8 @@ impl Columns {
         let mut columns = match settlement.fence {
             Fence::Claim(token) => {
                 let kind = if holds_parcels(token) { Kind::Parcels } else { Kind::Deliveries };
-                let later = match recording {
-                    Recording::Later(later) if kind == Kind::Parcels => Some(later.clone()),
-                    _ => None,
-                };
                 let finished = settlement.finished;
-                Self { token: token.0, kind, finished, later, ..Self::default() }
+                Self { token: token.0, kind, finished, ..Self::default() }
             }
             Fence::Dispatch { number, token, failed_before } => {
                 let count = |count| i32::try_from(count).unwrap_or(i32::MAX);
@@ -146,6 +162,13 @@ impl Columns {
                     ..Self::default()
                 }
             }
+        };
+        columns.recorded = match recording {
+            Recording::Later(later) if columns.kind == Kind::Parcels => {
+                Recorded::Later(later.clone())
+            }
+            Recording::AtOnce | Recording::Later(_) => Recorded::AtOnce,
+            Recording::Deleted { remembered } => Recorded::Deleted(remembered.as_secs_f64()),
         };
         for verdict in &settlement.verdicts {
             match &verdict.fate {
@@ -170,8 +193,10 @@ impl Columns {
     /// What `settle_sent.sql` takes, and its like.
     fn sent(&self) -> Params<'_> {
         let mut params: Params<'_> = vec![&self.token, &self.sent];
-        if let Some(later) = &self.later {
-            params.push(later);
+        match &self.recorded {
+            Recorded::AtOnce => {}
+            Recorded::Later(later) => params.push(later),
+            Recorded::Deleted(remembered) => params.push(remembered),
         }
         self.fenced(params)
     }
@@ -262,7 +287,7 @@ impl Kind {
             Self::Deliveries => Texts {
                 sent: match recording {
                     Recording::AtOnce | Recording::Later(_) => statements::SETTLE_SENT,
-                    Recording::Deleted => SENT_DELETE,
+                    Recording::Deleted { .. } => SENT_DELETE,
                 },
                 failed: FAILED,
                 released: RELEASED,
@@ -273,7 +298,7 @@ impl Kind {
                 sent: match recording {
                     Recording::AtOnce => PARCELS_SENT,
                     Recording::Later(_) => PARCELS_NOTED,
-                    Recording::Deleted => PARCELS_SENT_DELETE,
+                    Recording::Deleted { .. } => PARCELS_SENT_DELETE,
                 },
                 failed: PARCELS_FAILED,
                 released: PARCELS_RELEASED,
@@ -283,7 +308,7 @@ impl Kind {
             Self::Dispatch => Texts {
                 sent: match recording {
                     Recording::AtOnce | Recording::Later(_) => DISPATCH_SENT,
-                    Recording::Deleted => DISPATCH_SENT_DELETE,
+                    Recording::Deleted { .. } => DISPATCH_SENT_DELETE,
                 },
                 failed: DISPATCH_FAILED,
                 released: DISPATCH_RELEASED,

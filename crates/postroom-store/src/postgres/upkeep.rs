@@ -22,7 +22,12 @@ pub(super) const RESCUE: &str = concat!(
     include_str!("sql/note_attempts.sql"),
     "SELECT (SELECT count(*) FROM freed), (SELECT count(*) FROM ended)"
 );
-const PRUNE: &str = concat!(include_str!("sql/prune.sql"), "SELECT count(*) FROM changed");
+pub(super) const PRUNE: &str = concat!(
+    include_str!("sql/prune.sql"),
+    include_str!("sql/remember.sql"),
+    "SELECT count(*) FROM changed"
+);
+const FORGET_KEYS: &str = include_str!("sql/forget_keys.sql");
 const BACKLOG: &str = include_str!("sql/backlog.sql");
 
 #[async_trait]
@@ -73,9 +78,10 @@ impl Upkeep for PgStore {
         orphans::prune(self, limit).await?;
         let client = self.connection().await?;
         let row = client
-            .query_one(PRUNE, &[&older_than.as_secs_f64(), &limit])
+            .query_one(PRUNE, &[&older_than.as_secs_f64(), &limit, &self.remembered()])
             .await
             .map_err(|e| store_error(doing, e))?;
+        client.execute(FORGET_KEYS, &[&limit]).await.map_err(|e| store_error(doing, e))?;
         count(&row, 0).map_err(|e| store_error(doing, e))
     }
 

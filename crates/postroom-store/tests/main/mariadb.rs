@@ -131,6 +131,10 @@ impl Harness for Maria {
         self.open(false)
     }
 
+    async fn store_that_remembers(&self, _keep_sent: bool) -> Arc<dyn Store> {
+        unimplemented!("comes with the ledger on this store")
+    }
+
     async fn insert(&self, row: &PlainRow) -> Result<Uuid, String> {
         if self.name == "mysql" {
             return self.insert_and_look(row).await.map(Uuid::from);

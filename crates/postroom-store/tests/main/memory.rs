@@ -27,6 +27,10 @@ impl Harness for Memory {
         Arc::new(self.0.clone().keep_sent(false))
     }
 
+    async fn store_that_remembers(&self, _keep_sent: bool) -> Arc<dyn Store> {
+        unimplemented!("comes with the ledger on this store")
+    }
+
     async fn insert(&self, row: &PlainRow) -> Result<Uuid, String> {
         self.0.by_hand().insert(&row.columns()).map_err(|error| error.to_string())
     }

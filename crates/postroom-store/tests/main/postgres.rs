@@ -67,11 +67,14 @@ impl Database {
     }
 
     async fn open(&self, keep_sent: bool) -> Arc<dyn Store> {
+        self.open_with(OpenOptions { keep_sent, ..OpenOptions::default() }).await
+    }
+
+    async fn open_with(&self, options: OpenOptions) -> Arc<dyn Store> {
         let options = OpenOptions {
-            keep_sent,
             transaction_pooler: self.transaction_pooler,
             record_later: self.record_later.clone(),
-            ..OpenOptions::default()
+            ..options
         };
         postroom_store::open(&self.store_url, &options).await.expect("a store")
     }
@@ -130,6 +133,11 @@ impl Harness for Database {
 
     fn notes_sent(&self) -> bool {
         !self.record_later.is_empty()
+    }
+
+    async fn store_that_remembers(&self, keep_sent: bool) -> Arc<dyn Store> {
+        let remember_events = Duration::from_secs(3_600);
+        self.open_with(OpenOptions { keep_sent, remember_events, ..OpenOptions::default() }).await
     }
 
     async fn insert(&self, row: &PlainRow) -> Result<Uuid, String> {

@@ -125,8 +125,8 @@ async fn a_data_only_restore_keeps_every_message_and_every_state() {
     client
         .batch_execute(
             "INSERT INTO core_outbox.delivery
-                 (message_id, seq, due_at, lane, bytes, state, integration, rescues)
-             VALUES ('00000000-0000-0000-0000-000000000001', 1, 'epoch',
+                 (message_id, seq, due_at, since, lane, bytes, state, integration, rescues)
+             VALUES ('00000000-0000-0000-0000-000000000001', 1, 'epoch', 'epoch',
                      core_outbox.lane_of('noop'), 2, 'f', 'noop', 3);
              INSERT INTO core_outbox.integration_outbox
                  (id, seq, source_stream_id, source_event_id, integration_type, event_type, payload, status)

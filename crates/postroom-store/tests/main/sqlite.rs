@@ -62,6 +62,10 @@ impl Harness for Sqlite {
         self.open(false).await
     }
 
+    async fn store_that_remembers(&self, _keep_sent: bool) -> Arc<dyn Store> {
+        unimplemented!("comes with the ledger on this store")
+    }
+
     async fn insert(&self, row: &PlainRow) -> Result<Uuid, String> {
         let sql = AssertSqlSafe(row.insert_sql("integration_outbox"));
         let inserted = sqlx::query(sql).fetch_one(&self.by_hand).await;

@@ -37,6 +37,10 @@ pub trait Harness: Send + Sync {
     /// A store on this outbox that deletes messages at completion.
     fn store_without_history(&self) -> impl Future<Output = Arc<dyn Store>> + Send;
 
+    /// A store on this outbox that remembers events for an hour after their delivery, and keeps SENT
+    /// messages or not.
+    fn store_that_remembers(&self, keep_sent: bool) -> impl Future<Output = Arc<dyn Store>> + Send;
+
     /// Inserts a row; an error is what the database said when it refused.
     fn insert(&self, row: &PlainRow) -> impl Future<Output = Result<Uuid, String>> + Send;
 

@@ -24,6 +24,7 @@ pub mod operate;
 mod plain_row;
 pub mod plain_rows;
 pub mod prune;
+pub mod remember;
 pub mod replay;
 pub mod rescue;
 pub mod settle;
@@ -40,6 +41,13 @@ pub use plain_row::PlainRow;
 macro_rules! contract_tests {
     ($start:ident) => {
         $crate::contract_tests! { $start:
+            remember {
+                a_remembered_event_is_not_delivered_again
+                a_remembered_event_among_others_is_left_out
+                an_event_is_forgotten_after_its_time
+                an_event_is_remembered_without_history
+                a_replay_is_delivered_though_its_event_is_remembered
+            }
             enqueue {
                 a_message_is_stored_whole
                 a_message_with_nothing_set_has_the_defaults
@@ -246,6 +254,7 @@ macro_rules! contract_tests {
                 a_pruned_event_can_be_enqueued_again
                 the_backlog_counts_by_integration
                 the_backlog_follows_claims_and_rescues
+                a_failed_attempt_does_not_shorten_the_lag
                 the_backlog_follows_changes_by_hand
                 messages_without_a_delivery_get_one
                 deliveries_without_a_message_go

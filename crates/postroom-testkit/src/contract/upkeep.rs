@@ -142,6 +142,22 @@ pub async fn the_backlog_counts_by_integration(outbox: &impl Harness) {
     assert_eq!(backlog.total(|lane| lane.pending), 4);
 }
 
+/// A message that is tried again and again is not delivered: its lag counts from when it was first due.
+/// One that was put off is waited for by nobody.
+pub async fn a_failed_attempt_does_not_shorten_the_lag(outbox: &impl Harness) {
+    let store = outbox.store().await;
+    let due_at = in_ms(now(&*store).await) - HOUR;
+    enqueue(&*store, &message("noop").due_at(due_at)).await;
+    for delay in [Duration::ZERO, Duration::ZERO, HOUR] {
+        take_and_settle(&*store, "noop", failed(delay)).await;
+        assert!(store.backlog().await.expect("backlog").lag() >= HOUR);
+    }
+    enqueue(&*store, &message("other").due_at(due_at)).await;
+    take_and_settle(&*store, "other", Fate::Postponed { delay: HOUR }).await;
+    let backlog = store.backlog().await.expect("backlog");
+    assert_eq!(backlog.lanes[1].lag_ms, 0, "{backlog:?}");
+}
+
 /// A claimed message is no lag; what was rescued waits like the others.
 pub async fn the_backlog_follows_claims_and_rescues(outbox: &impl Harness) {
     let store = outbox.store().await;

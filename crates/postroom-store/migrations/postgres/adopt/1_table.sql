@@ -67,8 +67,8 @@ BEGIN
     END IF;
     IF NEW.status IN ('PENDING', 'FAILED', 'DEAD') THEN
         INSERT INTO core_outbox.delivery
-            (message_id, seq, due_at, lane, bytes, state, integration)
-        VALUES (NEW.id, NEW.seq, NEW.due_at, core_outbox.lane_of(NEW.integration_type),
+            (message_id, seq, due_at, since, lane, bytes, state, integration)
+        VALUES (NEW.id, NEW.seq, NEW.due_at, NEW.due_at, core_outbox.lane_of(NEW.integration_type),
                 core_outbox.content_bytes(NEW.payload, NEW.headers),
                 core_outbox.state_of(NEW.status), NEW.integration_type);
     END IF;

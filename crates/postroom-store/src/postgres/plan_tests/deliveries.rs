@@ -207,8 +207,10 @@ async fn a_dispatch_is_read_and_settled_by_key() {
             assert_eq!(plan["Actual Rows"], LIMIT, "{plan:#}");
             let (deliveries, messages) =
                 (rows_read(&plan, "delivery"), rows_read(&plan, "integration_outbox"));
-            assert!(deliveries <= LIMIT as f64, "{deliveries} deliveries read: {plan:#}");
-            assert!(messages <= LIMIT as f64, "{messages} messages read: {plan:#}");
+            // To lock it, and to change it.
+            let most = 2.0 * LIMIT as f64;
+            assert!(deliveries <= most, "{deliveries} deliveries read: {plan:#}");
+            assert!(messages <= most, "{messages} messages read: {plan:#}");
         }
     }
 }

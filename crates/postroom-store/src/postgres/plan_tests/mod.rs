@@ -61,8 +61,8 @@ async fn defer(client: &Client, integration: &str, messages: u32) {
         .batch_execute(&format!(
             "BEGIN; SET LOCAL session_replication_role = replica; {}; COMMIT;
              INSERT INTO core_outbox.delivery
-                 (message_id, seq, due_at, lane, bytes, state, integration)
-             SELECT id, seq, due_at, core_outbox.lane_of(integration_type), 300, 'w',
+                 (message_id, seq, due_at, since, lane, bytes, state, integration)
+             SELECT id, seq, due_at, due_at, core_outbox.lane_of(integration_type), 300, 'w',
                     integration_type
              FROM core_outbox.integration_outbox
              WHERE integration_type = '{integration}'

@@ -7,8 +7,11 @@ use super::{
 };
 use crate::postgres::content::READ_PARCELS;
 use crate::postgres::parcels::{RESCUE_PARCELS, SWEEP, TAKE_PARCELS, UNPACK};
-use crate::postgres::settle::PARCELS_SENT;
-use crate::postgres::transaction::{BEGIN_CLAIMING, BEGIN_SETTLING, BEGIN_TAKING};
+use crate::postgres::recording::RECORD;
+use crate::postgres::settle::{PARCELS_NOTED, PARCELS_SENT};
+use crate::postgres::transaction::{
+    BEGIN, BEGIN_CLAIMING, BEGIN_SETTLING, BEGIN_TAKING, JOIN_BY_HASH,
+};
 use serde_json::Value;
 use tokio_postgres::Client;
 use uuid::Uuid;
@@ -32,6 +35,8 @@ async fn prepare(client: &Client) {
              PREPARE sweep (uuid, text, uuid, text[], int[], bigint, bigint, uuid[]) AS {SWEEP};
              PREPARE read_parcels (int, uuid[], int) AS {READ_PARCELS};
              PREPARE sent (uuid, uuid[]) AS {PARCELS_SENT};
+             PREPARE noted (uuid, uuid[], text[]) AS {PARCELS_NOTED};
+             PREPARE record (bigint, float8, uuid[]) AS {RECORD};
              PREPARE unpack (text[], int[]) AS {UNPACK};
              PREPARE rescue_parcels (uuid[]) AS {RESCUE_PARCELS}"
         ))
@@ -82,6 +87,15 @@ async fn explain_sweep(client: &Client, before: Uuid) -> (Uuid, Value) {
          ARRAY[{LIMIT}], {LIMIT}, 4194304, ARRAY['{before}'::uuid])"
     );
     (token, explain_under(client, BEGIN_CLAIMING, &execute).await)
+}
+
+/// The messages that a claim on parcels holds, as SQL lists them.
+async fn in_flight(client: &Client, token: Uuid) -> String {
+    let sql = "SELECT message_id FROM core_outbox.in_flight WHERE token = $1";
+    let rows = client.query(sql, &[&token]).await.unwrap();
+    let ids: Vec<String> =
+        rows.iter().map(|row| format!("'{}'::uuid", row.get::<_, Uuid>(0))).collect();
+    ids.join(",")
 }
 
 /// It reads the parcels that it looks at, and no message and no delivery.
@@ -231,19 +245,9 @@ async fn a_batch_of_parcels_is_settled_by_key_and_touches_no_index() {
             client.batch_execute(planned).await.unwrap();
             let (token, _) = explain_take_parcels(&client, "noop", LIMIT).await;
             let taken = held(&client, token).await;
-            let row = client
-                .query_one(
-                    "SELECT array_agg(message_id) FROM core_outbox.in_flight WHERE token = $1",
-                    &[&token],
-                )
-                .await
-                .unwrap();
-            let ids: Vec<Uuid> = row.get(0);
-            let list: Vec<String> = ids.iter().map(|id| format!("'{id}'::uuid")).collect();
-            let execute = format!(
-                "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE sent ('{token}', ARRAY[{}])",
-                list.join(",")
-            );
+            let ids = in_flight(&client, token).await;
+            let execute =
+                format!("EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE sent ('{token}', ARRAY[{ids}])");
             let plan = explain_under(&client, BEGIN_SETTLING, &execute).await;
             assert_eq!(plan["Actual Rows"], taken, "{statistics}: {plan:#}");
             let messages = rows_read(&plan, "integration_outbox");
@@ -324,6 +328,40 @@ async fn a_rescue_of_parcels_reads_what_the_claim_holds() {
             let most = 2 * (LIMIT / PARCEL + 2);
             assert!(parcels <= most as f64, "{statistics}: {parcels} parcels read: {plan:#}");
             assert!(most_rows(&plan) <= 2.0 * taken as f64, "{statistics}: {plan:#}");
+        }
+    }
+}
+
+/// In the background: no message is read when one is delivered, and each once when that is recorded.
+#[tokio::test]
+async fn what_is_noted_is_recorded_by_key() {
+    let (_database, client) = parcels().await;
+    enqueue(&client, "noop", 20_000).await;
+    for statistics in STATISTICS {
+        client.batch_execute(statistics).await.unwrap();
+        for planned in PLANNED {
+            client.batch_execute(planned).await.unwrap();
+            let (token, _) = explain_take_parcels(&client, "noop", LIMIT).await;
+            let taken = held(&client, token).await;
+            let ids = in_flight(&client, token).await;
+            let execute = format!(
+                "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE noted ('{token}', ARRAY[{ids}], ARRAY['noop'])"
+            );
+            let plan = explain_under(&client, BEGIN_SETTLING, &execute).await;
+            assert_eq!(plan["Actual Rows"], taken, "{statistics}: {plan:#}");
+            assert!(rows_read(&plan, "integration_outbox") == 0.0, "{statistics}: {plan:#}");
+            assert!(rows_read(&plan, "delivery") == 0.0, "{statistics}: {plan:#}");
+            assert!(most_rows(&plan) <= 2.0 * taken as f64, "{statistics}: {plan:#}");
+            assert_eq!(held(&client, token).await, 0, "the claim is over");
+
+            let by_hash = format!("{BEGIN}; {JOIN_BY_HASH}");
+            let execute = "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE record (8, 0, NULL)";
+            let plan = explain_under(&client, &by_hash, execute).await;
+            // To see whether it is there, to lock it, and to change it.
+            let messages = rows_read(&plan, "integration_outbox");
+            assert!(messages <= 3.0 * taken as f64, "{statistics}: {messages} read: {plan:#}");
+            assert!(most_rows(&plan) <= 2.0 * taken as f64, "{statistics}: {plan:#}");
+            assert_eq!(count(&client, "sent").await, 0);
         }
     }
 }

@@ -12,7 +12,7 @@ counted AS (
            count(*) FILTER (WHERE claim IS NOT NULL) AS claimed,
            count(*) FILTER (WHERE claim IS NULL AND state = 'f') AS failed,
            count(*) FILTER (WHERE claim IS NULL AND state = 'd') AS dead,
-           min(due_at) FILTER (WHERE claim IS NULL AND state IN ('w', 'f')) AS due_at
+           min(since) FILTER (WHERE claim IS NULL AND state IN ('w', 'f')) AS since
     FROM core_outbox.delivery
     GROUP BY integration
     UNION ALL
@@ -30,7 +30,7 @@ counted AS (
 )
 SELECT integration, sum(pending)::bigint AS pending, sum(claimed)::bigint AS claimed,
        sum(failed)::bigint AS failed, sum(dead)::bigint AS dead,
-       greatest(extract(epoch FROM now() - min(due_at)) * 1000, 0)::bigint AS lag_ms
+       greatest(extract(epoch FROM now() - min(since)) * 1000, 0)::bigint AS lag_ms
 FROM counted
 WHERE integration IS NOT NULL
 GROUP BY integration

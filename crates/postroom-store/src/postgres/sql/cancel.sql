@@ -4,7 +4,7 @@
 -- `transaction.rs`; the arrays beside the joins bound what is read.
 WITH held AS (
     SELECT message_id FROM core_outbox.delivery
-    WHERE message_id = ANY ($1) AND state IN ('w', 'f') AND claim IS NULL
+    WHERE message_id = ANY ($1) AND state <> 'd' AND claim IS NULL
     FOR UPDATE
 ),
 said AS (

@@ -1,4 +1,5 @@
--- Changes by hand that are to be followed. $1 integrations, or null for all lanes. `undecided.sql` follows.
+-- Changes by hand that are to be followed. $1 integrations, or null for all lanes, $2 edits at most, $3 after
+-- which of them. `undecided.sql` follows.
 SELECT e.id, e.lane, e.message_id
 FROM core_outbox.pending_edit e
 WHERE ($1::text[] IS NULL

@@ -3,8 +3,8 @@
 -- followed after this. A delivery that is there outranks the parcel.
 made AS (
     INSERT INTO core_outbox.delivery
-        (message_id, seq, due_at, lane, rescues, bytes, state, integration)
-    SELECT m.id, m.seq, m.due_at, core_outbox.lane_of(m.integration_type), named.rescues,
+        (message_id, seq, due_at, since, lane, rescues, bytes, state, integration)
+    SELECT m.id, m.seq, m.due_at, m.due_at, core_outbox.lane_of(m.integration_type), named.rescues,
            core_outbox.content_bytes(m.payload, m.headers), core_outbox.state_of(m.status),
            m.integration_type
     FROM named

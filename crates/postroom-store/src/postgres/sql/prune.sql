@@ -1,4 +1,5 @@
--- $1 age in seconds, $2 rows at most. The BRIN index on created_at bounds the scan.
+-- $1 age in seconds, $2 rows at most, $3 for how many seconds after its delivery a message's event is
+-- remembered. The BRIN index on created_at bounds the scan.
 WITH changed AS (
     DELETE FROM core_outbox.integration_outbox
     WHERE ctid = ANY (ARRAY(
@@ -10,8 +11,9 @@ WITH changed AS (
         LIMIT $2
         FOR UPDATE SKIP LOCKED
     ))
-    RETURNING id
+    RETURNING id, coalesce(sent_at, created_at) AS sent_at, source_event_id, source_stream_id,
+              integration_type, copy, headers
 ),
 forgotten AS (
     DELETE FROM core_outbox.attempt WHERE message_id = ANY (ARRAY(SELECT id FROM changed))
-)
+),

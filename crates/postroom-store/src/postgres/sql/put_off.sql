@@ -20,6 +20,7 @@ freed AS (
     UPDATE core_outbox.delivery d
     SET claim = NULL, dispatch = next.dispatch,
         due_at = coalesce(next.put_off, next.due_at, d.due_at),
+        since = coalesce(next.put_off, d.since),
         integration = coalesce(next.integration_type, d.integration),
         lane = core_outbox.lane_of(coalesce(next.integration_type, d.integration)),
         state = CASE WHEN core_outbox.is_waiting(next.status)

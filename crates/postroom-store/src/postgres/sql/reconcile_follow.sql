@@ -14,7 +14,7 @@ said AS (
     FOR SHARE SKIP LOCKED
 )
 UPDATE core_outbox.delivery d
-SET due_at = said.due_at, integration = said.integration_type,
+SET due_at = said.due_at, since = said.due_at, integration = said.integration_type,
     lane = core_outbox.lane_of(said.integration_type), state = core_outbox.state_of(said.status)
 FROM held JOIN said ON said.id = held.message_id
 WHERE d.message_id = held.message_id AND d.message_id = ANY ($1)

@@ -3,8 +3,9 @@
 -- so that a change made by hand is either seen here or followed; those that somebody is changing at this
 -- moment are left for the next time. How many dispatches there were went with the delivery: it counts on
 -- as in `follow.sql`. What was delivered, and does not say so yet, is not open.
-INSERT INTO core_outbox.delivery (message_id, seq, due_at, lane, bytes, state, integration, dispatch)
-SELECT m.id, m.seq, m.due_at, core_outbox.lane_of(m.integration_type),
+INSERT INTO core_outbox.delivery
+    (message_id, seq, due_at, since, lane, bytes, state, integration, dispatch)
+SELECT m.id, m.seq, m.due_at, m.due_at, core_outbox.lane_of(m.integration_type),
        core_outbox.content_bytes(m.payload, m.headers), core_outbox.state_of(m.status),
        m.integration_type, (extract(epoch FROM clock_timestamp()) - 1577836800)::int
 FROM core_outbox.integration_outbox m

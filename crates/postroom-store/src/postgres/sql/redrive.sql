@@ -13,7 +13,7 @@ said AS (
 ),
 freed AS (
     UPDATE core_outbox.delivery d
-    SET state = 'w', rescues = 0, due_at = now()
+    SET state = 'w', rescues = 0, due_at = now(), since = now()
     FROM said
     WHERE d.message_id = said.id AND d.message_id = ANY ($1)
     RETURNING d.message_id

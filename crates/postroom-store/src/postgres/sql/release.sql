@@ -10,7 +10,7 @@ WITH held AS (
     FOR UPDATE
 ),
 said AS MATERIALIZED (
-    SELECT id, seq, status, integration_type, payload, headers FROM core_outbox.integration_outbox
+    SELECT id, seq, status, due_at, integration_type, payload, headers FROM core_outbox.integration_outbox
     WHERE id = ANY (ARRAY(SELECT message_id FROM held))
        OR id = ANY (ARRAY(
               SELECT f.message_id FROM core_outbox.in_flight f
@@ -31,8 +31,9 @@ freed AS (
     RETURNING d.message_id
 ),
 made AS (
-    INSERT INTO core_outbox.delivery (message_id, seq, due_at, lane, bytes, state, integration)
-    SELECT id, seq, now(), core_outbox.lane_of(integration_type),
+    INSERT INTO core_outbox.delivery
+        (message_id, seq, due_at, since, lane, bytes, state, integration)
+    SELECT id, seq, now(), due_at, core_outbox.lane_of(integration_type),
            core_outbox.content_bytes(payload, headers), core_outbox.state_of(status), integration_type
     FROM said
     WHERE id <> ALL (ARRAY(SELECT message_id FROM held))

@@ -3,7 +3,7 @@
 WITH held AS (
     SELECT message_id, due_at, integration, state, dispatch + 1 AS dispatch
     FROM core_outbox.delivery
-    WHERE message_id = ANY ($2) AND dispatch = $4 AND state IN ('w', 'f')
+    WHERE message_id = ANY ($2) AND dispatch = $4 AND state <> 'd'
       AND $1::uuid IS NOT NULL
     FOR UPDATE
 ),

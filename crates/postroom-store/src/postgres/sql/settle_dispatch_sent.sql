@@ -2,7 +2,7 @@
 -- $2 ids, $3 how many dispatches were over when this one began.
 WITH gone AS (
     DELETE FROM core_outbox.delivery
-    WHERE message_id = ANY ($2) AND dispatch = $3 AND state IN ('w', 'f')
+    WHERE message_id = ANY ($2) AND dispatch = $3 AND state <> 'd'
     RETURNING message_id
 ),
 marked AS (

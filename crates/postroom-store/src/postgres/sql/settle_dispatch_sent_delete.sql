@@ -1,18 +1,19 @@
 -- The same for outboxes that keep no history. $1 a fresh token, which nothing is left to carry,
--- $2 ids, $3 how many dispatches were over when this one began.
+-- $2 ids, $3 for how many seconds their events are remembered (`remember.sql`, which follows), $4 how many
+-- dispatches were over when this one began.
 WITH gone AS (
     DELETE FROM core_outbox.delivery
-    WHERE message_id = ANY ($2) AND dispatch = $3 AND state IN ('w', 'f')
+    WHERE message_id = ANY ($2) AND dispatch = $4 AND state <> 'd'
       AND $1::uuid IS NOT NULL
     RETURNING message_id
 ),
-forgotten AS (
+changed AS (
     DELETE FROM core_outbox.integration_outbox
     WHERE id = ANY (ARRAY(SELECT message_id FROM gone))
-    RETURNING id, attempts
+    RETURNING id, attempts, now() AS sent_at, source_event_id, source_stream_id, integration_type,
+              copy, headers
 ),
 attempts_forgotten AS (
     DELETE FROM core_outbox.attempt
-    WHERE message_id = ANY (ARRAY(SELECT id FROM forgotten WHERE attempts > 0))
-)
-SELECT message_id FROM gone
+    WHERE message_id = ANY (ARRAY(SELECT id FROM changed WHERE attempts > 0))
+),

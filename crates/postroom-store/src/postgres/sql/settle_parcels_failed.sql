@@ -23,10 +23,11 @@ verdict AS (
         AS v (id, delay, error, dead, outcome, took_ms)
 ),
 made AS (
-    INSERT INTO core_outbox.delivery (message_id, seq, due_at, lane, bytes, state, integration)
+    INSERT INTO core_outbox.delivery
+        (message_id, seq, due_at, since, lane, bytes, state, integration)
     SELECT m.id, m.seq,
            CASE WHEN v.dead THEN m.due_at ELSE now() + make_interval(secs => v.delay) END,
-           core_outbox.lane_of(m.integration_type), core_outbox.content_bytes(m.payload, m.headers),
+           m.due_at, core_outbox.lane_of(m.integration_type), core_outbox.content_bytes(m.payload, m.headers),
            CASE WHEN v.dead THEN 'd'::"char" ELSE 'f'::"char" END, m.integration_type
     FROM verdict v
     JOIN core_outbox.integration_outbox m ON m.id = v.id

@@ -21,8 +21,9 @@ next AS MATERIALIZED (
     CROSS JOIN mine
 ),
 made AS (
-    INSERT INTO core_outbox.delivery (message_id, seq, due_at, lane, bytes, state, integration)
-    SELECT id, seq, coalesce(put_off, due_at), lane, bytes, core_outbox.state_of(status),
+    INSERT INTO core_outbox.delivery
+        (message_id, seq, due_at, since, lane, bytes, state, integration)
+    SELECT id, seq, coalesce(put_off, due_at), coalesce(put_off, due_at), lane, bytes, core_outbox.state_of(status),
            integration_type
     FROM next
     WHERE core_outbox.is_waiting(status)

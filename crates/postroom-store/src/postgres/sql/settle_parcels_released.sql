@@ -7,8 +7,8 @@ said AS MATERIALIZED (
     WHERE m.id = ANY ($2) AND m.id IN (SELECT unnest(refs) FROM held)
 ),
 made AS (
-    INSERT INTO core_outbox.delivery (message_id, seq, due_at, lane, bytes, state, integration)
-    SELECT id, seq, due_at, core_outbox.lane_of(integration_type), bytes,
+    INSERT INTO core_outbox.delivery (message_id, seq, due_at, since, lane, bytes, state, integration)
+    SELECT id, seq, due_at, due_at, core_outbox.lane_of(integration_type), bytes,
            core_outbox.state_of(status), integration_type
     FROM said
     WHERE core_outbox.is_waiting(status)
