@@ -55,7 +55,8 @@ impl Figure {
     }
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+/// The middle of some values.
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }

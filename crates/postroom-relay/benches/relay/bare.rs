@@ -2,6 +2,7 @@
 //! with as many batches under way as the relay has, and nothing else.
 
 use crate::BATCH;
+use crate::ours::Recording;
 use postroom_core::{Quota, Settlement, Take};
 use postroom_relay::Settings;
 use postroom_store::postgres::bare::Bare;
@@ -13,10 +14,10 @@ const PAIRS: usize = 2;
 /// As much as the relay takes at once.
 const TAKE_BYTES: usize = 4 << 20;
 
-pub(crate) async fn drain(url: &str, messages: usize) -> anyhow::Result<f64> {
+pub(crate) async fn drain(url: &str, messages: usize, recording: Recording) -> anyhow::Result<f64> {
     let mut connections = Vec::new();
     for _ in 0..PAIRS {
-        connections.push((connected(url).await?, connected(url).await?));
+        connections.push((connected(url, recording).await?, connected(url, recording).await?));
     }
     let started = Instant::now();
     let mut tasks = Vec::new();
@@ -35,8 +36,8 @@ pub(crate) async fn drain(url: &str, messages: usize) -> anyhow::Result<f64> {
 }
 
 /// A connection that is there before the time begins.
-async fn connected(url: &str) -> anyhow::Result<Bare> {
-    let bare = Bare::new(url)?;
+async fn connected(url: &str, recording: Recording) -> anyhow::Result<Bare> {
+    let bare = Bare::new(url, recording.later())?;
     bare.settle(&[]).await?;
     Ok(bare)
 }

@@ -1,6 +1,7 @@
 //! Claim and complete with a long history in the table, against a short one.
 
 use crate::figure::Figure;
+use crate::ours::Recording;
 use crate::size::Size;
 use crate::{bare, outbox};
 use serde_json::json;
@@ -41,7 +42,7 @@ async fn drain(url: &str, messages: usize) -> anyhow::Result<f64> {
     let client = outbox::connect(url).await?;
     outbox::add(&client, messages, "noop", "PENDING").await?;
     outbox::settle_down(&client, &["core_outbox.parcel"]).await?;
-    bare::drain(url, messages).await
+    bare::drain(url, messages, Recording::AtOnce).await
 }
 
 async fn history(

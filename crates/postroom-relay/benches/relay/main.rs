@@ -16,7 +16,8 @@ mod rows;
 mod seed;
 mod singles;
 
-use figure::Figure;
+use figure::{Figure, median};
+use ours::Recording;
 use serde_json::json;
 use size::Size;
 use std::env;
@@ -40,7 +41,8 @@ fn main() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     // A child of its own, so that its peak memory is the relay's alone.
     if env::args().any(|arg| arg == "--drain") {
-        return runtime.block_on(ours::drain_and_print(&url, drained()?));
+        let recording = Recording::asked_for();
+        return runtime.block_on(ours::drain_and_print(&url, drained()?, recording));
     }
     runtime.block_on(run(&url, size))
 }
@@ -72,40 +74,60 @@ async fn run(url: &str, size: Size) -> anyhow::Result<()> {
 async fn throughput(url: &str, size: Size) -> anyhow::Result<()> {
     let messages = messages(size);
     let (mut against_bare, mut against_seed, mut memory) = (vec![], vec![], vec![]);
+    let (mut in_background, mut bare_to_seed, mut bare_in_background) = (vec![], vec![], vec![]);
+    let mut recorded = vec![];
     for round in 1..=size.pick(5, 1) {
         outbox::fill(url, messages).await?;
-        let ours = ours::drain_in_child(url, messages)?;
+        let ours = ours::drain_in_child(url, messages, Recording::AtOnce)?;
         outbox::fill(url, messages).await?;
-        let bare = bare::drain(url, messages).await?;
+        let bare = bare::drain(url, messages, Recording::AtOnce).await?;
         seed::fill(url, messages).await?;
         let seed = seed::drain(url, messages).await?;
-        eprintln!("round {round}: relay {:.0}/s, bare {bare:.0}/s, seed {seed:.0}/s", ours.rate);
+        outbox::fill(url, messages).await?;
+        let noting = ours::drain_in_child(url, messages, Recording::Background)?;
+        recorded.push(outbox::record(url, messages).await?);
+        outbox::fill(url, messages).await?;
+        let bare_noting = bare::drain(url, messages, Recording::Background).await?;
+        eprintln!(
+            "round {round}: relay {:.0}/s, bare {bare:.0}/s, seed {seed:.0}/s; in the background: \
+             relay {:.0}/s, bare {bare_noting:.0}/s",
+            ours.rate, noting.rate
+        );
         against_bare.push((ours.rate, bare));
         against_seed.push((ours.rate, seed));
+        in_background.push((noting.rate, seed));
+        bare_to_seed.push(bare / seed);
+        bare_in_background.push(bare_noting / seed);
         memory.push((ours.peak_mib, 64.0));
     }
-    let notes = json!({ "messages": messages, "batch": BATCH, "payload_bytes": 300 });
-    let throughput = |name, rounds, reference_is| Figure {
+    let ratio = |ratios| (median(ratios) * 1_000.0).round() / 1_000.0;
+    let notes = |bare: f64| {
+        json!({
+            "messages": messages, "batch": BATCH, "payload_bytes": 300, "bare_to_seed": bare,
+        })
+    };
+    let throughput = |name, rounds, reference_is, notes| Figure {
         bench: "relay",
         name,
         rounds,
         reference_is,
         unit: "messages/s",
         more_is_better: true,
-        notes: notes.clone(),
+        notes,
     };
+    let at_once = notes(ratio(bare_to_seed));
+    let mut background = notes(ratio(bare_in_background));
+    background["recorded_later_per_s"] = json!(median(recorded).round());
     throughput(
         "relay",
         against_bare,
         "the store's statements in a bare loop, on as many connections",
+        at_once.clone(),
     )
     .print();
-    throughput(
-        "seed",
-        against_seed,
-        "the seed's table and statements, batches of 1,000, two connections, bare",
-    )
-    .print();
+    let seed = "the seed's table and statements, batches of 1,000, two connections, bare";
+    throughput("seed", against_seed, seed, at_once).print();
+    throughput("seed_background", in_background, seed, background).print();
     Figure {
         bench: "relay",
         name: "memory",

@@ -17,10 +17,44 @@ pub(crate) struct Drained {
     pub(crate) peak_mib: f64,
 }
 
+/// When SENT is recorded in the messages.
+#[derive(Clone, Copy)]
+pub(crate) enum Recording {
+    AtOnce,
+    Background,
+}
+
+impl Recording {
+    const BACKGROUND: &str = "--background";
+
+    /// What this program's arguments say.
+    pub(crate) fn asked_for() -> Self {
+        let is_asked_for = std::env::args().any(|arg| arg == Self::BACKGROUND);
+        if is_asked_for { Self::Background } else { Self::AtOnce }
+    }
+
+    /// The integrations for which it is later.
+    pub(crate) fn later(self) -> Vec<String> {
+        match self {
+            Self::AtOnce => Vec::new(),
+            Self::Background => vec!["noop".to_owned()],
+        }
+    }
+}
+
 /// Runs this program again with `--drain`, and reads what it prints.
-pub(crate) fn drain_in_child(url: &str, messages: usize) -> anyhow::Result<Drained> {
+pub(crate) fn drain_in_child(
+    url: &str,
+    messages: usize,
+    recording: Recording,
+) -> anyhow::Result<Drained> {
+    let background = match recording {
+        Recording::AtOnce => None,
+        Recording::Background => Some(Recording::BACKGROUND),
+    };
     let output = std::process::Command::new(std::env::current_exe()?)
         .args(["--drain", &messages.to_string()])
+        .args(background)
         .env("DATABASE_URL", url)
         .stderr(std::process::Stdio::inherit())
         .output()?;
@@ -30,8 +64,12 @@ pub(crate) fn drain_in_child(url: &str, messages: usize) -> anyhow::Result<Drain
     Ok(Drained { rate: number("rate")?, peak_mib: number("peak_mib")? })
 }
 
-pub(crate) async fn drain_and_print(url: &str, messages: usize) -> anyhow::Result<()> {
-    let rate = drain(url, messages).await?;
+pub(crate) async fn drain_and_print(
+    url: &str,
+    messages: usize,
+    recording: Recording,
+) -> anyhow::Result<()> {
+    let rate = drain(url, messages, recording).await?;
     println!("{}", json!({ "rate": rate, "peak_mib": usage::peak_memory_mib() }));
     Ok(())
 }
@@ -54,8 +92,9 @@ impl Sink for Counting {
 }
 
 /// From the relay's start until everything is recorded, in messages per second.
-async fn drain(url: &str, messages: usize) -> anyhow::Result<f64> {
-    let store = open(url, &OpenOptions::default()).await?;
+async fn drain(url: &str, messages: usize, recording: Recording) -> anyhow::Result<f64> {
+    let options = OpenOptions { record_later: recording.later(), ..OpenOptions::default() };
+    let store = open(url, &options).await?;
     let all = Arc::new(Notify::new());
     let sink = Counting { seen: AtomicUsize::new(0), until: messages, all: Arc::clone(&all) };
     let lane = Lane { concurrency: 2, batch_size: BATCH, ..Lane::new("noop", Arc::new(sink)) };

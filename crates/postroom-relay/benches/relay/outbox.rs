@@ -1,6 +1,8 @@
 //! Filling Postroom's own tables.
 
 use anyhow::Context as _;
+use postroom_store::{OpenOptions, open};
+use std::time::{Duration, Instant};
 use tokio_postgres::{Client, NoTls};
 
 pub(crate) async fn connect(url: &str) -> anyhow::Result<Client> {
@@ -27,10 +29,26 @@ pub(crate) async fn empty(url: &str) -> anyhow::Result<Client> {
     client
         .batch_execute(
             "TRUNCATE core_outbox.integration_outbox, core_outbox.parcel, core_outbox.delivery,
-                      core_outbox.claim, core_outbox.lane_cursor, core_outbox.pending_edit",
+                      core_outbox.claim, core_outbox.lane_cursor, core_outbox.pending_edit,
+                      core_outbox.sent",
         )
         .await?;
     Ok(client)
+}
+
+/// Records what was noted in the background, as a relay does when it has time; in messages per second.
+pub(crate) async fn record(url: &str, messages: usize) -> anyhow::Result<f64> {
+    let store = open(url, &OpenOptions::default()).await?;
+    let started = Instant::now();
+    let mut recorded = 0;
+    loop {
+        match store.record_sent(Duration::ZERO, 8).await? {
+            0 => break,
+            more => recorded += more,
+        }
+    }
+    anyhow::ensure!(recorded == messages as u64, "{recorded} of {messages} were recorded");
+    Ok(messages as f64 / started.elapsed().as_secs_f64())
 }
 
 /// Leaves nothing to do in the background that could fall into a measurement.

@@ -1,6 +1,7 @@
 //! Messages that were committed one by one: a parcel each, against a row of its own for each.
 
 use crate::figure::Figure;
+use crate::ours::Recording;
 use crate::size::Size;
 use crate::{BATCH, bare, ours, outbox, rows};
 use anyhow::Context as _;
@@ -12,9 +13,9 @@ pub(crate) async fn run(url: &str, size: Size) -> anyhow::Result<()> {
     let (mut rounds, mut relay) = (vec![], vec![]);
     for round in 1..=size.pick(5, 1) {
         fill(url, messages).await?;
-        relay.push(ours::drain_in_child(url, messages)?.rate);
+        relay.push(ours::drain_in_child(url, messages, Recording::AtOnce)?.rate);
         fill(url, messages).await?;
-        let bare = bare::drain(url, messages).await?;
+        let bare = bare::drain(url, messages, Recording::AtOnce).await?;
         rows::fill(url, messages).await?;
         let rows = rows::drain(url, messages).await?;
         eprintln!("round {round}: bare {bare:.0}/s, a row per message {rows:.0}/s");

@@ -6,7 +6,6 @@
 use super::PgStore;
 use super::content::{READ_PARCELS, clamp_i32};
 use super::error::store_error;
-use super::recording::Recording;
 use super::settle::settle;
 use super::transaction::{BEGIN_TAKING, transact};
 use crate::OpenOptions;
@@ -28,12 +27,13 @@ pub struct Bare {
 }
 
 impl Bare {
-    /// Connects on first use.
+    /// Connects on first use. SENT is recorded in the background for the integrations in `record_later`.
     ///
     /// # Errors
     /// When the URL is malformed.
-    pub fn new(url: &str) -> StoreResult<Self> {
-        let options = OpenOptions { connections: 1, notify: false, ..OpenOptions::default() };
+    pub fn new(url: &str, record_later: Vec<String>) -> StoreResult<Self> {
+        let options =
+            OpenOptions { connections: 1, notify: false, record_later, ..OpenOptions::default() };
         Ok(Self { store: PgStore::new(url, &options)? })
     }
 
@@ -89,7 +89,7 @@ impl Bare {
         let verdicts: usize = settlements.iter().map(|one| one.verdicts.len()).sum();
         loop {
             // As a relay does: what meets a lock is said again, and what was applied stays so.
-            let settled = settle(&mut client, settlements, &Recording::AtOnce).await?;
+            let settled = settle(&mut client, settlements, &self.store.recording).await?;
             if settled.locked.is_empty() {
                 return Ok(verdicts - settled.late.len());
             }
