@@ -28,6 +28,7 @@ mod laws;
 mod log;
 mod naming;
 mod promtool;
+mod recording;
 mod relay;
 mod responses;
 mod through_bullmq;
