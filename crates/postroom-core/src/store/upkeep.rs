@@ -123,9 +123,9 @@ impl Finding {
             findings.push(Self::fault(problem, REMEDY));
         }
         if *advanced > 0 {
-            let problem = "the sequence of the messages' numbers is behind the numbers in use, as a \
-                           restore or a switchover leaves it: new messages are refused, or share \
-                           their number with another";
+            let problem = "a sequence of numbers is behind the numbers in use, as a restore or a \
+                           switchover leaves it: new messages may be found late, or share their \
+                           number with another";
             findings.push(Self::fault(problem, REMEDY));
         }
         if *numbered > 0 {

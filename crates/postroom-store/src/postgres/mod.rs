@@ -32,6 +32,7 @@ mod recording;
 mod relays;
 #[cfg(test)]
 mod reopen_tests;
+mod rescue;
 mod restored;
 mod row;
 mod settle;

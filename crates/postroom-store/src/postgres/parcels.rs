@@ -8,12 +8,11 @@
 use super::connection::{Connection, Prepared};
 use super::content::{Answer, READ_PARCELS, Read, clamp_i32, read_parcels, reading};
 use super::error::store_error;
-use super::transaction::{BEGIN, BEGIN_CLAIMING, COMMIT, SETTLE_LOCKED, in_order, transact};
-use super::upkeep::count;
+use super::transaction::{BEGIN, BEGIN_CLAIMING, COMMIT, in_order, transact};
 use super::{PgStore, statements};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use postroom_core::{Quota, RelayId, StoreResult, Take, Token};
+use postroom_core::{Quota, StoreResult, Take, Token};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -38,7 +37,6 @@ pub(super) const RESCUE_PARCELS: &str = concat!(
     include_str!("sql/made_of_parcels.sql"),
     "SELECT count(*) FROM named"
 );
-const EXPIRED_PARCELS: &str = include_str!("sql/expired_parcels.sql");
 pub(super) const LOCK_LANES: &str = include_str!("sql/lock_lanes.sql");
 const RISE: &str = include_str!("sql/rise.sql");
 const MAKE_CURSORS: &str = "INSERT INTO core_outbox.lane_cursor (lane) \
@@ -452,31 +450,6 @@ impl PgStore {
         one_by_one(client, BEGIN, &steps).await?;
         Ok(())
     }
-}
-
-/// Makes deliveries of what expired claims on parcels hold; how many.
-pub(super) async fn rescue(
-    client: &mut Connection,
-    relay: RelayId,
-    limit: i64,
-    doing: &str,
-) -> StoreResult<u64> {
-    let failed = |error| store_error(doing, error);
-    let expired = client.prepare_cached(EXPIRED_PARCELS).await.map_err(failed)?;
-    let rescue = client.prepare_cached(RESCUE_PARCELS).await.map_err(failed)?;
-    let tx = client.transaction().await.map_err(failed)?;
-    let rescued = async {
-        tx.batch_execute(SETTLE_LOCKED).await?;
-        let rows = expired.run_in(&tx, &[&limit, &relay.0]).await?;
-        let tokens: Vec<Uuid> = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
-        if tokens.is_empty() {
-            return Ok(0);
-        }
-        let made = rescue.run_in(&tx, &[&tokens]).await?;
-        made.first().map_or(Ok(0), |row| count(row, 0))
-    }
-    .await;
-    tx.end(doing, rescued.map_err(failed)).await
 }
 
 /// A statement and its parameters.

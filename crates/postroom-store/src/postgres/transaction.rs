@@ -36,7 +36,7 @@ macro_rules! begin {
 }
 pub(super) const READ_COMMITTED: &str = begin!();
 
-/// Tells the trigger that follows changes by hand that this is none (`0009_identity.sql`).
+/// Tells the trigger that follows changes by hand that this is none (`0001_outbox.sql`).
 macro_rules! own_writes {
     () => {
         "SET LOCAL core_outbox.relay = 'on'"

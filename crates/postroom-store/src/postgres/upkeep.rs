@@ -1,27 +1,12 @@
 //! Rescue, pruning, counting, reconciling.
 
 use super::error::store_error;
-use super::settle::attempts_kept;
-use super::transaction::{BEGIN, JOIN_BY_HASH, transact};
-use super::{PgStore, attempts, diagnose, migrate, orphans, parcels, reconcile};
+use super::{PgStore, attempts, diagnose, migrate, orphans, reconcile, rescue};
 use async_trait::async_trait;
-use postroom_core::{
-    Backlog, Finding, LaneBacklog, Reconciled, RelayId, StoreResult, Token, Upkeep,
-};
+use postroom_core::{Backlog, Finding, LaneBacklog, Reconciled, RelayId, StoreResult, Upkeep};
 use std::time::Duration;
-use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row};
 
-/// Claims of others without a living relay, as in `rescue.sql`. $1 the relay that asks.
-pub(super) const ANY_EXPIRED: &str = "SELECT EXISTS (
-    SELECT FROM core_outbox.claim
-    WHERE relay <> $1 AND relay <> ALL (ARRAY(SELECT id FROM core_outbox.relay WHERE until >= now()))
-)";
-pub(super) const RESCUE: &str = concat!(
-    include_str!("sql/rescue.sql"),
-    include_str!("sql/note_attempts.sql"),
-    "SELECT (SELECT count(*) FROM freed), (SELECT count(*) FROM ended)"
-);
 pub(super) const PRUNE: &str = concat!(
     include_str!("sql/prune.sql"),
     include_str!("sql/remember.sql"),
@@ -33,38 +18,8 @@ const BACKLOG: &str = include_str!("sql/backlog.sql");
 #[async_trait]
 impl Upkeep for PgStore {
     async fn rescue_except(&self, relay: RelayId, limit: usize) -> StoreResult<u64> {
-        let doing = "rescuing expired claims";
         let mut client = self.connection().await?;
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let begin = format!("{BEGIN}; {JOIN_BY_HASH}");
-        loop {
-            // Nearly always there is nothing to do, and that must cost nearly nothing.
-            let any = client
-                .query_one(ANY_EXPIRED, &[&relay.0])
-                .await
-                .map_err(|e| store_error(doing, e))?;
-            if !any.try_get::<_, bool>(0).map_err(|e| store_error(doing, e))? {
-                return Ok(0);
-            }
-            let fresh = parcels::rescue(&mut client, relay, limit, doing).await?;
-            let statement =
-                client.prepare_cached(RESCUE).await.map_err(|e| store_error(doing, e))?;
-            let token = Token::random().0;
-            let params: [&(dyn ToSql + Sync); 4] = [&attempts_kept(), &limit, &token, &relay.0];
-            let rows = transact(&client, &begin, &statement, &params)
-                .await
-                .map_err(|e| store_error(doing, e))?;
-            let counted = |index| {
-                rows.first()
-                    .map_or(Ok(0), |row| count(row, index))
-                    .map_err(|e| store_error(doing, e))
-            };
-            let (freed, ended) = (counted(0)?, counted(1)?);
-            // Behind claims that held nothing there may be one that does.
-            if freed + fresh > 0 || ended == 0 {
-                return Ok(freed + fresh);
-            }
-        }
+        rescue::rescue(&mut client, relay, i64::try_from(limit).unwrap_or(i64::MAX)).await
     }
 
     async fn record_sent(&self, noted_before: Duration, limit: usize) -> StoreResult<u64> {

@@ -5,7 +5,7 @@ use super::{
     explain_under, outbox, rows_read,
 };
 use crate::postgres::transaction::{BEGIN, JOIN_BY_HASH};
-use crate::postgres::{orphans, upkeep};
+use crate::postgres::{orphans, rescue};
 
 #[tokio::test]
 async fn a_rescue_reads_what_it_frees() {
@@ -13,7 +13,7 @@ async fn a_rescue_reads_what_it_frees() {
     enqueue(&client, "sent", 20_000).await;
     close(&client, "sent").await;
     defer(&client, "noop", 20_000).await;
-    let prepare = format!("PREPARE rescue (int, bigint, uuid, uuid) AS {}", upkeep::RESCUE);
+    let prepare = format!("PREPARE rescue (int, uuid[], uuid) AS {}", rescue::RESCUE);
     client.batch_execute(&prepare).await.unwrap();
     let begin = format!("{BEGIN}; {JOIN_BY_HASH}");
     for prepare in STATISTICS {
@@ -22,8 +22,13 @@ async fn a_rescue_reads_what_it_frees() {
         explain_take(&client).await;
         let expire = "UPDATE core_outbox.relay SET until = now() - interval '1 second'";
         client.batch_execute(expire).await.unwrap();
-        let execute = "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE rescue (20, 10, gen_random_uuid(), gen_random_uuid())";
-        let plan = explain_under(&client, &begin, execute).await;
+        let tokens = "SELECT string_agg(quote_literal(token), ',') FROM core_outbox.claim";
+        let tokens: String = client.query_one(tokens, &[]).await.unwrap().get(0);
+        let execute = format!(
+            "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE rescue \
+             (20, ARRAY[{tokens}]::uuid[], gen_random_uuid())"
+        );
+        let plan = explain_under(&client, &begin, &execute).await;
         let rescued =
             "SELECT count(*) FROM core_outbox.delivery WHERE rescues > 0 AND claim IS NULL";
         let rescued: i64 = client.query_one(rescued, &[]).await.unwrap().get(0);
@@ -52,17 +57,16 @@ async fn claims_of_a_living_relay_are_read_once_and_nothing_they_hold() {
              )
              INSERT INTO core_outbox.claim (token, worker, since, relay, alone, ids, dispatched)
              SELECT held.claim, 'w', now(), {RELAY}, false, ARRAY[held.message_id], true FROM held;
-             PREPARE rescue (int, bigint, uuid, uuid) AS {}",
-            upkeep::RESCUE
+             PREPARE expired (bigint, uuid, boolean) AS {}",
+            rescue::EXPIRED
         ))
         .await
         .unwrap();
-    let by_hash = format!("{BEGIN}; {JOIN_BY_HASH}");
     for prepare in STATISTICS {
         client.batch_execute(prepare).await.unwrap();
         for (begin, statement) in [
-            ("BEGIN", &*upkeep::ANY_EXPIRED.replace("$1", "gen_random_uuid()")),
-            (&*by_hash, "EXECUTE rescue (20, 10, gen_random_uuid(), gen_random_uuid())"),
+            ("BEGIN", &*rescue::ANY_EXPIRED.replace("$1", "gen_random_uuid()")),
+            (BEGIN, "EXECUTE expired (10, gen_random_uuid(), false)"),
         ] {
             let explain = format!("EXPLAIN (ANALYZE, FORMAT JSON) {statement}");
             let plan = explain_under(&client, begin, &explain).await;

@@ -1,8 +1,9 @@
--- Frees what expired claims hold, as the messages say by now. Waits for nobody: a delivery that is
--- locked is being settled, a message that is locked is being changed, and both are left for the
--- next time, with their claim. Lock order: relay, claim, delivery, message. $1 attempts kept (for
--- `note_attempts.sql`, which follows), $2 claims at most, $3 a fresh token for the attempts counted
--- here, $4 the relay that asks. Runs under JOIN_BY_HASH of `transaction.rs`; the arrays beside the joins bound what is read.
+-- Frees what expired claims on deliveries hold, as the messages say by now. The claims are locked, by a
+-- statement before this one (`expired.sql`). Waits for nobody: a delivery that is locked is being settled,
+-- a message that is locked is being changed, and both are left for the next time, with their claim. Lock
+-- order: claim, delivery, message. $1 attempts kept (for `note_attempts.sql`, which follows), $2 tokens, $3 a
+-- fresh token for the attempts counted here. Runs under JOIN_BY_HASH of `transaction.rs`; the arrays beside
+-- the joins bound what is read.
 WITH expired AS (
     SELECT c.token, c.worker, c.alone, c.dispatched,
            -- Until its relay's end, or until now if that left.
@@ -11,21 +12,7 @@ WITH expired AS (
            ) - c.since), 0) AS held_for,
            c.ids
     FROM core_outbox.claim c
-    WHERE c.lanes IS NULL AND c.relay <> $4
-      AND (
-          -- The heartbeat has ended. The row stays locked, so that a relay that comes back waits and
-          -- then sees what it has lost; one that is beating just now is left alone. There are as many
-          -- rows as relays, and an array of them is the same under every plan.
-          c.relay = ANY (ARRAY(
-              SELECT r.id FROM core_outbox.relay r
-              WHERE r.until < now() AND r.id = ANY (ARRAY(SELECT relay FROM core_outbox.claim))
-              FOR SHARE SKIP LOCKED
-          ))
-          -- It has left, or has given the claim up.
-          OR c.relay <> ALL (ARRAY(SELECT id FROM core_outbox.relay))
-      )
-    LIMIT $2
-    FOR UPDATE OF c SKIP LOCKED
+    WHERE c.token = ANY ($2)
 ),
 held AS (
     SELECT message_id, claim FROM core_outbox.delivery
