@@ -5,7 +5,7 @@ use postroom_core::Token;
 use uuid::Uuid;
 
 /// Everything that concerns who is to deliver what, at one moment.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Ledger {
     /// The messages, by number.
     pub messages: Vec<MessageLook>,
@@ -24,7 +24,7 @@ pub struct Ledger {
 }
 
 /// A message.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub struct MessageLook {
     /// Its id.
     pub id: Uuid,
@@ -37,7 +37,7 @@ pub struct MessageLook {
 }
 
 /// A parcel.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ParcelLook {
     /// Its lane and its number there.
     pub key: (String, i64),
@@ -46,7 +46,7 @@ pub struct ParcelLook {
 }
 
 /// A delivery.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DeliveryLook {
     /// Its message.
     pub id: Uuid,
@@ -55,7 +55,7 @@ pub struct DeliveryLook {
 }
 
 /// A claim.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ClaimLook {
     /// Its token.
     pub token: Token,

@@ -12,7 +12,6 @@ use postroom_core::{
     Settlement, Status, StatusCounts, StoreError, StoreErrorKind, StoreResult, Take, Token, Upkeep,
     Wake,
 };
-use postroom_store::memory::Ledger;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,10 +58,9 @@ impl Link {
         mut batches: Vec<Batch>,
         take: &Take<'_>,
         rescued: Option<Rescued>,
-        before: &Ledger,
     ) -> Vec<Batch> {
         let now = self.world.now();
-        self.world.check_take(&batches, take, before);
+        self.world.check_take(&batches, take);
         for batch in &mut batches {
             self.world.books.taken(self.process, batch, take, rescued, now);
             // So that a destination can say under which claim it was asked.
@@ -78,17 +76,15 @@ impl Link {
 impl Claims for Link {
     async fn take(&self, take: &Take<'_>) -> StoreResult<Vec<Batch>> {
         self.call(Call::Take, async || {
-            let before = self.world.store.ledger();
-            Ok(self.taken(self.world.store.take(take).await?, take, None, &before))
+            Ok(self.taken(self.world.store.take(take).await?, take, None))
         })
         .await
     }
 
     async fn take_rescued(&self, take: &Take<'_>, which: Rescued) -> StoreResult<Vec<Batch>> {
         self.call(Call::Take, async || {
-            let before = self.world.store.ledger();
             let batches = self.world.store.take_rescued(take, which).await?;
-            Ok(self.taken(batches, take, Some(which), &before))
+            Ok(self.taken(batches, take, Some(which)))
         })
         .await
     }

@@ -37,6 +37,8 @@ pub(super) struct World {
     processes: Mutex<BTreeMap<usize, AbortHandle>>,
     /// Those that a message has killed.
     killed: Mutex<BTreeSet<usize>>,
+    /// The ledger after the last step.
+    last_look: Mutex<Ledger>,
     /// Some law of the ledger is broken: what follows from that is not looked at.
     is_ledger_broken: AtomicBool,
 }
@@ -54,23 +56,38 @@ impl World {
             acts: acts.map(|(n, message)| (event_id(n), message.acts.clone())).collect(),
             processes: Mutex::default(),
             killed: Mutex::default(),
+            last_look: Mutex::default(),
             is_ledger_broken: AtomicBool::new(false),
         }
     }
 
     /// The laws of the ledger, at any step.
     pub(super) fn check_ledger(&self) {
-        self.report(ledger::broken_laws(&self.store.ledger()));
+        self.look();
     }
 
     /// The same after a take, and what it gave out.
-    pub(super) fn check_take(&self, batches: &[Batch], take: &Take<'_>, before: &Ledger) {
-        let after = self.store.ledger();
-        for kind in ledger::kinds(batches, before, &after) {
-            self.books.note(kind, None);
+    pub(super) fn check_take(&self, batches: &[Batch], take: &Take<'_>) {
+        if let Some((before, after)) = self.look() {
+            for kind in ledger::kinds(batches, &before, &after) {
+                self.books.note(kind, None);
+            }
+            self.report(ledger::wrong_with(batches, take, &after));
+        } else if !batches.is_empty() {
+            self.report(vec!["a take gave out messages and left everything as it was".to_owned()]);
         }
+    }
+
+    /// Checks the laws where something has changed since the last step; the ledger then and now.
+    fn look(&self) -> Option<(Ledger, Ledger)> {
+        let after = self.store.ledger();
+        let mut last = self.last_look.lock().unwrap();
+        if *last == after {
+            return None;
+        }
+        let before = std::mem::replace(&mut *last, after.clone());
         self.report(ledger::broken_laws(&after));
-        self.report(ledger::wrong_with(batches, take, &after));
+        Some((before, after))
     }
 
     fn report(&self, broken: Vec<String>) {
