@@ -10,7 +10,7 @@
 use super::MemoryStore;
 use super::content::read;
 use super::flaw::Flaw;
-use super::parcels::ParcelKey;
+use super::parcels::{AFTER_ALL, BEFORE_ALL, ParcelKey};
 use super::settle;
 use super::tables::{Claim, Cursor, Tables, is_open};
 use crate::lost_group::{self, Lost};
@@ -20,6 +20,7 @@ use postroom_core::{
     Batch, Claims, Quota, Rescued, Settled, Settlement, StoreResult, Take, Token, Wake,
     clip_response,
 };
+use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -166,8 +167,8 @@ impl<'a> Taking<'a> {
         if is_time {
             self.sweep(lane, cursor.mark)?;
         }
-        let above = self.tables.parcels.of(lane, cursor.mark.saturating_add(1)..);
-        self.take_in_order(above.into_iter())?;
+        // No claim names what is above the mark.
+        self.take_in_order(lane, (cursor.mark, AFTER_ALL), &HashSet::new())?;
         if !is_time && self.room() > 0 {
             self.sweep(lane, cursor.mark)?;
         }
@@ -180,20 +181,30 @@ impl<'a> Taking<'a> {
         if let Some(cursor) = self.tables.cursors.get_mut(lane) {
             cursor.swept_at = self.now;
         }
-        let below = match self.tables.flaw {
-            Some(Flaw::SweepIgnoresClaims) => self.tables.parcels.of(lane, ..=mark),
-            _ => self.tables.free_parcels(lane, ..=mark),
+        let claimed = match self.tables.flaw {
+            Some(Flaw::SweepIgnoresClaims) => HashSet::new(),
+            Some(Flaw::SettlesWithoutFence) | None => self.tables.claimed_in(lane),
         };
-        self.take_in_order(below.into_iter())
+        self.take_in_order(lane, (BEFORE_ALL, mark), &claimed)
     }
 
-    /// Takes these parcels until one does not fit.
-    fn take_in_order(&mut self, keys: impl Iterator<Item = ParcelKey>) -> StoreResult<()> {
+    /// Takes the parcels of a lane after one number and up to another, except those that are claimed,
+    /// until one does not fit.
+    fn take_in_order(
+        &mut self,
+        lane: &str,
+        (mut last, up_to): (i64, i64),
+        claimed: &HashSet<i64>,
+    ) -> StoreResult<()> {
         let mut is_first = true;
-        for key in keys {
-            if self.room() == 0 {
-                break;
+        while self.room() > 0
+            && let Some(number) = self.tables.parcels.next(lane, last, up_to)
+        {
+            last = number;
+            if claimed.contains(&number) {
+                continue;
             }
+            let key = (lane.to_owned(), number);
             let fresh = self.tables.deliverable(&key, self.now);
             if fresh.is_empty() {
                 // Nobody is to have it: what it names is closed, gone, due later or elsewhere.
@@ -233,7 +244,7 @@ impl<'a> Taking<'a> {
             cursor.mark = cursor.mark.max(key.1);
         }
         if let Some(claim) = self.tables.claims.get_mut(&token) {
-            claim.parcels.push(key);
+            claim.parcels.insert(key);
         }
         Ok(())
     }
@@ -301,7 +312,7 @@ impl Tables {
             relay: take.relay,
             alone,
             dispatched: take.for_queue,
-            parcels: Vec::new(),
+            parcels: BTreeSet::new(),
         };
         self.claims.insert(token, claim);
         Ok(token)

@@ -93,7 +93,10 @@ impl MemoryStore {
             claims: tables
                 .claims
                 .iter()
-                .map(|(token, claim)| ClaimLook { token: *token, parcels: claim.parcels.clone() })
+                .map(|(token, claim)| ClaimLook {
+                    token: *token,
+                    parcels: claim.parcels.iter().cloned().collect(),
+                })
                 .collect(),
             uncommitted: open.flat_map(|staged| &staged.rows).map(|row| row.message.id).collect(),
             pending_edits: tables.pending_edits.iter().map(|edit| edit.id).collect(),

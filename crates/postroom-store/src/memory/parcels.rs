@@ -8,11 +8,15 @@
 use super::tables::{Delivery, Row, Tables, is_open};
 use postroom_core::{Quota, Token};
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::ops::RangeBounds;
+use std::ops::Bound;
 use uuid::Uuid;
 
 /// How many messages of one insert and lane share a parcel at the most.
 pub(super) const PARCEL_MESSAGES: usize = 64;
+
+/// No parcel has a number that is lower, or higher.
+pub(super) const BEFORE_ALL: i64 = i64::MIN;
+pub(super) const AFTER_ALL: i64 = i64::MAX;
 
 /// Where a parcel stands: its lane, and its number there. Numbers are the ledger's own: they are drawn
 /// with the insert and say nothing about when it commits.
@@ -70,11 +74,11 @@ impl Parcels {
         })
     }
 
-    /// The parcels of one lane, in order.
-    pub(super) fn of(&self, lane: &str, within: impl RangeBounds<i64>) -> Vec<ParcelKey> {
-        let numbers = self.lanes.get(lane).map(|parcels| parcels.range(within));
-        let numbers = numbers.into_iter().flatten().map(|(number, _)| *number);
-        numbers.map(|number| (lane.to_owned(), number)).collect()
+    /// The first parcel of a lane after a number and no later than another.
+    pub(super) fn next(&self, lane: &str, after: i64, up_to: i64) -> Option<i64> {
+        let parcels = self.lanes.get(lane).filter(|_| after < up_to)?;
+        let mut numbers = parcels.range((Bound::Excluded(after), Bound::Included(up_to)));
+        numbers.next().map(|(number, _)| *number)
     }
 
     /// The lanes that have parcels.
@@ -116,11 +120,13 @@ impl Tables {
     /// Under which claim a relay holds a message that stands in a parcel.
     pub(super) fn holder_in_parcel(&self, row: &Row) -> Option<Token> {
         let keys = self.parcels.naming(row.message.id);
-        let names = |parcels: &[ParcelKey]| parcels.iter().any(|key| keys.contains(key));
         if keys.is_empty() {
             return None;
         }
-        let holders = self.claims.iter().filter(|(_, claim)| names(&claim.parcels));
+        let holders = self
+            .claims
+            .iter()
+            .filter(|(_, claim)| keys.iter().any(|key| claim.parcels.contains(key)));
         holders.map(|(token, _)| *token).find(|token| self.is_in_hand(row, *token))
     }
 
@@ -148,13 +154,17 @@ impl Tables {
     /// rest of the last parcel.
     pub(super) fn unpack_lanes(&mut self, quotas: &[Quota]) {
         for quota in quotas {
-            let mut left = quota.rows;
-            for key in self.free_parcels(&quota.integration, ..) {
-                if left == 0 {
-                    break;
+            let claimed = self.claimed_in(&quota.integration);
+            let (mut left, mut last) = (quota.rows, BEFORE_ALL);
+            while left > 0
+                && let Some(number) = self.parcels.next(&quota.integration, last, AFTER_ALL)
+            {
+                last = number;
+                if !claimed.contains(&number) {
+                    let key = (quota.integration.clone(), number);
+                    left = left.saturating_sub(self.parcels.get(&key).map_or(0, Vec::len));
+                    self.unpack(&key);
                 }
-                left = left.saturating_sub(self.parcels.get(&key).map_or(0, Vec::len));
-                self.unpack(&key);
             }
         }
     }
@@ -168,10 +178,9 @@ impl Tables {
         }
     }
 
-    /// The parcels of a lane that no claim names, in order.
-    pub(super) fn free_parcels(&self, lane: &str, within: impl RangeBounds<i64>) -> Vec<ParcelKey> {
-        let (mut parcels, claimed) = (self.parcels.of(lane, within), self.claimed());
-        parcels.retain(|key| !claimed.contains(key));
-        parcels
+    /// The numbers of a lane's parcels that claims name.
+    pub(super) fn claimed_in(&self, lane: &str) -> HashSet<i64> {
+        let claimed = self.claims.values().flat_map(|claim| &claim.parcels);
+        claimed.filter(|(here, _)| here == lane).map(|(_, number)| *number).collect()
     }
 }

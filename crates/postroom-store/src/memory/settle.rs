@@ -4,6 +4,7 @@ use super::MemoryStore;
 use super::claims::after;
 use super::feed;
 use super::flaw::Flaw;
+use super::parcels::ParcelKey;
 use super::tables::{ATTEMPTS_MAX, Delivery, Row, Tables, is_open};
 use chrono::{DateTime, Utc};
 use postroom_core::{
@@ -92,13 +93,12 @@ impl Tables {
         }
         let Fence::Claim(token) = fence else { return false };
         let Some(row) = self.row(id) else { return false };
-        let named = self.claims.get(&token).into_iter().flat_map(|claim| &claim.parcels);
-        let lane = named
-            .filter(|key| self.parcels.get(key).is_some_and(|parcel| parcel.contains(&id)))
-            .map(|(lane, _)| lane.clone())
-            .next();
-        let lane = match lane.filter(|_| self.is_in_hand(row, token)) {
-            Some(lane) => lane,
+        let names = |key: &&ParcelKey| {
+            self.claims.get(&token).is_some_and(|claim| claim.parcels.contains(key))
+        };
+        let parcel = self.parcels.naming(id).iter().find(names);
+        let lane = match parcel.filter(|_| self.is_in_hand(row, token)) {
+            Some((lane, _)) => lane.clone(),
             None if is_unfenced && is_open(&row.status) => row.message.integration.clone(),
             None => return false,
         };

@@ -9,7 +9,7 @@ use chrono::{DateTime, Utc};
 use postroom_core::{ATTEMPTS_KEPT, Action, Attempt, Message, RelayId, Token, Tried, clip_error};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use uuid::{Builder, Uuid};
 
 /// The end of the column's type on a database: a count stays there.
@@ -107,7 +107,7 @@ pub(super) struct Claim {
     /// What was handed over to a queue cannot kill its relay: losing it is no rescue.
     pub(super) dispatched: bool,
     /// None when it holds deliveries.
-    pub(super) parcels: Vec<ParcelKey>,
+    pub(super) parcels: BTreeSet<ParcelKey>,
 }
 
 /// How far a lane's parcels were taken.

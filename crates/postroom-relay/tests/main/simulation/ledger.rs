@@ -196,7 +196,7 @@ pub(super) fn kinds(batches: &[Batch], before: &Ledger, after: &Ledger) -> Vec<&
     let is_below = |key: &&(String, i64)| {
         before.marks.iter().any(|(lane, mark)| *lane == key.0 && key.1 <= *mark)
     };
-    if parcels.iter().any(|key| is_below(key)) {
+    if parcels.iter().any(is_below) {
         kinds.push("swept");
     }
     let taken = after.parcels.iter().filter(|parcel| parcels.contains(&parcel.key));
