@@ -11,8 +11,7 @@ use uuid::Uuid;
 impl Admin for MemoryStore {
     async fn find(&self, id: Uuid) -> StoreResult<Option<Record>> {
         let tables = self.lock();
-        let row = tables.seq_of(id).and_then(|seq| tables.messages.get(&seq));
-        Ok(row.map(|row| tables.record(row)))
+        Ok(tables.row(id).map(|row| tables.record(row)))
     }
 
     async fn attempts(&self, id: Uuid) -> StoreResult<Vec<Attempt>> {
@@ -23,15 +22,17 @@ impl Admin for MemoryStore {
 
     async fn list(&self, filter: &Filter) -> StoreResult<Vec<Record>> {
         let tables = self.lock();
-        let newest_first = tables.messages.values().rev().map(|row| tables.record(row));
+        let view = tables.view();
+        let newest_first = tables.messages.values().rev().map(|row| view.record(row));
         Ok(newest_first.filter(|record| filter.matches(record)).take(filter.limit).collect())
     }
 
     async fn status_counts(&self) -> StoreResult<StatusCounts> {
         let tables = self.lock();
+        let view = tables.view();
         let mut counts = BTreeMap::new();
         for row in tables.messages.values() {
-            *counts.entry(tables.record(row).status).or_insert(0) += 1;
+            *counts.entry(view.record(row).status).or_insert(0) += 1;
         }
         Ok(StatusCounts { counts: counts.into_iter().collect() })
     }
@@ -39,16 +40,17 @@ impl Admin for MemoryStore {
     async fn integrations(&self) -> StoreResult<Vec<String>> {
         let tables = self.lock();
         let waiting = tables.deliveries.iter().filter(|(_, delivery)| !delivery.dead);
-        let names: BTreeSet<_> = waiting.map(|(_, one)| one.integration.clone()).collect();
+        let waiting = waiting.map(|(_, delivery)| &delivery.integration);
+        let names: BTreeSet<_> = waiting.chain(tables.parcels.lanes()).cloned().collect();
         Ok(names.into_iter().collect())
     }
 
     async fn claim_of(&self, worker: &str, id: Uuid) -> StoreResult<Option<(Token, i64)>> {
         let tables = self.lock();
-        let held = tables.seq_of(id).and_then(|seq| {
-            let token = tables.deliveries.get(seq)?.claim?;
+        let held = tables.row(id).and_then(|row| {
+            let token = tables.holder(row)?;
             let claim = tables.claims.get(&token)?;
-            (claim.worker == worker).then_some((token, seq))
+            (claim.worker == worker).then_some((token, row.message.seq))
         });
         Ok(held)
     }

@@ -3,8 +3,8 @@
 use super::tables::Row;
 use super::{MemoryStore, refused};
 use chrono::{DateTime, TimeDelta, Utc};
-use postroom_core::{Message, RawJson, StoreResult};
-use std::collections::HashMap;
+use postroom_core::{Enqueued, Message, RawJson, StoreResult};
+use std::collections::{HashMap, HashSet};
 use std::str::FromStr;
 use std::time::Duration;
 use uuid::Uuid;
@@ -16,11 +16,16 @@ pub struct ByHand<'a>(pub(super) &'a MemoryStore);
 #[derive(Clone)]
 pub struct WholeRow(Row);
 
-/// How many rows each table beside the messages has.
+/// How much each table beside the messages has.
 #[derive(Clone, Copy, Debug)]
 pub struct Counts {
-    /// Deliveries.
+    /// Messages that a delivery or a parcel names, without those that were recorded as SENT and whose
+    /// parcel goes with the rest of its claim.
     pub deliveries: usize,
+    /// Parcels.
+    pub parcels: usize,
+    /// Changes by hand that are still to be followed.
+    pub pending_edits: usize,
     /// Claims.
     pub claims: usize,
     /// Failed attempts, over all messages.
@@ -69,13 +74,14 @@ impl ByHand<'_> {
             return Err(refused(format!("there is no column {unknown}")));
         }
         let mut tables = self.0.lock();
-        if tables.messages.contains_key(&message.seq) {
+        if tables.is_number_taken(message.seq) {
             return Err(refused("the number is taken"));
         }
-        let enqueued = tables.insert(message, status);
+        let staged = tables.stage(vec![message], status, now)?;
+        let inserted = tables.commit(staged).into_iter().find(|answer| answer.is_new());
         drop(tables);
         self.0.written.signal();
-        if enqueued.is_new() { Ok(enqueued.id()) } else { Err(refused("the fence knows it")) }
+        inserted.map(Enqueued::id).ok_or_else(|| refused("the fence knows it"))
     }
 
     /// `UPDATE … SET status = …`.
@@ -113,8 +119,7 @@ impl ByHand<'_> {
             return Err(refused(format!("no trigger watches {column}")));
         }
         let mut tables = self.0.lock();
-        let Some(seq) = tables.seq_of(id) else { return Ok(()) };
-        let Some(row) = tables.messages.get_mut(&seq) else { return Ok(()) };
+        let Some(row) = tables.row_mut(id) else { return Ok(()) };
         row.status = status.unwrap_or_else(|| row.status.clone());
         row.message.integration = integration.unwrap_or_else(|| row.message.integration.clone());
         row.message.due_at = due_at.unwrap_or(row.message.due_at);
@@ -131,7 +136,7 @@ impl ByHand<'_> {
         });
     }
 
-    /// `DELETE FROM integration_outbox WHERE id = …`; the delivery stays behind.
+    /// `DELETE FROM integration_outbox WHERE id = …`; what names it stays behind.
     pub fn delete(&self, id: Uuid) {
         let mut tables = self.0.lock();
         if let Some(seq) = tables.seq_of(id) {
@@ -143,7 +148,7 @@ impl ByHand<'_> {
     #[must_use]
     pub fn read(&self, id: Uuid) -> Option<WholeRow> {
         let tables = self.0.lock();
-        tables.messages.get(&tables.seq_of(id)?).cloned().map(WholeRow)
+        tables.row(id).cloned().map(WholeRow)
     }
 
     /// Writes every column of a row that was read before.
@@ -151,13 +156,15 @@ impl ByHand<'_> {
         self.update(stale.message.id, |row| *row = stale);
     }
 
-    /// `TRUNCATE integration_outbox RESTART IDENTITY`; deliveries and claims stay behind.
+    /// `TRUNCATE integration_outbox RESTART IDENTITY`. Whoever empties the table means its ledger too;
+    /// claims stay behind.
     pub fn truncate(&self) {
         let mut tables = self.0.lock();
         let all: Vec<i64> = tables.messages.keys().copied().collect();
         for seq in all {
             tables.remove(seq);
         }
+        tables.empty_ledger();
         tables.restart_numbers();
     }
 
@@ -166,9 +173,18 @@ impl ByHand<'_> {
         self.0.lock().restart_numbers();
     }
 
-    /// `DELETE FROM delivery`: what a restore with triggers turned off leaves.
+    /// `DELETE FROM delivery`, and the same for parcels and pending edits: what a restore with triggers
+    /// turned off leaves.
     pub fn delete_deliveries(&self) {
-        self.0.lock().deliveries.clear();
+        self.0.lock().empty_ledger();
+    }
+
+    /// `INSERT INTO parcel`: what a restore of the ledger brings, whatever else names the messages.
+    pub fn insert_parcel(&self, integration: &str, ids: &[Uuid]) {
+        let mut tables = self.0.lock();
+        tables.last_parcel += 1;
+        let key = (integration.to_owned(), tables.last_parcel);
+        tables.parcels.insert(key, ids.to_vec());
     }
 
     /// `DELETE FROM claim`.
@@ -189,25 +205,32 @@ impl ByHand<'_> {
     #[must_use]
     pub fn counts(&self) -> Counts {
         let tables = self.0.lock();
+        let is_over = |id: &Uuid| {
+            let row = tables.row(*id);
+            row.is_some_and(|row| row.status == "SENT" && row.settled.is_some())
+        };
+        let delivered = tables.deliveries.iter().map(|(id, _)| id);
+        let named: HashSet<Uuid> = delivered.chain(tables.parcels.named()).collect();
         Counts {
-            deliveries: tables.deliveries.len(),
+            deliveries: named.iter().filter(|id| !is_over(id)).count(),
+            parcels: tables.parcels.iter().count(),
+            pending_edits: tables.pending_edits.len(),
             claims: tables.claims.len(),
             attempts: tables.attempts.values().map(Vec::len).sum(),
         }
     }
 
-    /// Updates a row. The trigger fires when status or due time have changed.
+    /// Updates a row. The trigger fires when status, due time or integration have changed.
     fn update(&self, id: Uuid, change: impl FnOnce(&mut Row)) {
         let mut tables = self.0.lock();
-        let Some(seq) = tables.seq_of(id) else { return };
-        let Some(row) = tables.messages.get_mut(&seq) else { return };
-        let watched =
-            |row: &Row| (row.status.clone(), row.message.due_at, row.message.integration.clone());
-        let before = watched(row);
+        let Some(row) = tables.row_mut(id) else { return };
+        let before = row.clone();
         change(row);
         let row = row.clone();
-        if before != watched(&row) {
-            tables.follow(&row, self.0.clock.now());
+        let is_same = (&before.status, before.message.due_at, &before.message.integration)
+            == (&row.status, row.message.due_at, &row.message.integration);
+        if !is_same {
+            tables.follow(&before, &row);
         }
         drop(tables);
         self.0.written.signal();

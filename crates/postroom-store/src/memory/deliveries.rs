@@ -1,36 +1,38 @@
-//! What is still to be delivered, found by what is searched for while working: so that a long
-//! backlog costs no more per message than a short one, as an index on a database sees to.
+//! What is still to be delivered and not fresh, found by what is searched for while working: so that a
+//! long backlog costs no more per message than a short one, as an index on a database sees to.
 
 use super::tables::Delivery;
 use chrono::{DateTime, Utc};
 use postroom_core::Token;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::{Deref, DerefMut};
+use uuid::Uuid;
 
-/// Deliveries by `seq`.
+/// Deliveries by the id of their message.
 #[derive(Default)]
 pub(super) struct Deliveries {
-    rows: BTreeMap<i64, Delivery>,
+    rows: BTreeMap<Uuid, Delivery>,
     indexes: Indexes,
 }
 
 /// By due time and number.
-type Queue = BTreeSet<(DateTime<Utc>, i64)>;
+type Queue = BTreeSet<(DateTime<Utc>, i64, Uuid)>;
 
 #[derive(Default)]
 struct Indexes {
     /// By lane: what nobody holds and is not dead, apart whether it was rescued before.
     fresh: HashMap<String, Queue>,
     rescued: HashMap<String, Queue>,
-    held: HashMap<Token, BTreeSet<i64>>,
+    /// By number.
+    held: HashMap<Token, BTreeSet<(i64, Uuid)>>,
 }
 
 impl Indexes {
-    fn add(&mut self, seq: i64, delivery: &Delivery) {
+    fn add(&mut self, id: Uuid, delivery: &Delivery) {
         if let Some(token) = delivery.claim {
-            self.held.entry(token).or_default().insert(seq);
+            self.held.entry(token).or_default().insert((delivery.seq, id));
         } else if !delivery.dead {
-            let place = (delivery.due_at, seq);
+            let place = (delivery.due_at, delivery.seq, id);
             let lanes = self.lanes(delivery.rescues);
             match lanes.get_mut(&delivery.integration) {
                 Some(queue) => drop(queue.insert(place)),
@@ -39,10 +41,10 @@ impl Indexes {
         }
     }
 
-    fn remove(&mut self, seq: i64, delivery: &Delivery) {
+    fn remove(&mut self, id: Uuid, delivery: &Delivery) {
         if let Some(token) = delivery.claim {
             if let Some(held) = self.held.get_mut(&token) {
-                held.remove(&seq);
+                held.remove(&(delivery.seq, id));
                 if held.is_empty() {
                     self.held.remove(&token);
                 }
@@ -50,7 +52,7 @@ impl Indexes {
         } else if !delivery.dead
             && let Some(queue) = self.lanes(delivery.rescues).get_mut(&delivery.integration)
         {
-            queue.remove(&(delivery.due_at, seq));
+            queue.remove(&(delivery.due_at, delivery.seq, id));
         }
     }
 
@@ -60,39 +62,35 @@ impl Indexes {
 }
 
 impl Deliveries {
-    pub(super) fn len(&self) -> usize {
-        self.rows.len()
+    pub(super) fn contains(&self, id: Uuid) -> bool {
+        self.rows.contains_key(&id)
     }
 
-    pub(super) fn contains(&self, seq: i64) -> bool {
-        self.rows.contains_key(&seq)
-    }
-
-    pub(super) fn get(&self, seq: i64) -> Option<&Delivery> {
-        self.rows.get(&seq)
+    pub(super) fn get(&self, id: Uuid) -> Option<&Delivery> {
+        self.rows.get(&id)
     }
 
     /// A delivery to change.
-    pub(super) fn get_mut(&mut self, seq: i64) -> Option<Changing<'_>> {
-        let delivery = self.rows.get_mut(&seq)?;
+    pub(super) fn get_mut(&mut self, id: Uuid) -> Option<Changing<'_>> {
+        let delivery = self.rows.get_mut(&id)?;
         // Out of the indexes while it changes.
-        self.indexes.remove(seq, delivery);
-        Some(Changing { seq, delivery, indexes: &mut self.indexes })
+        self.indexes.remove(id, delivery);
+        Some(Changing { id, delivery, indexes: &mut self.indexes })
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (i64, &Delivery)> {
-        self.rows.iter().map(|(seq, delivery)| (*seq, delivery))
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Uuid, &Delivery)> {
+        self.rows.iter().map(|(id, delivery)| (*id, delivery))
     }
 
-    pub(super) fn insert(&mut self, seq: i64, delivery: Delivery) {
-        self.remove(seq);
-        self.indexes.add(seq, &delivery);
-        self.rows.insert(seq, delivery);
+    pub(super) fn insert(&mut self, id: Uuid, delivery: Delivery) {
+        self.remove(id);
+        self.indexes.add(id, &delivery);
+        self.rows.insert(id, delivery);
     }
 
-    pub(super) fn remove(&mut self, seq: i64) {
-        if let Some(delivery) = self.rows.remove(&seq) {
-            self.indexes.remove(seq, &delivery);
+    pub(super) fn remove(&mut self, id: Uuid) {
+        if let Some(delivery) = self.rows.remove(&id) {
+            self.indexes.remove(id, &delivery);
         }
     }
 
@@ -100,12 +98,12 @@ impl Deliveries {
         *self = Self::default();
     }
 
-    pub(super) fn retain(&mut self, keep: impl Fn(i64, &Delivery) -> bool) {
+    pub(super) fn retain(&mut self, keep: impl Fn(Uuid, &Delivery) -> bool) {
         let Self { rows, indexes } = self;
-        rows.retain(|seq, delivery| {
-            let is_kept = keep(*seq, delivery);
+        rows.retain(|id, delivery| {
+            let is_kept = keep(*id, delivery);
             if !is_kept {
-                indexes.remove(*seq, delivery);
+                indexes.remove(*id, delivery);
             }
             is_kept
         });
@@ -117,20 +115,21 @@ impl Deliveries {
         integration: &str,
         now: DateTime<Utc>,
         rescued: bool,
-    ) -> impl Iterator<Item = (DateTime<Utc>, i64)> {
+    ) -> impl Iterator<Item = (DateTime<Utc>, Uuid)> {
         let lanes = if rescued { &self.indexes.rescued } else { &self.indexes.fresh };
-        lanes.get(integration).into_iter().flatten().copied().take_while(move |(at, _)| *at <= now)
+        let queue = lanes.get(integration).into_iter().flatten();
+        queue.map(|(at, _, id)| (*at, *id)).take_while(move |(at, _)| *at <= now)
     }
 
     /// What is held under one claim.
-    pub(super) fn held_under(&self, token: Token) -> impl Iterator<Item = i64> {
-        self.indexes.held.get(&token).into_iter().flatten().copied()
+    pub(super) fn held_under(&self, token: Token) -> impl Iterator<Item = Uuid> {
+        self.indexes.held.get(&token).into_iter().flatten().map(|(_, id)| *id)
     }
 }
 
 /// A delivery that is being changed. It is found again, as it is then, once this is dropped.
 pub(super) struct Changing<'a> {
-    seq: i64,
+    id: Uuid,
     delivery: &'a mut Delivery,
     indexes: &'a mut Indexes,
 }
@@ -151,6 +150,6 @@ impl DerefMut for Changing<'_> {
 
 impl Drop for Changing<'_> {
     fn drop(&mut self) {
-        self.indexes.add(self.seq, self.delivery);
+        self.indexes.add(self.id, self.delivery);
     }
 }

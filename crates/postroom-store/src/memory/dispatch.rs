@@ -8,12 +8,16 @@ use uuid::Uuid;
 #[async_trait]
 impl Dispatches for MemoryStore {
     async fn dispatched(&self, ids: &[Uuid]) -> StoreResult<Vec<Dispatched>> {
-        let tables = self.lock();
+        let mut tables = self.lock();
+        // A message that was opened again by hand has a number of its own once that is followed.
+        tables.follow_edits(None, self.clock.now());
         let find = |id: &Uuid| {
-            let seq = tables.seq_of(*id)?;
-            let (row, delivery) = (tables.messages.get(&seq)?, tables.deliveries.get(seq)?);
-            let status = Status::parse(&row.status).filter(|_| !delivery.dead)?;
-            let number = delivery.dispatch.saturating_add(1);
+            let row = tables.row(*id)?;
+            let delivery = tables.deliveries.get(*id);
+            // What is open and has no delivery is in a parcel, and was never dispatched.
+            let is_open = delivery.map_or_else(|| row.is_deliverable(), |delivery| !delivery.dead);
+            let status = Status::parse(&row.status).filter(|_| is_open)?;
+            let number = delivery.map_or(0, |delivery| delivery.dispatch).saturating_add(1);
             let (message, last_error) = (row.message.clone(), row.last_error.clone());
             Some(Dispatched { message, number, status, last_error })
         };
@@ -24,7 +28,8 @@ impl Dispatches for MemoryStore {
         let now = self.clock.now();
         let mut tables = self.lock();
         for seq in seqs {
-            let Some(mut delivery) = tables.deliveries.get_mut(*seq) else { continue };
+            let Some(id) = tables.messages.get(seq).map(|row| row.message.id) else { continue };
+            let Some(mut delivery) = tables.deliveries.get_mut(id) else { continue };
             if delivery.claim != Some(claim) || !delivery.failed {
                 continue;
             }

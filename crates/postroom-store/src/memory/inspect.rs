@@ -16,8 +16,9 @@ impl Inspect for MemoryStore {
         limit: usize,
     ) -> StoreResult<Vec<Record>> {
         let tables = self.lock();
+        let view = tables.view();
         let rows = tables.messages.values().filter(|row| ids.contains(&row.message.id));
-        let mut found: Vec<Record> = rows.map(|row| tables.record(row)).collect();
+        let mut found: Vec<Record> = rows.map(|row| view.record(row)).collect();
         found.sort_unstable_by_key(|record| record.message.id);
         found.truncate(limit);
         Ok(found)
@@ -26,7 +27,8 @@ impl Inspect for MemoryStore {
     async fn errors(&self, filter: &Filter) -> StoreResult<Vec<ErrorGroup>> {
         let tables = self.lock();
         let mut groups: BTreeMap<(String, String), ErrorGroup> = BTreeMap::new();
-        let records = tables.messages.values().map(|row| tables.record(row));
+        let view = tables.view();
+        let records = tables.messages.values().map(|row| view.record(row));
         for record in records.filter(|record| filter.matches(record)) {
             let (Some(error), message) = (record.last_error, record.message) else { continue };
             let group = groups.entry((message.integration.clone(), error.clone()));
@@ -71,7 +73,12 @@ impl Inspect for MemoryStore {
         let new = tables.messages.range(after.saturating_add(1)..).map(|(seq, _)| *seq);
         let mut seqs: BTreeSet<i64> = new.take(limit).collect();
         let open = tables.deliveries.iter().filter(|(_, delivery)| !delivery.dead);
-        let mut open: Vec<_> = open.map(|(seq, delivery)| (delivery.due_at, seq)).collect();
+        let fresh = tables.parcels.named().filter(|id| !tables.deliveries.contains(*id));
+        let fresh = fresh.filter_map(|id| tables.row(id)).filter(|row| row.is_deliverable());
+        let mut open: Vec<_> = open
+            .map(|(_, delivery)| (delivery.due_at, delivery.seq))
+            .chain(fresh.map(|row| (row.message.due_at, row.message.seq)))
+            .collect();
         open.sort_unstable();
         seqs.extend(open.into_iter().take(limit).map(|(_, seq)| seq));
         Ok(seqs.into_iter().collect())
@@ -79,8 +86,9 @@ impl Inspect for MemoryStore {
 
     async fn states(&self, seqs: &[i64]) -> StoreResult<Vec<Record>> {
         let tables = self.lock();
+        let view = tables.view();
         let rows = seqs.iter().filter_map(|seq| tables.messages.get(seq));
-        let records = rows.map(|row| tables.record(row)).map(|mut record| {
+        let records = rows.map(|row| view.record(row)).map(|mut record| {
             record.message.payload = RawJson::trusted("null");
             record.message.headers = None;
             record

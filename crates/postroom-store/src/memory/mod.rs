@@ -1,24 +1,37 @@
 //! The outbox in this process: for tests and simulation, and as the contract's executable
 //! specification. Nothing outlives the process.
 //!
-//! It holds the same tables as a database does (message, delivery, claim, relay), changed by the
-//! same rules, so that whatever is true here is what the other stores have to match.
+//! It holds the same tables as a database does (message, parcel, delivery, claim, lane cursor, pending
+//! edit, relay), changed by the same rules, so that whatever is true here is what the other stores
+//! have to match. One lock stands for all of theirs.
 
 mod admin;
 mod by_hand;
 mod claims;
+mod content;
 mod deliveries;
 mod dispatch;
+mod feed;
+mod flaw;
+mod follow;
 mod inspect;
 mod intake;
+mod ledger;
 mod operate;
+mod parcels;
+mod reconcile;
 mod relays;
 mod settle;
 mod tables;
+mod uncommitted;
 mod upkeep;
+mod view;
 mod wake;
 
 pub use by_hand::{ByHand, Counts, WholeRow};
+pub use flaw::Flaw;
+pub use ledger::{ClaimLook, DeliveryLook, Ledger, MessageLook, ParcelLook};
+pub use uncommitted::Uncommitted;
 
 use postroom_core::{Clock, StoreError, StoreErrorKind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,13 +1,13 @@
 //! What operators do to messages.
 
 use super::MemoryStore;
-use super::tables::{Row, Tables};
+use super::tables::{Delivery, Row, Tables, is_open};
 use crate::prunable::by_status;
 use async_trait::async_trait;
 use chrono::{DateTime, TimeDelta, Utc};
 use postroom_core::{
-    Action, ActionId, CANCELLED, Key, Message, NewAction, Operate, REPLAY_HEADER, RawJson, Status,
-    StoreResult, Token,
+    Action, ActionId, CANCELLED, Enqueued, Key, Message, NewAction, Operate, REPLAY_HEADER,
+    RawJson, Status, StoreResult, Token,
 };
 use serde_json::{Map, Value};
 use std::time::Duration;
@@ -64,16 +64,15 @@ impl Operate for MemoryStore {
         let mut tables = self.lock();
         let mut keys = keys.to_vec();
         keys.sort_unstable_by_key(|key| key.seq);
-        let mut made = Vec::new();
+        keys.dedup();
+        let mut again: Vec<Message> = Vec::new();
         for key in keys {
             let row = tables.messages.get(&key.seq).filter(|row| row.is(&key));
-            let Some(row) = row else { continue };
-            if tables.record(row).status != "SENT" {
-                continue;
-            }
-            let again = tables.again(&row.message.clone(), fresh_ids, now);
-            made.push(tables.insert(again, "PENDING").id());
+            let Some(row) = row.filter(|row| tables.record(row).status == "SENT") else { continue };
+            again.push(tables.again(&row.message, &again, fresh_ids, now));
         }
+        let staged = tables.stage(again, "PENDING", now)?;
+        let made: Vec<Uuid> = tables.commit(staged).into_iter().map(Enqueued::id).collect();
         tables.count(action, made.len());
         drop(tables);
         self.written.signal();
@@ -85,18 +84,7 @@ impl Operate for MemoryStore {
         let mut tables = self.lock();
         let mut released = 0;
         for key in keys {
-            let Tables { messages, deliveries, .. } = &mut *tables;
-            let Some(row) = messages.get_mut(&key.seq).filter(|row| row.is(key)) else { continue };
-            let Some(mut delivery) = deliveries.get_mut(key.seq) else { continue };
-            if delivery.claim.take().is_none() {
-                continue;
-            }
-            if matches!(row.status.as_str(), "PENDING" | "FAILED") {
-                row.message.due_at = now;
-                row.touch(now);
-            }
-            delivery.follow(row);
-            released += 1;
+            released += usize::from(tables.take_back(key, now));
         }
         tables.count(action, released);
         drop(tables);
@@ -125,9 +113,11 @@ impl Operate for MemoryStore {
         let mut old = self.old(status, older_than)?;
         old.truncate(limit);
         let mut tables = self.lock();
-        for seq in &old {
-            tables.deliveries.remove(*seq);
-            tables.remove(*seq);
+        for row in
+            old.iter().filter_map(|seq| tables.messages.get(seq).cloned()).collect::<Vec<_>>()
+        {
+            tables.deliveries.remove(row.message.id);
+            tables.remove(row.message.seq);
         }
         tables.count(action, old.len());
         Ok(old.len() as u64)
@@ -143,11 +133,14 @@ impl MemoryStore {
     fn change(&self, action: ActionId, keys: &[Key], change: impl Fn(&mut Row) -> bool) -> u64 {
         let now = self.clock.now();
         let mut tables = self.lock();
+        tables.follow_edits(None, now);
         let mut changed = 0;
         for key in keys {
+            // What is changed is not fresh any more.
+            tables.unpack_naming(key.id);
             let Tables { messages, deliveries, .. } = &mut *tables;
             let Some(row) = messages.get_mut(&key.seq).filter(|row| row.is(key)) else { continue };
-            let Some(mut delivery) = deliveries.get_mut(key.seq) else { continue };
+            let Some(mut delivery) = deliveries.get_mut(key.id) else { continue };
             if delivery.claim.is_some() || !change(row) {
                 continue;
             }
@@ -172,10 +165,11 @@ impl MemoryStore {
         let age = TimeDelta::from_std(older_than).unwrap_or(TimeDelta::MAX);
         let Some(before) = self.clock.now().checked_sub_signed(age) else { return Ok(Vec::new()) };
         let tables = self.lock();
+        let view = tables.view();
         let rows = tables
             .messages
             .iter()
-            .filter(|(_, row)| tables.record(row).status == status.as_str() && since(row) < before);
+            .filter(|(_, row)| view.record(row).status == status.as_str() && since(row) < before);
         Ok(rows.map(|(seq, _)| *seq).collect())
     }
 }
@@ -200,14 +194,48 @@ impl Tables {
         }
     }
 
-    /// The message to be sent again.
-    fn again(&self, sent: &Message, fresh_ids: bool, now: DateTime<Utc>) -> Message {
+    /// Takes a message from the relay that holds it, due at once. Out of a parcel it gets a delivery, which
+    /// outranks the parcel: the rest of the batch stays held. What was changed by hand meanwhile is
+    /// followed. False when nobody holds it.
+    fn take_back(&mut self, key: &Key, now: DateTime<Utc>) -> bool {
+        let row = self.messages.get(&key.seq).filter(|row| row.is(key));
+        let Some(mut row) = row.filter(|row| self.holder(row).is_some()).cloned() else {
+            return false;
+        };
+        if !self.deliveries.contains(key.id) {
+            // Closed by hand: its claim's end finds that out.
+            if !is_open(&row.status) {
+                return false;
+            }
+            self.deliveries.insert(key.id, Delivery::of(&row));
+        }
+        if row.is_deliverable() {
+            row.message.due_at = now;
+            row.touch(now);
+        }
+        if let Some(mut delivery) = self.deliveries.get_mut(key.id) {
+            delivery.claim = None;
+            delivery.follow(&row);
+        }
+        self.messages.insert(key.seq, row);
+        true
+    }
+
+    /// The message to be sent again, beside others that are.
+    fn again(
+        &self,
+        sent: &Message,
+        beside: &[Message],
+        fresh_ids: bool,
+        now: DateTime<Utc>,
+    ) -> Message {
         let event_id = if fresh_ids { Uuid::now_v7().to_string() } else { sent.event_id.clone() };
-        let same = |other: &&Row| {
-            (&other.message.event_id, &other.message.stream_id, &other.message.integration)
+        let same = |other: &&Message| {
+            (&other.event_id, &other.stream_id, &other.integration)
                 == (&sent.event_id, &sent.stream_id, &sent.integration)
         };
-        let last = self.messages.values().filter(same).map(|row| row.message.copy).max();
+        let there = self.messages.values().map(|row| &row.message);
+        let last = there.chain(beside).filter(same).map(|message| message.copy).max();
         let headers =
             sent.headers.as_ref().and_then(|json| serde_json::from_str(json.as_str()).ok());
         let mut headers: Map<String, Value> = headers.unwrap_or_default();

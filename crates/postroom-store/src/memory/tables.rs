@@ -1,15 +1,15 @@
-//! The tables, and the triggers that keep deliveries in step with messages.
+//! The tables.
 
 use super::deliveries::Deliveries;
-use super::refused;
+use super::feed::Staged;
+use super::flaw::Flaw;
+use super::follow::PendingEdit;
+use super::parcels::{ParcelKey, Parcels};
 use chrono::{DateTime, Utc};
-use postroom_core::{
-    ATTEMPTS_KEPT, Action, Attempt, Enqueued, Finding, Limits, Message, NewMessage, RawJson,
-    Reconciled, Record, RelayId, StoreResult, Token, Tried, clip_error,
-};
+use postroom_core::{ATTEMPTS_KEPT, Action, Attempt, Message, RelayId, Token, Tried, clip_error};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use uuid::{Builder, Uuid};
 
 /// The end of the column's type on a database: a count stays there.
@@ -23,12 +23,33 @@ pub(super) struct Row {
     pub(super) updated_at: DateTime<Utc>,
     pub(super) sent_at: Option<DateTime<Utc>>,
     pub(super) last_error: Option<String>,
-    /// The token of the store's last write. A change that leaves it alone was made by hand.
+    /// The token of the store's last write: a settlement whose answer was lost is recognised by it.
     pub(super) settled: Option<Token>,
 }
 
-/// A message that is still to be delivered.
+impl Row {
+    pub(super) fn new(message: Message, status: &str) -> Self {
+        Self {
+            status: status.to_owned(),
+            updated_at: message.created_at,
+            sent_at: None,
+            last_error: None,
+            settled: None,
+            message,
+        }
+    }
+
+    /// Whether relays deliver it.
+    pub(super) fn is_deliverable(&self) -> bool {
+        matches!(self.status.as_str(), "PENDING" | "FAILED")
+    }
+}
+
+/// A message that is neither SENT nor fresh: delayed, failed, dead, opened again, rescued or given
+/// back.
+#[derive(Clone)]
 pub(super) struct Delivery {
+    pub(super) seq: i64,
     pub(super) integration: String,
     pub(super) due_at: DateTime<Utc>,
     pub(super) claim: Option<Token>,
@@ -40,6 +61,20 @@ pub(super) struct Delivery {
 }
 
 impl Delivery {
+    /// That of an open message, as it says, which nobody holds and which was never dispatched.
+    pub(super) fn of(row: &Row) -> Self {
+        Self {
+            seq: row.message.seq,
+            integration: row.message.integration.clone(),
+            due_at: row.message.due_at,
+            claim: None,
+            rescues: 0,
+            dispatch: 0,
+            failed: row.status == "FAILED",
+            dead: row.status == "DEAD",
+        }
+    }
+
     /// Says what its message says, where that is open.
     pub(super) fn follow(&mut self, row: &Row) {
         if is_open(&row.status) {
@@ -58,13 +93,10 @@ impl Delivery {
                 && self.failed == (row.status == "FAILED")
                 && self.dead == (row.status == "DEAD")
     }
-
-    pub(super) fn is_due(&self, now: DateTime<Utc>) -> bool {
-        self.claim.is_none() && !self.dead && self.due_at <= now
-    }
 }
 
-/// One batch that a worker holds.
+/// One batch that a worker holds. It names what it holds: parcels, which are not written to, or
+/// deliveries, which carry its token.
 pub(super) struct Claim {
     pub(super) worker: String,
     pub(super) since: DateTime<Utc>,
@@ -74,6 +106,17 @@ pub(super) struct Claim {
     pub(super) alone: bool,
     /// What was handed over to a queue cannot kill its relay: losing it is no rescue.
     pub(super) dispatched: bool,
+    /// None when it holds deliveries.
+    pub(super) parcels: BTreeSet<ParcelKey>,
+}
+
+/// How far a lane's parcels were taken.
+#[derive(Clone, Copy)]
+pub(super) struct Cursor {
+    /// No parcel above it was ever taken.
+    pub(super) mark: i64,
+    /// When somebody last looked below it for what had committed late.
+    pub(super) swept_at: DateTime<Utc>,
 }
 
 /// A relay, while its heartbeat goes on and for some time after.
@@ -84,23 +127,35 @@ pub(super) struct RelayState {
     pub(super) until: DateTime<Utc>,
 }
 
-type Fence = (String, String, String, i32);
+pub(super) type Fence = (String, String, String, i32);
 
-/// Messages and deliveries by `seq`, claims by token.
+/// Messages by `seq`, deliveries by the id of their message, claims by token.
 pub(super) struct Tables {
     tokens: StdRng,
-    last_seq: i64,
+    pub(super) last_seq: i64,
+    pub(super) last_parcel: i64,
+    pub(super) last_transaction: u64,
     pub(super) messages: BTreeMap<i64, Row>,
+    pub(super) parcels: Parcels,
     pub(super) deliveries: Deliveries,
     pub(super) claims: BTreeMap<Token, Claim>,
+    /// By lane.
+    pub(super) cursors: BTreeMap<String, Cursor>,
+    /// In the order in which they were made.
+    pub(super) pending_edits: Vec<PendingEdit>,
+    /// What producers have inserted and not committed yet, by transaction.
+    pub(super) uncommitted: BTreeMap<u64, Staged>,
     pub(super) relays: BTreeMap<RelayId, RelayState>,
     /// The failed attempts of each message, oldest first.
     pub(super) attempts: BTreeMap<i64, Vec<Attempt>>,
     pub(super) actions: Vec<Action>,
     /// Positions by name.
     pub(super) checkpoints: BTreeMap<String, String>,
-    seq_by_id: HashMap<Uuid, i64>,
-    id_by_fence: HashMap<Fence, Uuid>,
+    pub(super) seq_by_id: HashMap<Uuid, i64>,
+    pub(super) id_by_fence: HashMap<Fence, Uuid>,
+    /// How many takes there were.
+    pub(super) takes: usize,
+    pub(super) flaw: Option<Flaw>,
 }
 
 impl Default for Tables {
@@ -108,15 +163,23 @@ impl Default for Tables {
         Self {
             tokens: StdRng::seed_from_u64(rand::random()),
             last_seq: 0,
+            last_parcel: 0,
+            last_transaction: 0,
             messages: BTreeMap::new(),
+            parcels: Parcels::default(),
             deliveries: Deliveries::default(),
             claims: BTreeMap::new(),
+            cursors: BTreeMap::new(),
+            pending_edits: Vec::new(),
+            uncommitted: BTreeMap::new(),
             relays: BTreeMap::new(),
             attempts: BTreeMap::new(),
             actions: Vec::new(),
             checkpoints: BTreeMap::new(),
             seq_by_id: HashMap::new(),
             id_by_fence: HashMap::new(),
+            takes: 0,
+            flaw: None,
         }
     }
 }
@@ -130,112 +193,36 @@ impl Tables {
         Token(Builder::from_random_bytes(self.tokens.random()).into_uuid())
     }
 
-    pub(super) fn enqueue(
-        &mut self,
-        new: &NewMessage,
-        now: DateTime<Utc>,
-    ) -> StoreResult<Enqueued> {
-        new.validate(&Limits::default()).map_err(refused)?;
-        let payload = new.payload().cloned().unwrap_or_else(|| RawJson::trusted("null"));
-        let message = Message {
-            id: Uuid::now_v7(),
-            seq: 0,
-            event_id: new.event_id.clone(),
-            stream_id: new.stream_id().to_owned(),
-            integration: new.integration.clone(),
-            event_type: new.event_type.clone(),
-            payload,
-            headers: new.headers_json().cloned(),
-            tenant_id: new.tenant_id.clone(),
-            user_id: new.user_id.clone(),
-            correlation_id: new.correlation_id.clone(),
-            causation_id: new.causation_id.clone(),
-            source: new.source.clone(),
-            ordering_key: new.ordering_key.clone(),
-            schema_version: new.schema_version,
-            copy: new.copy,
-            occurred_at: new.occurred_at,
-            due_at: new.due_at.unwrap_or(now),
-            attempts: 0,
-            max_attempts: u32::try_from(new.max_attempts).unwrap_or(1),
-            created_at: now,
-        };
-        Ok(self.insert(message, "PENDING"))
-    }
-
-    /// Inserts a message unless the fence knows it, and makes its delivery.
-    pub(super) fn insert(&mut self, mut message: Message, status: &str) -> Enqueued {
-        let fence = fence(&message);
-        if let Some(first) = self.id_by_fence.get(&fence) {
-            return Enqueued::Duplicate(*first);
-        }
-        // A number may be given by hand.
-        if message.seq == 0 {
-            let in_use = self.messages.last_key_value().map_or(0, |(seq, _)| *seq);
-            message.seq = self.last_seq.max(in_use) + 1;
-        }
-        self.last_seq = self.last_seq.max(message.seq);
-        let id = message.id;
-        self.id_by_fence.insert(fence, id);
-        self.seq_by_id.insert(id, message.seq);
-        let row = Row {
-            status: status.to_owned(),
-            updated_at: message.created_at,
-            sent_at: None,
-            last_error: None,
-            settled: None,
-            message,
-        };
-        // One that is there belonged to another message of this number.
-        self.deliveries.remove(row.message.seq);
-        self.feed(&row, 0);
-        self.messages.insert(row.message.seq, row);
-        Enqueued::New(id)
+    /// Forgets what is to be delivered. Claims stay behind, and name nothing then.
+    pub(super) fn empty_ledger(&mut self) {
+        self.parcels.clear();
+        self.deliveries.clear();
+        self.pending_edits.clear();
     }
 
     pub(super) fn restart_numbers(&mut self) {
         self.last_seq = 0;
     }
 
-    /// Removes a message with its attempts and leaves its delivery, as a plain DELETE does.
+    pub(super) fn seq_of(&self, id: Uuid) -> Option<i64> {
+        self.seq_by_id.get(&id).copied()
+    }
+
+    pub(super) fn row(&self, id: Uuid) -> Option<&Row> {
+        self.messages.get(&self.seq_of(id)?)
+    }
+
+    pub(super) fn row_mut(&mut self, id: Uuid) -> Option<&mut Row> {
+        self.messages.get_mut(&self.seq_of(id)?)
+    }
+
+    /// Removes a message with its attempts and leaves what names it in the ledger, as a plain DELETE
+    /// does.
     pub(super) fn remove(&mut self, seq: i64) {
         self.attempts.remove(&seq);
         if let Some(row) = self.messages.remove(&seq) {
             self.seq_by_id.remove(&row.message.id);
             self.id_by_fence.remove(&fence(&row.message));
-        }
-    }
-
-    /// The trigger on INSERT, and reconciliation: an open message without a delivery gets one, which
-    /// has had so many dispatches. Statuses are listed, so that one nobody knows is left alone.
-    pub(super) fn feed(&mut self, row: &Row, dispatch: u32) -> bool {
-        let seq = row.message.seq;
-        if !is_open(&row.status) || self.deliveries.contains(seq) {
-            return false;
-        }
-        let delivery = Delivery {
-            integration: row.message.integration.clone(),
-            due_at: row.message.due_at,
-            claim: None,
-            rescues: 0,
-            dispatch,
-            failed: row.status == "FAILED",
-            dead: row.status == "DEAD",
-        };
-        self.deliveries.insert(seq, delivery);
-        true
-    }
-
-    /// The trigger on UPDATE: follows what was changed by hand, while no attempt is under way.
-    pub(super) fn follow(&mut self, row: &Row, now: DateTime<Utc>) {
-        let seq = row.message.seq;
-        match self.deliveries.get(seq) {
-            Some(delivery) if delivery.claim.is_some() => {}
-            before => {
-                let dispatch = before.map_or_else(|| unused(now), |delivery| delivery.dispatch);
-                self.deliveries.remove(seq);
-                self.feed(row, dispatch);
-            }
         }
     }
 
@@ -255,83 +242,6 @@ impl Tables {
         let surplus = attempts.len().saturating_sub(ATTEMPTS_KEPT);
         attempts.drain(..surplus);
     }
-
-    /// Deliveries under a claim that does not exist.
-    fn stray(&self) -> Vec<i64> {
-        let is_stray = |token: Token| !self.claims.contains_key(&token);
-        let stray = self.deliveries.iter().filter(|(_, one)| one.claim.is_some_and(is_stray));
-        stray.map(|(seq, _)| seq).collect()
-    }
-
-    /// Frees them, as the messages say by now.
-    pub(super) fn free_stray(&mut self) -> u64 {
-        let stray = self.stray();
-        for seq in &stray {
-            let Some(mut delivery) = self.deliveries.get_mut(*seq) else { continue };
-            delivery.claim = None;
-            if let Some(row) = self.messages.get(seq) {
-                delivery.follow(row);
-            }
-        }
-        stray.len() as u64
-    }
-
-    /// Deliveries that nobody holds and that say something else than their open message.
-    fn unlike(&self) -> Vec<i64> {
-        let is_unlike = |(seq, delivery): &(i64, &Delivery)| {
-            let row = self.messages.get(seq);
-            delivery.claim.is_none() && row.is_some_and(|row| !delivery.agrees(row))
-        };
-        self.deliveries.iter().filter(is_unlike).map(|(seq, _)| seq).collect()
-    }
-
-    /// Makes them say the same.
-    pub(super) fn follow_unlike(&mut self) -> u64 {
-        let unlike = self.unlike();
-        for seq in &unlike {
-            if let (Some(mut delivery), Some(row)) =
-                (self.deliveries.get_mut(*seq), self.messages.get(seq))
-            {
-                delivery.follow(row);
-            }
-        }
-        unlike.len() as u64
-    }
-
-    /// What reconciliation would mend.
-    pub(super) fn disagreements(&self) -> Vec<Finding> {
-        let open = |seq: &i64| self.messages.get(seq).is_some_and(|row| is_open(&row.status));
-        let unfed = self.messages.keys().filter(|seq| open(seq));
-        let unfed = unfed.filter(|seq| !self.deliveries.contains(**seq)).count();
-        let closed = self.deliveries.iter().filter(|(_, one)| one.claim.is_none());
-        let closed = closed.filter(|(seq, _)| !open(seq)).count();
-        Finding::disagreements(&Reconciled {
-            made: unfed as u64,
-            removed: closed as u64,
-            freed: self.stray().len() as u64,
-            followed: self.unlike().len() as u64,
-            ..Reconciled::default()
-        })
-    }
-
-    pub(super) fn seq_of(&self, id: Uuid) -> Option<i64> {
-        self.seq_by_id.get(&id).copied()
-    }
-
-    /// The row as the view shows it: CLAIMED, by whom and since when, follow from the delivery.
-    pub(super) fn record(&self, row: &Row) -> Record {
-        let token = self.deliveries.get(row.message.seq).and_then(|delivery| delivery.claim);
-        let claim = token.and_then(|token| self.claims.get(&token));
-        Record {
-            message: row.message.clone(),
-            status: if token.is_some() { "CLAIMED".to_owned() } else { row.status.clone() },
-            locked_at: claim.map(|claim| claim.since),
-            locked_by: claim.map(|claim| claim.worker.clone()),
-            updated_at: row.updated_at,
-            sent_at: row.sent_at,
-            last_error: row.last_error.clone(),
-        }
-    }
 }
 
 /// From where dispatches are counted for a message that is opened again, or whose delivery was lost:
@@ -340,11 +250,12 @@ pub(super) fn unused(now: DateTime<Utc>) -> u32 {
     u32::try_from(now.timestamp() - 1_577_836_800).unwrap_or(0)
 }
 
-/// Whether a message with this status has a delivery.
+/// Whether a message with this status is in the ledger. Statuses are listed, so that one nobody knows
+/// is left alone.
 pub(super) fn is_open(status: &str) -> bool {
     matches!(status, "PENDING" | "FAILED" | "DEAD")
 }
 
-fn fence(message: &Message) -> Fence {
+pub(super) fn fence(message: &Message) -> Fence {
     (message.event_id.clone(), message.stream_id.clone(), message.integration.clone(), message.copy)
 }

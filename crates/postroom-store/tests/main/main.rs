@@ -19,6 +19,7 @@ mod mariadb_migrations;
 mod mariadb_rows;
 mod mariadb_tls;
 mod memory;
+mod memory_ledger;
 mod migrate;
 mod migrations;
 mod mysql;

@@ -46,18 +46,29 @@ impl Link {
         };
         fails(Moment::BeforeTheWork).await?;
         let answer = work().await?;
+        self.world.check_ledger();
         tokio::time::sleep(lot.delays[1]).await;
         fails(Moment::AfterTheWork).await?;
         Ok(answer)
     }
 
-    fn taken(&self, batch: &mut Batch, take: &Take<'_>, rescued: Option<Rescued>) {
+    /// Tells the books what was taken, after the laws of the ledger.
+    fn taken(
+        &self,
+        mut batches: Vec<Batch>,
+        take: &Take<'_>,
+        rescued: Option<Rescued>,
+    ) -> Vec<Batch> {
         let now = self.world.now();
-        self.world.books.taken(self.process, batch, take, rescued, now);
-        // So that a destination can say under which claim it was asked.
-        for taken in &mut batch.messages {
-            taken.message.causation_id = Some(batch.token.0.to_string());
+        self.world.check_take(&batches, take);
+        for batch in &mut batches {
+            self.world.books.taken(self.process, batch, take, rescued, now);
+            // So that a destination can say under which claim it was asked.
+            for taken in &mut batch.messages {
+                taken.message.causation_id = Some(batch.token.0.to_string());
+            }
         }
+        batches
     }
 }
 
@@ -65,22 +76,15 @@ impl Link {
 impl Claims for Link {
     async fn take(&self, take: &Take<'_>) -> StoreResult<Vec<Batch>> {
         self.call(Call::Take, async || {
-            let mut batches = self.world.store.take(take).await?;
-            for batch in &mut batches {
-                self.taken(batch, take, None);
-            }
-            Ok(batches)
+            Ok(self.taken(self.world.store.take(take).await?, take, None))
         })
         .await
     }
 
     async fn take_rescued(&self, take: &Take<'_>, which: Rescued) -> StoreResult<Vec<Batch>> {
         self.call(Call::Take, async || {
-            let mut batches = self.world.store.take_rescued(take, which).await?;
-            for batch in &mut batches {
-                self.taken(batch, take, Some(which));
-            }
-            Ok(batches)
+            let batches = self.world.store.take_rescued(take, which).await?;
+            Ok(self.taken(batches, take, Some(which)))
         })
         .await
     }

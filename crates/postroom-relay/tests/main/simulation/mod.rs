@@ -3,21 +3,25 @@
 //!
 //! A seed is a [`Plan`](plan::Plan): what is produced, who relays it, what breaks and when.
 //! [`world`] runs it; [`books`] knows, beside the store and independently of it, what must be
-//! true, and checks every step. Safety is checked at each of them; liveness at the end: once
-//! nothing breaks any more, everything drains.
+//! true, and [`ledger`] where each message may stand in the store; both check every step. Safety is
+//! checked at each of them; liveness at the end: once nothing breaks any more, everything drains.
 
 mod books;
 mod destination;
 mod journal;
+mod ledger;
 mod link;
 mod plan;
 mod weather;
 mod world;
 
 use journal::Journal;
+use postroom_store::memory::Flaw;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use world::BROKEN_LAW;
 
+/// How many seeds are run, unless `POSTROOM_SEEDS` says otherwise.
 const SEEDS: u64 = 2_000;
 
 /// What became of one seed.
@@ -26,22 +30,29 @@ struct Outcome {
     journal: Journal,
 }
 
-/// Runs one seed, on a runtime of its own whose time is virtual.
 fn simulate(seed: u64) -> Outcome {
+    simulate_with(seed, None)
+}
+
+/// Runs one seed, on a runtime of its own whose time is virtual.
+fn simulate_with(seed: u64, flaw: Option<Flaw>) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()
         .unwrap();
-    runtime.block_on(world::run(seed))
+    runtime.block_on(world::run(seed, flaw))
 }
 
-/// `POSTROOM_SEED` replays one seed and prints what happened; otherwise all are run.
+/// `POSTROOM_SEED` replays one seed and prints what happened; otherwise all are run, from 0 to
+/// `POSTROOM_SEEDS`.
 #[test]
 fn every_seed_keeps_its_promises() {
     if let Ok(seed) = std::env::var("POSTROOM_SEED") {
         return replay(seed.parse().expect("POSTROOM_SEED is a number"));
     }
+    let seeds = std::env::var("POSTROOM_SEEDS");
+    let seeds = seeds.map_or(SEEDS, |seeds| seeds.parse().expect("POSTROOM_SEEDS is a number"));
     let started = Instant::now();
     let next = AtomicU64::new(0);
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
@@ -50,7 +61,7 @@ fn every_seed_keeps_its_promises() {
             let mut failed = Vec::new();
             loop {
                 let seed = next.fetch_add(1, Ordering::Relaxed);
-                if seed >= SEEDS {
+                if seed >= seeds {
                     return failed;
                 }
                 if let Some(violation) = simulate(seed).violations.into_iter().next() {
@@ -62,9 +73,9 @@ fn every_seed_keeps_its_promises() {
         workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
     });
     failed.sort();
-    eprintln!("{SEEDS} seeds in {:.1} s", started.elapsed().as_secs_f64());
+    eprintln!("{seeds} seeds in {:.1} s", started.elapsed().as_secs_f64());
     let Some((seed, violation)) = failed.first() else { return };
-    panic!("{} of {SEEDS} seeds failed; the first: {violation}\n{}", failed.len(), command(*seed));
+    panic!("{} of {seeds} seeds failed; the first: {violation}\n{}", failed.len(), command(*seed));
 }
 
 /// A seed that fails must fail again when it is looked at.
@@ -109,9 +120,37 @@ fn the_seeds_reach_what_they_are_for() {
         "repeats",
         "announced",
         "duplicate",
+        "rolled back",
+        "parcel of many",
+        "swept",
+        "unpacked",
+        "both kinds",
     ] {
         assert!(journal.counts().contains_key(wanted), "no {wanted}: {:?}", journal.counts());
     }
+}
+
+/// Checks that find nothing wrong with a broken store would be worth nothing.
+#[test]
+fn a_store_that_settles_without_a_fence_is_found_out() {
+    let found = first_violation(Flaw::SettlesWithoutFence);
+    assert!(found.contains("its word was taken all the same"), "{found}");
+}
+
+/// The laws of the ledger see it before any message is delivered.
+#[test]
+fn a_sweep_that_ignores_the_claims_is_found_out_by_the_laws_of_the_ledger() {
+    let found = first_violation(Flaw::SweepIgnoresClaims);
+    assert!(found.contains(BROKEN_LAW) && found.contains("claims"), "{found}");
+}
+
+/// The first violation that some of the first seeds has with a flaw in the store.
+fn first_violation(flaw: Flaw) -> String {
+    let mut violations = (0..200).filter_map(|seed| {
+        let outcome = simulate_with(seed, Some(flaw));
+        outcome.violations.into_iter().next()
+    });
+    violations.next().unwrap_or_else(|| panic!("{flaw:?} went unnoticed"))
 }
 
 fn replay(seed: u64) {

@@ -4,6 +4,7 @@ use super::ms;
 use postroom_core::RetryPolicy;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use std::ops::Range;
 use std::time::Duration;
 
 /// Everything that is decided before the run begins.
@@ -12,6 +13,8 @@ pub(super) struct Plan {
     pub(super) lanes: Vec<LanePlan>,
     pub(super) relays: Vec<RelayPlan>,
     pub(super) messages: Vec<MessagePlan>,
+    /// What producers do, and with which of the messages.
+    pub(super) inserts: Vec<InsertPlan>,
     /// By time.
     pub(super) faults: Vec<(Duration, Fault)>,
     /// When the last fault has ended.
@@ -37,13 +40,25 @@ pub(super) struct RelayPlan {
     pub(super) stop_limit: Duration,
 }
 
-#[derive(Debug)]
-pub(super) struct MessagePlan {
+/// One statement of one producer.
+#[derive(Clone, Debug)]
+pub(super) struct InsertPlan {
     pub(super) at: Duration,
-    pub(super) lane: usize,
-    pub(super) max_attempts: u32,
+    /// Which of the messages.
+    pub(super) messages: Range<usize>,
+    /// How long its transaction stays open. Numbers are drawn at the beginning: those of a younger
+    /// transaction that ends earlier are higher, and are seen first.
+    pub(super) open_for: Duration,
     /// A transaction that is rolled back leaves nothing.
     pub(super) commits: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct MessagePlan {
+    pub(super) lane: usize,
+    pub(super) max_attempts: u32,
+    /// From its insertion until it is due: one that is due within a second is fresh all the same.
+    pub(super) delay: Duration,
     /// What the destination does with its first attempts; then it accepts.
     pub(super) acts: Vec<Act>,
 }
@@ -88,9 +103,9 @@ impl Plan {
         let trouble = ms(rng.random_range(2_000..12_000));
         let lanes: Vec<_> = (0..rng.random_range(1..=3)).map(|_| LanePlan::draw(rng)).collect();
         let relays: Vec<_> = (0..rng.random_range(1..=3)).map(|_| RelayPlan::draw(rng)).collect();
-        let messages = (0..rng.random_range(4..=24))
-            .map(|_| MessagePlan::draw(rng, lanes.len(), trouble))
-            .collect();
+        let messages: Vec<_> =
+            (0..rng.random_range(4..=24)).map(|_| MessagePlan::draw(rng, lanes.len())).collect();
+        let inserts = InsertPlan::draw_all(rng, messages.len(), trouble);
         let mut faults: Vec<_> = (0..rng.random_range(0..=7))
             .map(|_| (within(rng, ms(0), trouble), Fault::draw(rng, relays.len())))
             .collect();
@@ -98,7 +113,8 @@ impl Plan {
         let end = |(at, fault): &(Duration, Fault)| *at + fault.lasts();
         let healed_at = faults.iter().map(end).max().unwrap_or_default().max(trouble);
         let error_rate = *pick(rng, &[0.0, 0.02, 0.1]);
-        Self { lanes, relays, messages, faults, healed_at, error_rate, dead_letter: rng.random() }
+        let dead_letter = rng.random();
+        Self { lanes, relays, messages, inserts, faults, healed_at, error_rate, dead_letter }
     }
 }
 
@@ -126,18 +142,38 @@ impl RelayPlan {
     }
 }
 
+impl InsertPlan {
+    /// Every message is inserted once: alone, or with others.
+    fn draw_all(rng: &mut StdRng, messages: usize, trouble: Duration) -> Vec<Self> {
+        let mut inserts = Vec::new();
+        let mut first = 0;
+        while first < messages {
+            let together = if rng.random_bool(0.6) { 1 } else { rng.random_range(2..=12) };
+            let last = messages.min(first + together);
+            let is_slow = rng.random_bool(0.4);
+            inserts.push(Self {
+                at: within(rng, ms(0), trouble),
+                messages: first..last,
+                open_for: if is_slow { within(rng, ms(1), ms(6_000)) } else { ms(0) },
+                commits: rng.random_bool(0.9),
+            });
+            first = last;
+        }
+        inserts
+    }
+}
+
 impl MessagePlan {
-    fn draw(rng: &mut StdRng, lanes: usize, trouble: Duration) -> Self {
+    fn draw(rng: &mut StdRng, lanes: usize) -> Self {
         let acts = if rng.random_bool(0.5) { rng.random_range(1..=4) } else { 0 };
         let mut acts: Vec<Act> = (0..acts).map(|_| Act::draw(rng)).collect();
         if rng.random_bool(0.03) {
             acts = vec![Act::Kill; rng.random_range(1..=12)];
         }
         Self {
-            at: within(rng, ms(0), trouble),
             lane: rng.random_range(0..lanes),
             max_attempts: rng.random_range(1..=4),
-            commits: rng.random_bool(0.9),
+            delay: if rng.random_bool(0.2) { within(rng, ms(1), ms(3_000)) } else { ms(0) },
             acts,
         }
     }

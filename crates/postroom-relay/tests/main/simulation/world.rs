@@ -2,15 +2,17 @@
 
 use super::books::Books;
 use super::destination::Destination;
+use super::ledger;
 use super::link::Link;
 use super::plan::{Act, Fault, Plan};
 use super::weather::Weather;
 use super::{Outcome, ms};
 use chrono::{DateTime, TimeDelta, Utc};
-use postroom_core::{Admin as _, Clock, Filter, Intake as _, NewMessage, Upkeep as _};
+use postroom_core::{Admin as _, Batch, Clock, Filter, NewMessage, Take, Upkeep as _};
 use postroom_relay::{Lane, Relay, RelayError, Settings};
-use postroom_store::memory::MemoryStore;
+use postroom_store::memory::{Flaw, Ledger, MemoryStore, Uncommitted};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -20,6 +22,8 @@ use tokio::time::Instant;
 /// How long everything may take to drain: many times what the slowest plan needs.
 const DRAIN_LIMIT: Duration = Duration::from_secs(30 * 60);
 const DEAD_LETTER: &str = "sim:dead";
+/// What a violation says that the laws of the ledger found.
+pub(super) const BROKEN_LAW: &str = "the ledger";
 
 /// What producers, relays and destinations share.
 pub(super) struct World {
@@ -33,20 +37,65 @@ pub(super) struct World {
     processes: Mutex<BTreeMap<usize, AbortHandle>>,
     /// Those that a message has killed.
     killed: Mutex<BTreeSet<usize>>,
+    /// The ledger after the last step.
+    last_look: Mutex<Ledger>,
+    /// Some law of the ledger is broken: what follows from that is not looked at.
+    is_ledger_broken: AtomicBool,
 }
 
 impl World {
-    fn new(seed: u64, plan: &Plan) -> Self {
+    fn new(seed: u64, plan: &Plan, flaw: Option<Flaw>) -> Self {
         let clock = VirtualClock { began: Instant::now() };
         let acts = plan.messages.iter().enumerate();
+        let store = MemoryStore::new(Arc::new(clock)).seeded(seed);
         Self {
-            store: MemoryStore::new(Arc::new(clock)).seeded(seed),
+            store: flaw.into_iter().fold(store, MemoryStore::with_flaw),
             books: Books::new(plan.relays.iter().map(|relay| relay.batch_size).max().unwrap_or(1)),
             weather: Weather::new(seed, plan),
             clock,
             acts: acts.map(|(n, message)| (event_id(n), message.acts.clone())).collect(),
             processes: Mutex::default(),
             killed: Mutex::default(),
+            last_look: Mutex::default(),
+            is_ledger_broken: AtomicBool::new(false),
+        }
+    }
+
+    /// The laws of the ledger, at any step.
+    pub(super) fn check_ledger(&self) {
+        self.look();
+    }
+
+    /// The same after a take, and what it gave out.
+    pub(super) fn check_take(&self, batches: &[Batch], take: &Take<'_>) {
+        if let Some((before, after)) = self.look() {
+            for kind in ledger::kinds(batches, &before, &after) {
+                self.books.note(kind, None);
+            }
+            self.report(ledger::wrong_with(batches, take, &after));
+        } else if !batches.is_empty() {
+            self.report(vec!["a take gave out messages and left everything as it was".to_owned()]);
+        }
+    }
+
+    /// Checks the laws where something has changed since the last step; the ledger then and now.
+    fn look(&self) -> Option<(Ledger, Ledger)> {
+        let after = self.store.ledger();
+        let mut last = self.last_look.lock().unwrap();
+        if *last == after {
+            return None;
+        }
+        let before = std::mem::replace(&mut *last, after.clone());
+        self.report(ledger::broken_laws(&after));
+        Some((before, after))
+    }
+
+    fn report(&self, broken: Vec<String>) {
+        if broken.is_empty() || self.is_ledger_broken.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        for law in broken {
+            self.books.violation(format!("{BROKEN_LAW}: {law}"));
         }
     }
 
@@ -91,7 +140,9 @@ fn event_id(n: usize) -> String {
 
 /// Something the world does at its time.
 enum Event {
-    Produce(usize),
+    Insert(usize),
+    /// The end of a transaction that was left open.
+    End(usize),
     Break(Fault),
     Start(usize),
 }
@@ -115,14 +166,16 @@ struct Simulation {
     started: usize,
     /// Every relay that ever ran, to see what it still counts.
     relays: Vec<Arc<Relay>>,
+    /// Producers' transactions that are open, by insert of the plan.
+    open: BTreeMap<usize, Uncommitted>,
 }
 
-pub(super) async fn run(seed: u64) -> Outcome {
+pub(super) async fn run(seed: u64, flaw: Option<Flaw>) -> Outcome {
     let plan = Plan::of(seed);
-    let world = Arc::new(World::new(seed, &plan));
+    let world = Arc::new(World::new(seed, &plan, flaw));
     let running = plan.relays.iter().map(|_| None).collect();
-    let relays = Vec::new();
-    let mut simulation = Simulation { plan, seed, world, running, started: 0, relays };
+    let (relays, open) = (Vec::new(), BTreeMap::new());
+    let mut simulation = Simulation { plan, seed, world, running, started: 0, relays, open };
     simulation.play().await;
     let (violations, journal) = simulation.world.books.take();
     Outcome { violations, journal }
@@ -135,6 +188,7 @@ impl Simulation {
             tokio::time::sleep_until(began + at).await;
             self.revive();
             self.happen(event).await;
+            self.world.check_ledger();
             self.check_bounds();
         }
         tokio::time::sleep_until(began + self.plan.healed_at).await;
@@ -154,8 +208,11 @@ impl Simulation {
     }
 
     fn events(&self) -> Vec<(Duration, Event)> {
-        let produce = self.plan.messages.iter().enumerate();
-        let mut events: Vec<_> = produce.map(|(n, one)| (one.at, Event::Produce(n))).collect();
+        let mut events = Vec::new();
+        for (n, insert) in self.plan.inserts.iter().enumerate() {
+            events.push((insert.at, Event::Insert(n)));
+            events.push((insert.at + insert.open_for, Event::End(n)));
+        }
         events.extend((0..self.running.len()).map(|relay| (ms(0), Event::Start(relay))));
         for (at, fault) in &self.plan.faults {
             events.push((*at, Event::Break(*fault)));
@@ -169,7 +226,8 @@ impl Simulation {
 
     async fn happen(&mut self, event: Event) {
         match event {
-            Event::Produce(n) => self.produce(n).await,
+            Event::Insert(n) => self.insert(n),
+            Event::End(n) => self.end(n).await,
             Event::Start(relay) if self.running[relay].is_none() => self.start(relay),
             Event::Start(_) => {}
             Event::Break(Fault::Crash { relay, .. }) => self.crash(relay).await,
@@ -187,17 +245,35 @@ impl Simulation {
         }
     }
 
-    async fn produce(&self, n: usize) {
+    /// A producer inserts messages, and draws their numbers.
+    fn insert(&mut self, n: usize) {
+        let insert = &self.plan.inserts[n];
+        let batch: Vec<NewMessage> = insert.messages.clone().map(|n| self.message(n)).collect();
+        self.open.insert(n, self.world.store.insert_uncommitted(&batch).unwrap());
+    }
+
+    fn message(&self, n: usize) -> NewMessage {
         let plan = &self.plan.messages[n];
-        if !plan.commits {
-            return self.world.books.note("rolled back", None);
-        }
         let mut message = NewMessage::new(lane_name(plan.lane), "order.created.v1").json(&n);
         message.event_id = event_id(n);
         message.max_attempts = i32::try_from(plan.max_attempts).unwrap();
-        let id = self.world.store.enqueue(&message).await.unwrap().id();
-        let record = self.world.store.find(id).await.unwrap().unwrap();
-        self.world.books.committed(&record);
+        if plan.delay > ms(0) {
+            message = message.due_at(self.world.now() + plan.delay);
+        }
+        message
+    }
+
+    /// Its transaction ends: others may have inserted, and relays taken, in between.
+    async fn end(&mut self, n: usize) {
+        let Some(open) = self.open.remove(&n) else { return };
+        if !self.plan.inserts[n].commits {
+            drop(open);
+            return self.world.books.note("rolled back", None);
+        }
+        for inserted in open.commit() {
+            let record = self.world.store.find(inserted.id()).await.unwrap().unwrap();
+            self.world.books.committed(&record);
+        }
     }
 
     fn start(&mut self, relay: usize) {
@@ -336,7 +412,7 @@ impl Simulation {
         self.world.books.close(&records, self.plan.dead_letter);
         let dead = records.iter().filter(|record| record.status == "DEAD").count();
         let counts = self.world.store.by_hand().counts();
-        if (counts.deliveries, counts.claims) != (dead, 0) {
+        if (counts.deliveries, counts.parcels, counts.claims) != (dead, 0, 0) {
             self.world.books.violation(format!("{counts:?} are left"));
         }
     }
