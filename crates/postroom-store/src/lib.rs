@@ -1,9 +1,10 @@
 //! The outbox on PostgreSQL, MariaDB/MySQL, SQLite and in memory.
 //!
 //! [`open`] gives the [`Store`](postroom_core::Store) at a URL, [`migrate`] makes its tables.
-//! Every store has the same two tables: the message with its recorded state, and one narrow
-//! delivery for each message that is not SENT. Everything that is searched for while working is
-//! found in the deliveries, so the cost of work follows the backlog and never the history.
+//! Every store keeps what was said, the messages with their recorded state, apart from what is still to
+//! be done, the ledger: parcels of fresh messages, deliveries of all others that are not SENT, and the
+//! claims on both. Everything that is searched for while working is found in the ledger, so the cost of
+//! work follows the backlog and never the history.
 
 pub mod bulk;
 mod content_fault;
@@ -16,6 +17,7 @@ mod open;
 mod own_claims;
 pub mod postgres;
 mod prunable;
+mod remembered;
 mod repository;
 mod round;
 pub mod sqlite;

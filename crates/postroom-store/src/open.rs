@@ -74,7 +74,8 @@ pub async fn open(url: &str, options: &OpenOptions) -> StoreResult<Arc<dyn Store
         }
         Location::Sqlite(path) => Arc::new(SqliteStore::open(&path, options).await?),
         Location::Memory => {
-            Arc::new(MemoryStore::new(Arc::new(SystemClock)).keep_sent(options.keep_sent))
+            let store = MemoryStore::new(Arc::new(SystemClock)).keep_sent(options.keep_sent);
+            Arc::new(store.remember_events(options.remember_events))
         }
     })
 }

@@ -4,6 +4,7 @@
 use super::parcels::{PARCEL_MESSAGES, Parcel, ParcelKey};
 use super::refused;
 use super::tables::{Delivery, Fence, Row, Tables, fence, is_open};
+use crate::remembered::DELIVERED_BEFORE;
 use chrono::{DateTime, TimeDelta, Utc};
 use postroom_core::{
     Enqueued, Limits, Message, NewMessage, RawJson, StoreError, StoreErrorKind, StoreResult,
@@ -72,7 +73,13 @@ impl Tables {
                 message.seq = self.next_seq();
             }
             self.last_seq = self.last_seq.max(message.seq);
-            let row = Row::new(message, status);
+            let mut row = Row::new(message, status);
+            if self.remembers(&row.message, now) {
+                row.status = "SENT".to_owned();
+                row.sent_at = Some(now);
+                row.last_error = Some(DELIVERED_BEFORE.to_owned());
+                row.settled = Some(self.fresh_token());
+            }
             if row.status == "PENDING" && row.message.due_at <= soon {
                 let place = begun.get(&row.message.integration).copied();
                 match place.filter(|place| staged.parcels[*place].1.len() < PARCEL_MESSAGES) {

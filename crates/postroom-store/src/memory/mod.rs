@@ -35,6 +35,7 @@ pub use uncommitted::Uncommitted;
 
 use postroom_core::{Clock, StoreError, StoreErrorKind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tables::Tables;
 use wake::Written;
 
@@ -44,14 +45,24 @@ pub struct MemoryStore {
     clock: Arc<dyn Clock>,
     tables: Arc<Mutex<Tables>>,
     written: Arc<Written>,
+    history: History,
+}
+
+/// What stays of messages that were delivered.
+#[derive(Clone, Debug)]
+struct History {
+    /// Whether they are kept; otherwise they leave at completion.
     keep_sent: bool,
+    /// For how long after that their events are not delivered again.
+    remember_events: Duration,
 }
 
 impl MemoryStore {
     /// An empty outbox that keeps SENT messages and lives by `clock`.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, tables: Arc::default(), written: Arc::default(), keep_sent: true }
+        let history = History { keep_sent: true, remember_events: Duration::ZERO };
+        Self { clock, tables: Arc::default(), written: Arc::default(), history }
     }
 
     /// The same outbox, with tokens that the seed repeats.
@@ -64,7 +75,14 @@ impl MemoryStore {
     /// The same outbox, keeping SENT messages as history or deleting them at completion.
     #[must_use]
     pub fn keep_sent(mut self, keep_sent: bool) -> Self {
-        self.keep_sent = keep_sent;
+        self.history.keep_sent = keep_sent;
+        self
+    }
+
+    /// The same outbox, remembering events for so long after their delivery.
+    #[must_use]
+    pub fn remember_events(mut self, remembered: Duration) -> Self {
+        self.history.remember_events = remembered;
         self
     }
 

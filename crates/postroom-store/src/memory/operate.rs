@@ -117,7 +117,11 @@ impl Operate for MemoryStore {
             old.iter().filter_map(|seq| tables.messages.get(seq).cloned()).collect::<Vec<_>>()
         {
             tables.deliveries.remove(row.message.id);
-            tables.remove(row.message.seq);
+            if status == Status::Sent {
+                tables.prune(row.message.seq, self.history.remember_events);
+            } else {
+                tables.remove(row.message.seq);
+            }
         }
         tables.count(action, old.len());
         Ok(old.len() as u64)
@@ -147,6 +151,7 @@ impl MemoryStore {
             row.touch(now);
             delivery.rescues = 0;
             delivery.follow(row);
+            delivery.since = row.message.due_at;
             changed += 1;
         }
         tables.count(action, changed);

@@ -33,6 +33,7 @@ impl Tables {
             let row = self.row(*id).cloned();
             if let (Some(mut delivery), Some(row)) = (self.deliveries.get_mut(*id), row) {
                 delivery.follow(&row);
+                delivery.since = row.message.due_at;
             }
         }
         let (closed, emptied) = (self.closed(), self.emptied());

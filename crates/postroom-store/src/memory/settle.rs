@@ -1,11 +1,11 @@
 //! Settling: fenced by a claim's token or a dispatch's number, whole or not at all.
 
-use super::MemoryStore;
 use super::claims::after;
 use super::feed;
 use super::flaw::Flaw;
 use super::parcels::ParcelKey;
 use super::tables::{ATTEMPTS_MAX, Delivery, Row, Tables, is_open};
+use super::{History, MemoryStore};
 use chrono::{DateTime, Utc};
 use postroom_core::{
     AttemptOutcome, Fate, Fence, Settled, Settlement, StoreResult, Token, Tried, Verdict,
@@ -25,7 +25,7 @@ pub(super) fn settle(store: &MemoryStore, settlements: &[Settlement]) -> StoreRe
             }
         }
         for verdict in &settlement.verdicts {
-            if !tables.apply(verdict, settlement.fence, now, store.keep_sent)? {
+            if !tables.apply(verdict, settlement.fence, now, &store.history)? {
                 settled.late.push(verdict.seq);
             }
         }
@@ -57,7 +57,7 @@ impl Tables {
         verdict: &Verdict,
         fence: Fence,
         now: DateTime<Utc>,
-        keep_sent: bool,
+        history: &History,
     ) -> StoreResult<bool> {
         let (id, token) = (verdict.id, fence.token());
         if !self.lets_through(id, fence, now) {
@@ -65,7 +65,7 @@ impl Tables {
             return Ok(self.row(id).is_some_and(|row| row.settled == Some(token)));
         }
         match &verdict.fate {
-            Fate::Sent => self.sent(id, token, now, keep_sent),
+            Fate::Sent => self.sent(id, token, now, history),
             Fate::Failed { delay, error, took } => {
                 let tried = Tried { outcome: AttemptOutcome::Retry, took: *took };
                 self.failed(id, fence, Some(after(now, *delay)), error, Some(tried), now);
@@ -115,11 +115,13 @@ impl Tables {
         true
     }
 
-    fn sent(&mut self, id: Uuid, token: Token, now: DateTime<Utc>, keep_sent: bool) {
+    fn sent(&mut self, id: Uuid, token: Token, now: DateTime<Utc>, history: &History) {
         self.deliveries.remove(id);
-        if !keep_sent {
-            if let Some(seq) = self.seq_of(id) {
-                self.remove(seq);
+        if !history.keep_sent {
+            if let Some(row) = self.row_mut(id) {
+                row.sent_at = Some(now);
+                let seq = row.message.seq;
+                self.prune(seq, history.remember_events);
             }
         } else if let Some(row) = self.row_mut(id) {
             row.status = "SENT".to_owned();
@@ -177,6 +179,9 @@ impl Tables {
             row.message.due_at = due_at;
             row.updated_at = now;
             row.settled = Some(self.fresh_token());
+            if let Some(mut delivery) = self.deliveries.get_mut(id) {
+                delivery.since = due_at;
+            }
         }
         self.free(id, fence, &row);
         self.messages.insert(row.message.seq, row);

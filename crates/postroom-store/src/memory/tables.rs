@@ -5,11 +5,16 @@ use super::feed::Staged;
 use super::flaw::Flaw;
 use super::follow::PendingEdit;
 use super::parcels::{ParcelKey, Parcels};
-use chrono::{DateTime, Utc};
-use postroom_core::{ATTEMPTS_KEPT, Action, Attempt, Message, RelayId, Token, Tried, clip_error};
+use chrono::{DateTime, TimeDelta, Utc};
+use postroom_core::{
+    ATTEMPTS_KEPT, Action, Attempt, Message, REPLAY_HEADER, RawJson, RelayId, Token, Tried,
+    clip_error,
+};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
 use uuid::{Builder, Uuid};
 
 /// The end of the column's type on a database: a count stays there.
@@ -52,6 +57,8 @@ pub(super) struct Delivery {
     pub(super) seq: i64,
     pub(super) integration: String,
     pub(super) due_at: DateTime<Utc>,
+    /// When it was due for the first time, or again after it was put off or changed by hand.
+    pub(super) since: DateTime<Utc>,
     pub(super) claim: Option<Token>,
     pub(super) rescues: u32,
     /// How many dispatches are over.
@@ -67,6 +74,7 @@ impl Delivery {
             seq: row.message.seq,
             integration: row.message.integration.clone(),
             due_at: row.message.due_at,
+            since: row.message.due_at,
             claim: None,
             rescues: 0,
             dispatch: 0,
@@ -153,6 +161,8 @@ pub(super) struct Tables {
     pub(super) checkpoints: BTreeMap<String, String>,
     pub(super) seq_by_id: HashMap<Uuid, i64>,
     pub(super) id_by_fence: HashMap<Fence, Uuid>,
+    /// Until when events are remembered whose messages are deleted.
+    pub(super) remembered: HashMap<Fence, DateTime<Utc>>,
     /// How many takes there were.
     pub(super) takes: usize,
     pub(super) flaw: Option<Flaw>,
@@ -178,6 +188,7 @@ impl Default for Tables {
             checkpoints: BTreeMap::new(),
             seq_by_id: HashMap::new(),
             id_by_fence: HashMap::new(),
+            remembered: HashMap::new(),
             takes: 0,
             flaw: None,
         }
@@ -226,6 +237,26 @@ impl Tables {
         }
     }
 
+    /// Removes a message that was delivered, and remembers its event for so long after that. One that a
+    /// replay made was delivered again on purpose.
+    pub(super) fn prune(&mut self, seq: i64, remembered: Duration) {
+        if let Some(row) = self.messages.get(&seq)
+            && !is_replay(&row.message)
+            && !remembered.is_zero()
+        {
+            let sent_at = row.sent_at.unwrap_or(row.message.created_at);
+            let until = sent_at.checked_add_signed(delta(remembered));
+            self.remembered.insert(fence(&row.message), until.unwrap_or(DateTime::<Utc>::MAX_UTC));
+        }
+        self.remove(seq);
+    }
+
+    /// Whether an event was delivered before, and its message is deleted.
+    pub(super) fn remembers(&self, message: &Message, now: DateTime<Utc>) -> bool {
+        !is_replay(message)
+            && self.remembered.get(&fence(message)).is_some_and(|until| *until > now)
+    }
+
     /// Keeps a failed attempt, and forgets the oldest.
     pub(super) fn note(&mut self, seq: i64, tried: Tried, error: &str, now: DateTime<Utc>) {
         if !self.messages.contains_key(&seq) {
@@ -254,6 +285,16 @@ pub(super) fn unused(now: DateTime<Utc>) -> u32 {
 /// is left alone.
 pub(super) fn is_open(status: &str) -> bool {
     matches!(status, "PENDING" | "FAILED" | "DEAD")
+}
+
+fn is_replay(message: &Message) -> bool {
+    let headers = message.headers.as_ref().map(RawJson::as_str);
+    let headers = headers.and_then(|text| serde_json::from_str::<Map<String, Value>>(text).ok());
+    headers.is_some_and(|headers| headers.contains_key(REPLAY_HEADER))
+}
+
+fn delta(duration: Duration) -> TimeDelta {
+    TimeDelta::from_std(duration).unwrap_or(TimeDelta::MAX)
 }
 
 pub(super) fn fence(message: &Message) -> Fence {

@@ -44,8 +44,10 @@ impl Upkeep for MemoryStore {
         old.truncate(limit);
         let mut tables = self.lock();
         for seq in &old {
-            tables.remove(*seq);
+            tables.prune(*seq, self.history.remember_events);
         }
+        let now = self.clock.now();
+        tables.remembered.retain(|_, until| *until > now);
         let Tables { seq_by_id, deliveries, .. } = &mut *tables;
         deliveries.retain(|id, delivery| !delivery.dead || seq_by_id.contains_key(&id));
         Ok(old.len() as u64)
@@ -65,7 +67,7 @@ impl Upkeep for MemoryStore {
                 _ => lane.pending += 1,
             }
             if delivery.claim.is_none() && !delivery.dead {
-                counts.lags(&delivery.integration, delivery.due_at);
+                counts.lags(&delivery.integration, delivery.since);
             }
         }
         // What is in parcels that nobody holds is pending; of what somebody holds, that is claimed under
@@ -122,8 +124,8 @@ impl LaneCounts {
         })
     }
 
-    fn lags(&mut self, integration: &str, due_at: DateTime<Utc>) {
-        let lag = u64::try_from((self.now - due_at).num_milliseconds()).unwrap_or(0);
+    fn lags(&mut self, integration: &str, since: DateTime<Utc>) {
+        let lag = u64::try_from((self.now - since).num_milliseconds()).unwrap_or(0);
         let lane = self.lane(integration);
         lane.lag_ms = lane.lag_ms.max(lag);
     }

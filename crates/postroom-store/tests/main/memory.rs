@@ -27,8 +27,9 @@ impl Harness for Memory {
         Arc::new(self.0.clone().keep_sent(false))
     }
 
-    async fn store_that_remembers(&self, _keep_sent: bool) -> Arc<dyn Store> {
-        unimplemented!("comes with the ledger on this store")
+    async fn store_that_remembers(&self, keep_sent: bool) -> Arc<dyn Store> {
+        let store = self.0.clone().keep_sent(keep_sent);
+        Arc::new(store.remember_events(Duration::from_secs(3_600)))
     }
 
     async fn insert(&self, row: &PlainRow) -> Result<Uuid, String> {

@@ -1,9 +1,9 @@
 //! Events that are remembered after their messages are gone.
 
+use super::Harness;
 use super::steps::{
     assert_nothing_due, begin, enqueue, find, message, settle_one, take, take_and_settle, take_one,
 };
-use super::{Harness, PlainRow};
 use postroom_core::{Fate, Key, Operation, Store};
 use std::time::Duration;
 use uuid::Uuid;
@@ -26,9 +26,7 @@ pub async fn a_remembered_event_is_not_delivered_again(outbox: &impl Harness) {
     let first = pruned(outbox, &*store, "evt-1", 40 * MINUTE).await;
     let again = enqueue(&*store, &message("noop").event_id("evt-1")).await;
     assert_ne!(again, first);
-    let row = PlainRow::new("noop").with("source_event_id", "evt-1");
-    let row = row.with("source_stream_id", "evt-1").with("copy", "1");
-    outbox.insert(&row).await.expect("another copy is another message");
+    enqueue(&*store, &message("noop").event_id("evt-1").copy(1)).await;
     take_and_settle(&*store, "noop", Fate::Sent).await;
     let batch = [message("noop").event_id("evt-2"), message("other").event_id("evt-1")];
     store.accept(&batch, None).await.expect("accepted");
