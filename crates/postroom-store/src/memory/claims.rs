@@ -17,7 +17,7 @@ use crate::lost_group::{self, Lost};
 use async_trait::async_trait;
 use chrono::{DateTime, TimeDelta, Utc};
 use postroom_core::{
-    Batch, Claims, Quota, Rescued, Settled, Settlement, StoreResult, Take, Token, Wake,
+    Batch, Claims, Quota, Rescued, Settled, Settlement, StoreResult, Take, Taken, Token, Wake,
     clip_response,
 };
 use std::collections::{BTreeSet, HashSet};
@@ -211,8 +211,9 @@ impl<'a> Taking<'a> {
                 self.tables.unpack(&key);
                 continue;
             }
-            let weigh = |id: &Uuid| self.tables.row(*id).map_or(0, |row| row.message.weight());
-            let bytes = fresh.iter().map(weigh).sum();
+            let rows = fresh.iter().filter_map(|id| self.tables.row(*id));
+            let messages: Vec<Taken> = rows.map(|row| read(row, None, self.take)).collect();
+            let bytes = messages.iter().map(|taken| taken.message.weight()).sum();
             if !self.fits(fresh.len(), bytes) {
                 if fresh.len() == 1 {
                     self.is_full = true;
@@ -222,7 +223,7 @@ impl<'a> Taking<'a> {
                 }
                 return Ok(());
             }
-            self.take_parcel(key, &fresh)?;
+            self.take_parcel(key, &fresh, messages)?;
             self.use_up(fresh.len(), bytes);
             is_first = false;
         }
@@ -230,14 +231,18 @@ impl<'a> Taking<'a> {
     }
 
     /// Takes a parcel, of which these messages are to be delivered.
-    fn take_parcel(&mut self, key: ParcelKey, fresh: &[Uuid]) -> StoreResult<()> {
+    fn take_parcel(
+        &mut self,
+        key: ParcelKey,
+        fresh: &[Uuid],
+        messages: Vec<Taken>,
+    ) -> StoreResult<()> {
         if self.fresh.is_none() {
             let token = self.tables.claim(self.take, self.now, false)?;
             self.fresh = Some(Batch { token, messages: Vec::new() });
         }
         let Some(batch) = &mut self.fresh else { return Ok(()) };
-        let rows = fresh.iter().filter_map(|id| self.tables.row(*id));
-        batch.messages.extend(rows.map(|row| read(row, None, self.take)));
+        batch.messages.extend(messages);
         let token = batch.token;
         self.tables.set_aside(&key, fresh, token);
         if let Some(cursor) = self.tables.cursors.get_mut(&key.0) {

@@ -152,6 +152,18 @@ async fn a_parcel_with_more_bytes_than_may_be_taken_is_unpacked() {
     }
 }
 
+/// A payload over the relay's limit is not read, and weighs nothing.
+#[tokio::test]
+async fn what_is_not_read_does_not_count_for_the_limit_in_bytes() {
+    let store = outbox();
+    let batch = [message("noop").json(&"x".repeat(1_000)), message("noop"), message("noop")];
+    store.accept(&batch, None).await.expect("accepted");
+    let quotas = [Quota { integration: "noop".to_owned(), rows: 100 }];
+    let take = Take { bytes: 500, payload_limit: 100, ..wish(&store, &quotas).await };
+    let batches = store.take(&take).await.expect("take");
+    assert_eq!((ids(&batches).len(), sizes(&store.ledger())), (3, vec![3]));
+}
+
 /// Deliveries have half of the room first, parcels what is left, deliveries the rest.
 #[tokio::test]
 async fn deliveries_and_parcels_do_not_keep_each_other_waiting() {
