@@ -160,9 +160,11 @@ CREATE TABLE outbox_relay (
     lanes      INTEGER NOT NULL
 ) WITHOUT ROWID;
 
--- One row per batch taken. It names parcels, which are not written to, or is named by deliveries.
+-- One row per batch taken. It names parcels, which are not written to, or is named by deliveries. Not WITHOUT
+-- ROWID like the others: an index of such a table leads to the row at once, and the long list of parcels
+-- would be read for numbers that the index has.
 CREATE TABLE outbox_claim (
-    token      TEXT    PRIMARY KEY,
+    token      TEXT    NOT NULL PRIMARY KEY,
     worker     TEXT    NOT NULL,
     since      INTEGER NOT NULL,
     -- Whose it is. A claim has expired when that row is missing or its time is over.
@@ -177,7 +179,7 @@ CREATE TABLE outbox_claim (
     -- The lowest and the highest number of those parcels: few claims need to be searched for an id.
     lowest     INTEGER,
     highest    INTEGER
-) WITHOUT ROWID;
+);
 
 CREATE INDEX outbox_claim_relay ON outbox_claim (relay);
 CREATE INDEX outbox_claim_parcels ON outbox_claim (lowest, highest);
@@ -245,8 +247,7 @@ BEGIN
            CASE NEW.status WHEN 'PENDING' THEN 'w' WHEN 'FAILED' THEN 'f' ELSE 'd' END,
            NEW.integration_type
     WHERE (NEW.status <> 'PENDING'
-           OR CAST(round((julianday(NEW.due_at) - 2440587.5) * 86400000.0) AS INTEGER)
-              > CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) + 1000)
+           OR julianday(NEW.due_at) > julianday('now', '+1 second'))
       AND NOT EXISTS (SELECT 1 FROM outbox_delivery AS d WHERE d.message_id = NEW.id);
 
     -- What has no delivery by now is fresh. The same parcel may be there: a restore brings it.

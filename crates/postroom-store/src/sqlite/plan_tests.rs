@@ -64,6 +64,7 @@ async fn hot_statements_go_by_their_index() {
             (parcels::TAKE_PARCELS, "SEARCH m USING INTEGER PRIMARY KEY (rowid=?)"),
             (parcels::SWEEP, "SEARCH p USING PRIMARY KEY (integration=? AND seq<?)"),
             (parcels::SWEPT_PARCELS, PARCEL),
+            // With older versions of SQLite a row value finds the lane only: that would read all of it.
             (
                 parcels::END_PARCELS,
                 "outbox_parcel USING PRIMARY KEY (integration=? AND seq=? AND message_id=?)",
