@@ -2,7 +2,7 @@
 
 use super::SqliteStore;
 use super::error::store_error;
-use super::lists::{json, json_ids};
+use super::json_lists::{json, json_ids};
 use super::row::{optional_text, text};
 use super::time::moment;
 use super::upkeep::count;

@@ -2,7 +2,7 @@
 
 use super::content;
 use super::error::store_error;
-use super::lists::json;
+use super::json_lists::json;
 use super::parcels::{self, FOLLOW, Found, Looking, Parcel, is_any_free};
 use super::row::{number, text};
 use super::time::now_ms;

@@ -1,7 +1,7 @@
 //! Reading what was taken.
 
 use super::claims::Candidate;
-use super::lists::json;
+use super::json_lists::json;
 use super::row::taken;
 use postroom_core::{Take, Taken};
 use sqlx::{Error, SqliteConnection};

@@ -1,7 +1,7 @@
 //! Looking up what jobs refer to.
 
 use super::error::store_error;
-use super::lists::{ids, json, json_ids};
+use super::json_lists::{ids, json, json_ids};
 use super::time::{now_ms, text};
 use super::{SqliteStore, row};
 use async_trait::async_trait;

@@ -2,7 +2,7 @@
 
 use super::SqliteStore;
 use super::error::store_error;
-use super::lists::json;
+use super::json_lists::json;
 use super::row::{record, text};
 use super::upkeep::count;
 use async_trait::async_trait;

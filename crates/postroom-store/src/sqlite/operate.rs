@@ -2,7 +2,7 @@
 
 use super::SqliteStore;
 use super::error::store_error;
-use super::lists::{ids, json, json_ids};
+use super::json_lists::{ids, json, json_ids};
 use super::parcels::{self, FOLLOW, InFlight, Parcel};
 use super::prune::{PRUNABLE, PRUNABLE_DEAD, prune_dead, prune_sent};
 use super::row::text as text_column;

@@ -7,7 +7,7 @@
 //! All of this happens under the write lock. Nobody takes, settles or changes anything meanwhile, so
 //! nothing has to be locked before it is looked at.
 
-use super::lists::json;
+use super::json_lists::json;
 use super::row::text;
 use serde_json::Value;
 use sqlx::sqlite::SqliteRow;

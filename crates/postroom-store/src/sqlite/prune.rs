@@ -1,7 +1,7 @@
 //! Deleting what is old.
 
 use super::attempts;
-use super::lists::{ids, json, json_ids};
+use super::json_lists::{ids, json, json_ids};
 use super::row::text;
 use super::settle::DELETE_MESSAGES;
 use crate::round::Round;

@@ -2,7 +2,7 @@
 
 use super::SqliteStore;
 use super::claims::FORGET_CLOSED;
-use super::lists::{ids, json_ids};
+use super::json_lists::{ids, json_ids};
 use super::parcels::{self, FOLLOW, InFlight, Parcel};
 use super::row::text;
 use super::time::now_ms;

@@ -2,7 +2,7 @@
 
 use super::SqliteStore;
 use super::error::store_error;
-use super::lists::json;
+use super::json_lists::json;
 use super::row::{text, token};
 use super::time::{earlier, later, moment, now_ms};
 use super::upkeep::count;

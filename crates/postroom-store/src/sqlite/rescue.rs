@@ -2,7 +2,7 @@
 
 use super::claims::FORGET_CLOSED;
 use super::error::store_error;
-use super::lists::{ids, json_ids};
+use super::json_lists::{ids, json_ids};
 use super::parcels::{self, FOLLOW};
 use super::row::{optional_text, text as text_column};
 use super::settle::FORGET_CLAIM;

@@ -4,7 +4,7 @@
 //! it names is needed anyway.
 
 use super::error::{enqueue_error, store_error};
-use super::lists::{ids, json_ids};
+use super::json_lists::{ids, json_ids};
 use super::parcels::FOLLOW;
 use super::row::optional_text;
 use super::time::{later, now_ms, text};

@@ -1,7 +1,7 @@
 //! Settling claims on parcels. A parcel goes with the outcome of its message; what was not delivered gets a
 //! delivery in the same transaction, so no parcel goes back to its lane.
 
-use super::lists::{ids, json};
+use super::json_lists::{ids, json};
 use super::parcels::{self, Ended, Parcel};
 use super::settle::{Failure, Writing, of, there};
 use super::time::later;

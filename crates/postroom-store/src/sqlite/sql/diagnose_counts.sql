@@ -1,6 +1,6 @@
--- What reconciliation would mend, beside parcels: open messages that neither a parcel nor a delivery names,
--- deliveries without an open message, deliveries under a claim that does not exist. `in_neither.sql` ends
--- the first.
+-- What reconciliation would mend, beside parcels: deliveries without an open message, deliveries under a
+-- claim that does not exist, open messages that neither a parcel nor a delivery names (`in_neither.sql`
+-- follows), and deliveries that say something else than their message (`unlike.sql`).
 SELECT
     (SELECT count(*) FROM outbox_delivery AS d
      WHERE d.claim IS NULL

@@ -1,5 +1,5 @@
--- Parcels that do not say what an open message says, or that a delivery outranks; and whether their message
--- is there and open. ?1, ?2 and ?3 after which key, ?4 rows.
+-- Parcels that do not say what an open message says, or that a delivery outranks. ?1, ?2 and ?3 after which
+-- key, ?4 rows.
 SELECT p.integration, p.seq, p.message_id
 FROM outbox_parcel AS p
 LEFT JOIN integration_outbox AS m ON m.seq = p.seq AND m.id = p.message_id

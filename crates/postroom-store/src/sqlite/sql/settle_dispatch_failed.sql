@@ -1,6 +1,5 @@
--- A failed attempt: due again, or dead. One that was sent elsewhere by hand during the attempt goes on there.
--- ?1 how many dispatches were over when this one began; it is over now, ?2 id, ?3 due,
--- or null for dead.
+-- Like `settle_failed.sql`, by the number of a dispatch, which is over: whoever holds the claim. ?1 how many
+-- dispatches were over when this one began, ?2 id, ?3 due, or null for dead.
 UPDATE outbox_delivery
 SET claim = NULL, rescues = 0, state = iif(?3 IS NULL, 'd', 'f'), due_at = coalesce(?3, due_at),
     integration = coalesce(

@@ -1,5 +1,5 @@
--- Only where the message says what the delivery says: nobody has changed it.
--- ?1 how many dispatches were over when this one began; it is over now, ?2 id, ?3 due.
+-- Like `settle_postponed.sql`, by the number of a dispatch, which is over. ?1 how many dispatches were over
+-- when this one began, ?2 id, ?3 due.
 UPDATE outbox_delivery SET claim = NULL, due_at = ?3, dispatch = dispatch + 1
 WHERE message_id = ?2 AND dispatch = ?1 AND state <> 'd'
   AND EXISTS (
