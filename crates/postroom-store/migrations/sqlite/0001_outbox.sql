@@ -1,9 +1,10 @@
--- The outbox on SQLite: what was said (integration_outbox), what is still to be done
--- (outbox_delivery), and who is doing it (outbox_claim).
+-- The outbox on SQLite: what was said (integration_outbox), and the ledger beside it, which holds what is
+-- still to be done: a parcel for every fresh message, a delivery for every other message that is not
+-- SENT, the claims on both, and the cursor of each lane.
 --
 -- SQLite has no schemas, so every name here begins like the outbox: the file may be an
 -- application's own. Everything works with SQLite 3.35, since the triggers and defaults run in
--- whatever program writes the row.
+-- whatever program writes the row. Times in the ledger are milliseconds since 1970.
 
 CREATE TABLE integration_outbox (
     id               TEXT NOT NULL UNIQUE COLLATE NOCASE DEFAULT (
@@ -35,8 +36,8 @@ CREATE TABLE integration_outbox (
     updated_at       TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
     sent_at          TEXT,
     last_error       TEXT,
-    -- The row's own key: deliveries are found by it without another index. AUTOINCREMENT, so
-    -- that the number of a deleted message is never given to another.
+    -- The row's own key: a parcel finds its message by it without another index. AUTOINCREMENT, so
+    -- that the number of a deleted message is not given to another.
     seq              INTEGER PRIMARY KEY AUTOINCREMENT,
     copy             INTEGER NOT NULL DEFAULT 0,
     ordering_key     TEXT,
@@ -44,7 +45,7 @@ CREATE TABLE integration_outbox (
     source           TEXT,
     schema_version   INTEGER NOT NULL DEFAULT 1,
     occurred_at      TEXT,
-    -- The token of Postroom's last write. A change that leaves it alone was made by hand.
+    -- The token of Postroom's last write: a settlement whose answer was lost is recognised by it.
     settled          TEXT,
 
     -- SQLite keeps what it is given. These are the types of the other databases: a row that
@@ -87,7 +88,7 @@ CREATE TABLE integration_outbox (
     CONSTRAINT schema_version_is_a_number CHECK (
         typeof(schema_version) = 'integer' AND schema_version BETWEEN -2147483648 AND 2147483647
     ),
-    -- Claims live in the delivery. A dispatcher that writes CLAIMED here would deliver
+    -- Claims live in the ledger. A dispatcher that writes CLAIMED here would deliver
     -- everything a second time, so it is stopped with an error.
     CONSTRAINT claims_live_in_delivery CHECK (status <> 'CLAIMED')
 );
@@ -99,81 +100,274 @@ CREATE UNIQUE INDEX outbox_fence ON integration_outbox
 CREATE INDEX outbox_sent ON integration_outbox (coalesce(sent_at, created_at))
     WHERE status = 'SENT';
 
--- One narrow row per message that is not SENT. Times are milliseconds since 1970.
-CREATE TABLE outbox_delivery (
-    seq         INTEGER PRIMARY KEY,
+-- Fresh messages: one row each, inserted once and deleted once, and never updated. *Fresh* is a PENDING
+-- message that is due within a second of its INSERT. Parcels of PostgreSQL name up to 64 messages of one
+-- statement; triggers of SQLite see one row at a time, so these name one.
+--
+-- The key is the row: the lane, then the order in it. `seq` is the message's number. It need not be
+-- unique, since the id is part of the key: a number that comes again after somebody has emptied the table
+-- collides with nothing.
+CREATE TABLE outbox_parcel (
     integration TEXT    NOT NULL,
+    seq         INTEGER NOT NULL,
+    message_id  TEXT    NOT NULL COLLATE NOCASE,
+    -- The take has no use for it. The backlog's lag does: without it, counting a backlog would read every
+    -- message of it.
     due_at      INTEGER NOT NULL,
-    claim       TEXT,
-    rescues     INTEGER NOT NULL DEFAULT 0,
-    failed      INTEGER NOT NULL,
-    dead        INTEGER NOT NULL
-);
-
-CREATE INDEX outbox_delivery_ready ON outbox_delivery (integration, due_at, seq)
-    WHERE claim IS NULL AND NOT dead AND rescues = 0;
-CREATE INDEX outbox_delivery_rescued ON outbox_delivery (integration, due_at, seq)
-    WHERE claim IS NULL AND NOT dead AND rescues > 0;
-CREATE INDEX outbox_delivery_dead ON outbox_delivery (seq)
-    WHERE dead;
-CREATE INDEX outbox_delivery_claimed ON outbox_delivery (claim)
-    WHERE claim IS NOT NULL;
-
--- One row per batch taken, so that a batch is extended by one small write.
-CREATE TABLE outbox_claim (
-    token  TEXT    PRIMARY KEY,
-    worker TEXT    NOT NULL,
-    since  INTEGER NOT NULL,
-    until  INTEGER NOT NULL,
-    -- A rescued message is held alone; losing it again then counts as an attempt.
-    alone  INTEGER NOT NULL
+    PRIMARY KEY (integration, seq, message_id)
 ) WITHOUT ROWID;
 
+-- One row for every message that is delayed, failed, dead, opened again, rescued or given back. It
+-- outranks a parcel that names the same message. Other than on PostgreSQL it does not hold the size of the
+-- content: a take reads the message's row anyway.
+CREATE TABLE outbox_delivery (
+    message_id  TEXT    NOT NULL PRIMARY KEY COLLATE NOCASE,
+    -- The message's number: it orders lists, and messages that are due at the same time.
+    seq         INTEGER NOT NULL,
+    due_at      INTEGER NOT NULL,
+    -- The claim that holds it.
+    claim       TEXT,
+    -- How often it was rescued since its last outcome.
+    rescues     INTEGER NOT NULL DEFAULT 0,
+    -- How many of its dispatches to a queue are over. The job of the current or next one has the number
+    -- after it, and needs no write to be known.
+    dispatch    INTEGER NOT NULL DEFAULT 0,
+    -- w waits, f failed and waits, d dead.
+    state       TEXT    NOT NULL,
+    integration TEXT    NOT NULL,
+
+    CONSTRAINT state_known CHECK (state IN ('w', 'f', 'd'))
+) WITHOUT ROWID;
+
+CREATE INDEX outbox_delivery_lane ON outbox_delivery (integration, due_at, seq)
+    WHERE claim IS NULL AND state <> 'd' AND rescues = 0;
+CREATE INDEX outbox_delivery_rescued ON outbox_delivery (integration, due_at, seq)
+    WHERE claim IS NULL AND state <> 'd' AND rescues > 0;
+CREATE INDEX outbox_delivery_dead ON outbox_delivery (seq)
+    WHERE state = 'd';
+CREATE INDEX outbox_delivery_claimed ON outbox_delivery (claim)
+    WHERE claim IS NOT NULL;
+CREATE INDEX outbox_delivery_number ON outbox_delivery (seq);
+
+-- One row per relay, kept by a heartbeat. A claim names its relay and has no time of its own.
+CREATE TABLE outbox_relay (
+    id         TEXT    PRIMARY KEY,
+    name       TEXT    NOT NULL,
+    started_at INTEGER NOT NULL,
+    until      INTEGER NOT NULL,
+    version    TEXT    NOT NULL,
+    -- How many integrations it serves. None: the row of a single call, which goes once it has expired.
+    lanes      INTEGER NOT NULL
+) WITHOUT ROWID;
+
+-- One row per batch taken. It names parcels, which are not written to, or is named by deliveries. Not WITHOUT
+-- ROWID like the others: an index of such a table leads to the row at once, and the long list of parcels
+-- would be read for numbers that the index has.
+CREATE TABLE outbox_claim (
+    token      TEXT    NOT NULL PRIMARY KEY,
+    worker     TEXT    NOT NULL,
+    since      INTEGER NOT NULL,
+    -- Whose it is. A claim has expired when that row is missing or its time is over.
+    relay      TEXT    NOT NULL,
+    -- A rescued message is held alone; losing it again then counts as an attempt.
+    alone      INTEGER NOT NULL DEFAULT 0,
+    -- Taken for a queue, or given up: losing it counts as no rescue.
+    dispatched INTEGER NOT NULL DEFAULT 0,
+    -- The parcels that it holds, as a JSON array of [integration, seq, id]; null when it holds deliveries.
+    -- Ids are in lower case. An entry whose parcel is gone is settled.
+    parcels    TEXT,
+    -- The lowest and the highest number of those parcels: few claims need to be searched for an id.
+    lowest     INTEGER,
+    highest    INTEGER
+);
+
+CREATE INDEX outbox_claim_relay ON outbox_claim (relay);
+CREATE INDEX outbox_claim_parcels ON outbox_claim (lowest, highest);
+
+-- How far each lane's parcels were taken: no parcel above the mark was ever taken. A lane has its row from
+-- its first claim on parcels on.
+CREATE TABLE outbox_lane_cursor (
+    integration TEXT    PRIMARY KEY,
+    mark        INTEGER NOT NULL
+) WITHOUT ROWID;
+
+-- What went wrong before, and who did what.
+
+-- One row per failed attempt, written with the failure. Numbered within its message, so that the
+-- key finds a message's attempts in order. They go with their message.
+CREATE TABLE outbox_attempt (
+    message_id TEXT    NOT NULL COLLATE NOCASE,
+    number     INTEGER NOT NULL,
+    at         INTEGER NOT NULL,
+    took_ms    INTEGER NOT NULL,
+    outcome    TEXT    NOT NULL,
+    error      TEXT    NOT NULL,
+    -- What the receiver answered, where its integration keeps that.
+    response   TEXT,
+    PRIMARY KEY (message_id, number),
+    CONSTRAINT outcome_known CHECK (outcome IN ('retry', 'reject', 'lost'))
+) WITHOUT ROWID;
+
+-- One row per operation. `messages` grows with what it changes, in the same transactions.
+CREATE TABLE outbox_action (
+    id        INTEGER PRIMARY KEY AUTOINCREMENT,
+    at        INTEGER NOT NULL,
+    actor     TEXT    NOT NULL,
+    operation TEXT    NOT NULL,
+    target    TEXT    NOT NULL,
+    messages  INTEGER NOT NULL DEFAULT 0
+);
+
+-- How far those have come who bring messages from elsewhere. A position moves in the transaction that
+-- writes the messages up to it, so that none is written twice or left out after a crash.
+CREATE TABLE outbox_checkpoint (
+    name       TEXT    PRIMARY KEY,
+    position   TEXT    NOT NULL,
+    updated_at INTEGER NOT NULL,
+
+    CONSTRAINT name_length CHECK (length(name) <= 120)
+) WITHOUT ROWID;
+
+-- Nothing here relies on a conflict rule: the producer's own, such as OR IGNORE, overrides it.
 CREATE TRIGGER outbox_feed AFTER INSERT ON integration_outbox
 WHEN NEW.status IN ('PENDING', 'FAILED', 'DEAD')
 BEGIN
-    INSERT INTO outbox_delivery (seq, integration, due_at, failed, dead)
-    VALUES (
-        NEW.seq, NEW.integration_type,
-        CAST(round((julianday(NEW.due_at) - 2440587.5) * 86400000.0) AS INTEGER),
-        NEW.status = 'FAILED', NEW.status = 'DEAD'
-    )
-    ON CONFLICT DO NOTHING;
+    -- A delivery may be there: a restore brings it, or a message of the same id left it. One that is
+    -- claimed is left to its attempt.
+    UPDATE outbox_delivery
+    SET seq = NEW.seq, integration = NEW.integration_type,
+        due_at = CAST(round((julianday(NEW.due_at) - 2440587.5) * 86400000.0) AS INTEGER),
+        state = CASE NEW.status WHEN 'PENDING' THEN 'w' WHEN 'FAILED' THEN 'f' ELSE 'd' END
+    WHERE message_id = NEW.id AND claim IS NULL;
+
+    -- `now` is the time of this statement, and not of the transaction's beginning. Applications set due
+    -- times by clocks of their own, so a second more counts as now.
+    INSERT INTO outbox_delivery (message_id, seq, due_at, state, integration)
+    SELECT NEW.id, NEW.seq, CAST(round((julianday(NEW.due_at) - 2440587.5) * 86400000.0) AS INTEGER),
+           CASE NEW.status WHEN 'PENDING' THEN 'w' WHEN 'FAILED' THEN 'f' ELSE 'd' END,
+           NEW.integration_type
+    WHERE (NEW.status <> 'PENDING'
+           OR julianday(NEW.due_at) > julianday('now', '+1 second'))
+      AND NOT EXISTS (SELECT 1 FROM outbox_delivery AS d WHERE d.message_id = NEW.id);
+
+    -- What has no delivery by now is fresh. The same parcel may be there: a restore brings it.
+    INSERT INTO outbox_parcel (integration, seq, message_id, due_at)
+    SELECT NEW.integration_type, NEW.seq, NEW.id,
+           CAST(round((julianday(NEW.due_at) - 2440587.5) * 86400000.0) AS INTEGER)
+    WHERE NOT EXISTS (SELECT 1 FROM outbox_delivery AS d WHERE d.message_id = NEW.id)
+      AND NOT EXISTS (SELECT 1 FROM outbox_parcel AS p
+                      WHERE p.integration = NEW.integration_type AND p.seq = NEW.seq
+                        AND p.message_id = NEW.id);
 END;
 
--- Follows what is changed by hand. A claimed delivery is never touched: the attempt under way
--- decides for itself. Statuses are listed: a message with one that nobody knows has no delivery.
+-- Follows what is changed by hand. What is claimed is never touched: the attempt under way decides for
+-- itself, and its end looks at the message. A parcel that no claim names becomes a delivery at once:
+-- nobody can take it meanwhile, since SQLite has one writer. Statuses are listed: a message with one that
+-- nobody knows has neither.
+--
+-- Fires where the ledger does not say what the message says by now. Postroom changes the ledger first,
+-- so its own writes never do; a column could not tell them from changes by hand, since whoever saves a
+-- whole row that was read a while ago writes all of them. The cases are in this order so that a
+-- completion looks up two keys and searches no claim.
 CREATE TRIGGER outbox_follow AFTER UPDATE OF status, due_at, integration_type ON integration_outbox
 WHEN (OLD.status IS NOT NEW.status OR OLD.due_at IS NOT NEW.due_at
-      OR OLD.integration_type IS NOT NEW.integration_type) AND OLD.settled IS NEW.settled
+      OR OLD.integration_type IS NOT NEW.integration_type)
+    AND CASE
+        WHEN EXISTS (SELECT 1 FROM outbox_delivery AS d WHERE d.message_id = NEW.id)
+        THEN EXISTS (
+            SELECT 1 FROM outbox_delivery AS d
+            WHERE d.message_id = NEW.id AND d.claim IS NULL
+              AND NOT (
+                  d.integration = NEW.integration_type
+                  AND d.due_at
+                      = CAST(round((julianday(NEW.due_at) - 2440587.5) * 86400000.0) AS INTEGER)
+                  AND d.state IS CASE NEW.status WHEN 'PENDING' THEN 'w' WHEN 'FAILED' THEN 'f'
+                                                 WHEN 'DEAD' THEN 'd' END
+              )
+        )
+        WHEN EXISTS (SELECT 1 FROM outbox_parcel AS p
+                     WHERE p.integration = OLD.integration_type AND p.seq = OLD.seq
+                       AND p.message_id = OLD.id)
+        THEN NOT EXISTS (
+            SELECT 1 FROM outbox_claim AS c
+            WHERE c.lowest <= OLD.seq AND c.highest >= OLD.seq
+              AND instr(c.parcels, '"' || lower(OLD.id) || '"') > 0
+        )
+        -- It was closed; or it is in flight, and was sent elsewhere meanwhile: its parcel is still in the
+        -- lane that it was taken from.
+        ELSE NEW.status IN ('PENDING', 'FAILED', 'DEAD') AND NOT EXISTS (
+            SELECT 1 FROM outbox_claim AS c
+            WHERE c.lowest <= OLD.seq AND c.highest >= OLD.seq
+              AND instr(c.parcels, '"' || lower(OLD.id) || '"') > 0
+              AND EXISTS (SELECT 1 FROM outbox_lane_cursor AS l
+                          CROSS JOIN outbox_parcel AS p
+                              ON p.integration = l.integration AND p.seq = OLD.seq
+                             AND p.message_id = OLD.id)
+        )
+        END
 BEGIN
     DELETE FROM outbox_delivery
-    WHERE seq = NEW.seq AND claim IS NULL AND NEW.status NOT IN ('PENDING', 'FAILED', 'DEAD');
+    WHERE message_id = NEW.id AND claim IS NULL
+      AND NEW.status NOT IN ('PENDING', 'FAILED', 'DEAD');
 
     UPDATE outbox_delivery
-    SET due_at = CAST(round((julianday(NEW.due_at) - 2440587.5) * 86400000.0) AS INTEGER),
-        integration = NEW.integration_type,
-        rescues = 0, failed = NEW.status = 'FAILED', dead = NEW.status = 'DEAD'
-    WHERE seq = NEW.seq AND claim IS NULL;
+    SET seq = NEW.seq, integration = NEW.integration_type,
+        due_at = CAST(round((julianday(NEW.due_at) - 2440587.5) * 86400000.0) AS INTEGER),
+        rescues = 0,
+        state = CASE NEW.status WHEN 'PENDING' THEN 'w' WHEN 'FAILED' THEN 'f' ELSE 'd' END
+    WHERE message_id = NEW.id AND claim IS NULL;
 
-    INSERT INTO outbox_delivery (seq, integration, due_at, failed, dead)
-    SELECT NEW.seq, NEW.integration_type,
-           CAST(round((julianday(NEW.due_at) - 2440587.5) * 86400000.0) AS INTEGER),
-           NEW.status = 'FAILED', NEW.status = 'DEAD'
+    -- A message in a parcel was never dispatched. One that is opened again may have had any number of
+    -- dispatches, and a job of one of them may still be kept. None of their numbers comes again:
+    -- numbering restarts at the seconds since 2020-01-01.
+    INSERT INTO outbox_delivery (message_id, seq, due_at, state, integration, dispatch)
+    SELECT NEW.id, NEW.seq, CAST(round((julianday(NEW.due_at) - 2440587.5) * 86400000.0) AS INTEGER),
+           CASE NEW.status WHEN 'PENDING' THEN 'w' WHEN 'FAILED' THEN 'f' ELSE 'd' END,
+           NEW.integration_type,
+           CASE WHEN EXISTS (SELECT 1 FROM outbox_parcel AS p
+                             WHERE p.integration = OLD.integration_type AND p.seq = OLD.seq
+                               AND p.message_id = OLD.id)
+                THEN 0 ELSE CAST(strftime('%s', 'now') AS INTEGER) - 1577836800 END
     WHERE NEW.status IN ('PENDING', 'FAILED', 'DEAD')
-    ON CONFLICT DO NOTHING;
+      AND NOT EXISTS (SELECT 1 FROM outbox_delivery AS d WHERE d.message_id = NEW.id);
+
+    DELETE FROM outbox_parcel
+    WHERE integration = OLD.integration_type AND seq = OLD.seq AND message_id = OLD.id;
 END;
 
--- The whole truth in the columns that everyone knows; every tool reads this.
+-- What is in flight out of parcels: never much, and found by the claims, never by searching parcels.
+CREATE VIEW outbox_in_flight AS
+SELECT p.message_id, c.token, p.integration, p.seq, p.due_at
+FROM outbox_claim AS c
+CROSS JOIN json_each(c.parcels) AS named
+CROSS JOIN outbox_parcel AS p
+    ON p.integration = json_extract(named.value, '$[0]')
+   AND p.seq = json_extract(named.value, '$[1]')
+   AND p.message_id = json_extract(named.value, '$[2]')
+WHERE c.parcels IS NOT NULL;
+
+-- The whole truth in the columns that everyone knows; every tool reads this. A message is held by the claim
+-- that its delivery carries; without a delivery, by the claim that names its parcel. That one is searched
+-- for from the message, as in outbox_follow: this view is asked for one message or for all of them.
 CREATE VIEW outbox_messages AS
 SELECT m.id, m.source_stream_id, m.source_event_id, m.integration_type, m.event_type,
        m.payload, m.headers, m.tenant_id, m.user_id, m.correlation_id,
        m.due_at, m.attempts, m.max_attempts,
-       CASE WHEN d.claim IS NULL THEN m.status ELSE 'CLAIMED' END AS status,
+       CASE WHEN c.token IS NULL THEN m.status ELSE 'CLAIMED' END AS status,
        strftime('%Y-%m-%dT%H:%M:%fZ', c.since / 1000.0, 'unixepoch') AS locked_at,
        c.worker AS locked_by,
        m.created_at, m.updated_at, m.sent_at, m.last_error,
        m.seq, m.copy, m.ordering_key, m.causation_id, m.source, m.schema_version, m.occurred_at
-FROM integration_outbox m
-LEFT JOIN outbox_delivery d ON d.seq = m.seq
-LEFT JOIN outbox_claim c ON c.token = d.claim;
+FROM integration_outbox AS m
+LEFT JOIN outbox_delivery AS d ON d.message_id = m.id
+LEFT JOIN outbox_claim AS c ON c.token = CASE
+    WHEN d.message_id IS NOT NULL THEN d.claim
+    ELSE (
+        SELECT f.token FROM outbox_claim AS f
+        WHERE f.lowest <= m.seq AND f.highest >= m.seq
+          AND instr(f.parcels, '"' || lower(m.id) || '"') > 0
+          AND EXISTS (SELECT 1 FROM outbox_lane_cursor AS l
+                      CROSS JOIN outbox_parcel AS p
+                          ON p.integration = l.integration AND p.seq = m.seq AND p.message_id = m.id)
+    )
+    END;

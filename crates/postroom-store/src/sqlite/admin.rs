@@ -1,21 +1,30 @@
 //! Looking at messages, for tools and tests.
 
+use super::SqliteStore;
 use super::error::store_error;
 use super::row::{record, text, token};
 use super::time::{moment, now_ms};
 use super::upkeep::count;
-use super::{SqliteStore, statements};
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use postroom_core::{Admin, Attempt, Filter, Record, StatusCounts, StoreResult, Token};
 use sqlx::{Error, Row as _};
 use uuid::Uuid;
 
+/// `?1` id.
+const FIND: &str =
+    concat!("SELECT ", record_columns!(), " FROM outbox_messages AS m WHERE m.id = ?1");
+/// Counts by status over the whole table.
+const STATUS_COUNTS: &str =
+    "SELECT status, count(*) FROM outbox_messages GROUP BY status ORDER BY status";
+const INTEGRATIONS: &str = include_str!("sql/integrations.sql");
+pub(super) const CLAIM_OF: &str = include_str!("sql/claim_of.sql");
+
 #[async_trait]
 impl Admin for SqliteStore {
     async fn find(&self, id: Uuid) -> StoreResult<Option<Record>> {
         let doing = "looking for a message";
-        let row = sqlx::query(statements::FIND)
+        let row = sqlx::query(FIND)
             .bind(id.to_string())
             .fetch_optional(&self.readers)
             .await
@@ -33,7 +42,7 @@ impl Admin for SqliteStore {
 
     async fn status_counts(&self) -> StoreResult<StatusCounts> {
         let doing = "counting messages by status";
-        let rows = sqlx::query(statements::STATUS_COUNTS)
+        let rows = sqlx::query(STATUS_COUNTS)
             .fetch_all(&self.readers)
             .await
             .map_err(|e| store_error(doing, e))?;
@@ -47,7 +56,7 @@ impl Admin for SqliteStore {
 
     async fn integrations(&self) -> StoreResult<Vec<String>> {
         let doing = "listing integrations";
-        let rows = sqlx::query(statements::INTEGRATIONS)
+        let rows = sqlx::query(INTEGRATIONS)
             .fetch_all(&self.readers)
             .await
             .map_err(|e| store_error(doing, e))?;
@@ -59,7 +68,7 @@ impl Admin for SqliteStore {
 
     async fn claim_of(&self, worker: &str, id: Uuid) -> StoreResult<Option<(Token, i64)>> {
         let doing = "looking for a claim";
-        let row = sqlx::query(statements::CLAIM_OF)
+        let row = sqlx::query(CLAIM_OF)
             .bind(worker)
             .bind(id.to_string())
             .fetch_optional(&self.readers)

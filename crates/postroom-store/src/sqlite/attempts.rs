@@ -1,57 +1,31 @@
 //! The history of failed attempts.
 
 use super::SqliteStore;
-use super::claims::json;
 use super::error::store_error;
+use super::json_lists::{json, json_ids};
 use super::row::{optional_text, text};
 use super::time::moment;
 use super::upkeep::count;
-use crate::round::Round;
 use postroom_core::{
     ATTEMPTS_KEPT, Attempt, AttemptOutcome, StoreResult, Tried, clip_error, clip_response,
 };
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Error, Row as _, SqliteConnection};
+use std::sync::{Mutex, PoisonError};
 use uuid::Uuid;
 
-const ATTEMPTS: &str = "
-    SELECT a.at, a.took_ms, a.outcome, a.error, a.response
-    FROM integration_outbox AS m
-    CROSS JOIN outbox_attempt AS a ON a.seq = m.seq AND a.message_id = m.id
-    WHERE m.id = ?1 ORDER BY a.number";
+const ATTEMPTS: &str = include_str!("sql/attempts.sql");
+const NOTE: &str = include_str!("sql/note_attempts.sql");
+const FORGET_OLDEST: &str = include_str!("sql/forget_oldest_attempts.sql");
+const KEEP_RESPONSE: &str = include_str!("sql/keep_response.sql");
+const FORGET: &str = include_str!("sql/forget_attempts.sql");
+pub(super) const SWEEP: &str = include_str!("sql/sweep_attempts.sql");
+const FORGET_ORPHANS: &str = include_str!("sql/forget_attempts_without_a_message.sql");
 
-/// `?1` number of the message, `?2` now, `?3` milliseconds, `?4` outcome, `?5` error.
-const NOTE: &str = "
-    INSERT INTO outbox_attempt (seq, message_id, number, at, took_ms, outcome, error)
-    SELECT ?1, (SELECT m.id FROM integration_outbox AS m WHERE m.seq = ?1),
-           coalesce(max(number), 0) + 1, ?2, ?3, ?4, ?5
-    FROM outbox_attempt WHERE seq = ?1";
-
-/// `?1` number of the message, `?2` attempts kept.
-const FORGET_OLDEST: &str = "
-    DELETE FROM outbox_attempt
-    WHERE seq = ?1 AND number <= (SELECT max(number) FROM outbox_attempt WHERE seq = ?1) - ?2";
-
-/// `?1` id of the message, `?2` response.
-const KEEP_RESPONSE: &str = "
-    UPDATE outbox_attempt SET response = ?2
-    WHERE (seq, number) = (
-        SELECT a.seq, max(a.number) FROM integration_outbox AS m
-        CROSS JOIN outbox_attempt AS a ON a.seq = m.seq WHERE m.id = ?1
-    ) AND response IS NULL";
-
-/// `?1` numbers of messages.
-const FORGET: &str = "DELETE FROM outbox_attempt WHERE seq IN (SELECT value FROM json_each(?1))";
-
-/// Messages with attempts, from a number on. `?1` after, `?2` messages.
-const SEEN: &str = "SELECT DISTINCT seq FROM outbox_attempt WHERE seq > ?1 ORDER BY seq LIMIT ?2";
-
-/// `?1` numbers of messages.
-const FORGET_ORPHANS: &str = "
-    DELETE FROM outbox_attempt
-    WHERE seq IN (SELECT value FROM json_each(?1))
-      AND NOT EXISTS (SELECT 1 FROM integration_outbox AS m
-                      WHERE m.seq = outbox_attempt.seq AND m.id = outbox_attempt.message_id)";
+/// How far the sweep has come, by message. Every process sweeps for itself: what one has looked at,
+/// another may look at again.
+#[derive(Debug, Default)]
+pub(super) struct Swept(Mutex<String>);
 
 pub(super) async fn of(store: &SqliteStore, id: Uuid) -> StoreResult<Vec<Attempt>> {
     let doing = "reading attempts";
@@ -77,13 +51,13 @@ fn attempt(row: &SqliteRow) -> Result<Attempt, Error> {
 /// Keeps a failed attempt, and forgets the oldest of its message.
 pub(super) async fn note(
     tx: &mut SqliteConnection,
-    seq: i64,
+    id: Uuid,
     tried: Tried,
     error: &str,
     now: i64,
 ) -> Result<(), Error> {
     sqlx::query(NOTE)
-        .bind(seq)
+        .bind(id.to_string())
         .bind(now)
         .bind(i64::try_from(tried.took.as_millis()).unwrap_or(i64::MAX))
         .bind(tried.outcome.as_str())
@@ -91,7 +65,7 @@ pub(super) async fn note(
         .execute(&mut *tx)
         .await?;
     sqlx::query(FORGET_OLDEST)
-        .bind(seq)
+        .bind(id.to_string())
         .bind(i64::try_from(ATTEMPTS_KEPT).unwrap_or(i64::MAX))
         .execute(&mut *tx)
         .await?;
@@ -117,22 +91,23 @@ pub(super) async fn keep_responses(
 }
 
 /// Forgets the attempts of messages that go.
-pub(super) async fn forget(tx: &mut SqliteConnection, seqs: &[i64]) -> Result<(), Error> {
-    sqlx::query(FORGET).bind(json(seqs)).execute(&mut *tx).await?;
+pub(super) async fn forget(tx: &mut SqliteConnection, of: &[Uuid]) -> Result<(), Error> {
+    sqlx::query(FORGET).bind(json_ids(of)).execute(&mut *tx).await?;
     Ok(())
 }
 
-/// Forgets the attempts of messages that were deleted by hand, or whose number another has. Looks at the attempts of at most
-/// `messages` messages, and goes on there the next time.
+/// Forgets the attempts of messages that were deleted by hand. Looks at the attempts of at most `messages`
+/// messages, and goes on there the next time.
 pub(super) async fn sweep(
     tx: &mut SqliteConnection,
-    swept: &Round,
+    swept: &Swept,
     messages: i64,
 ) -> Result<(), Error> {
-    let after = swept.after();
-    let seen: Vec<i64> =
-        sqlx::query_scalar(SEEN).bind(after).bind(messages).fetch_all(&mut *tx).await?;
+    let after = swept.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let seen: Vec<String> =
+        sqlx::query_scalar(SWEEP).bind(after).bind(messages).fetch_all(&mut *tx).await?;
     sqlx::query(FORGET_ORPHANS).bind(json(&seen)).execute(&mut *tx).await?;
-    swept.note(&seen);
+    let mut after = swept.0.lock().unwrap_or_else(PoisonError::into_inner);
+    *after = seen.into_iter().next_back().unwrap_or_default();
     Ok(())
 }

@@ -1,29 +1,48 @@
 //! Taking.
 
+use super::content;
 use super::error::store_error;
-use super::row::{number, taken};
+use super::json_lists::json;
+use super::parcels::{self, FOLLOW, Found, Looking, Parcel, is_any_free};
+use super::row::{number, text};
 use super::time::now_ms;
-use super::{SqliteStore, settle, statements, wake};
+use super::{SqliteStore, settle, wake};
 use crate::lost_group::{self, Lost};
 use crate::own_claims::NoLivingRelay;
 use async_trait::async_trait;
 use postroom_core::{
-    Batch, Claims, Quota, Rescued, Settled, Settlement, StoreResult, Take, Taken, Token, Wake,
+    Batch, Claims, Quota, Rescued, Settled, Settlement, StoreResult, Take, Token, Wake,
 };
 use sqlx::{Error, Row as _, SqliteConnection};
 use std::collections::HashSet;
 use uuid::Uuid;
 
-/// A delivery that may be taken.
-struct Candidate {
+pub(super) const IS_DUE: &str = include_str!("sql/is_due.sql");
+pub(super) const IS_RESCUED_DUE: &str = include_str!("sql/is_rescued_due.sql");
+pub(super) const TAKE: &str = include_str!("sql/take.sql");
+pub(super) const TAKE_RESCUED: &str = include_str!("sql/take_rescued.sql");
+const INSERT_CLAIM: &str = include_str!("sql/insert_claim.sql");
+pub(super) const CLAIM_DELIVERIES: &str = include_str!("sql/claim_deliveries.sql");
+pub(super) const FORGET_CLOSED: &str = include_str!("sql/forget_closed.sql");
+
+/// How many parcels and deliveries whose message is gone, closed or elsewhere are put right under one
+/// write lock.
+const PUT_RIGHT_ROWS: usize = 5_000;
+
+/// A message that may be taken.
+pub(super) struct Candidate {
+    /// In lower case.
+    id: String,
+    pub(super) seq: i64,
     due_at: i64,
-    seq: i64,
-    rescues: u32,
-    dispatch: u32,
+    pub(super) rescues: u32,
+    pub(super) dispatch: u32,
     weight: usize,
+    /// The parcel that it is in, if it is fresh.
+    parcel: Option<Parcel>,
 }
 
-/// Which of the two queues of a lane is looked at.
+/// Which of the two queues of deliveries of a lane is looked at.
 #[derive(Clone, Copy)]
 enum Queue {
     Ready,
@@ -34,13 +53,24 @@ enum Queue {
 impl Claims for SqliteStore {
     async fn take(&self, take: &Take<'_>) -> StoreResult<Vec<Batch>> {
         let doing = "taking due messages";
-        if !self.is_due(take, Queue::Ready).await.map_err(|e| store_error(doing, e))? {
-            return Ok(Vec::new());
+        loop {
+            if !self.is_any_due(take).await.map_err(|e| store_error(doing, e))? {
+                return Ok(Vec::new());
+            }
+            let mut tx = self.begin(doing).await?;
+            let mut taking = Taking::new(self, take);
+            let batches = if take.for_queue {
+                taking.take_for_queue(&mut tx).await
+            } else {
+                taking.take_both(&mut tx).await
+            };
+            let batches = batches.map_err(|e| store_error(doing, e))?;
+            tx.commit().await.map_err(|e| store_error(doing, e))?;
+            // Behind what was put right there may be something to deliver.
+            if !batches.is_empty() || taking.put_right == 0 {
+                return Ok(batches);
+            }
         }
-        let mut tx = self.begin(doing).await?;
-        let batch = take_batch(&mut tx, take).await.map_err(|e| store_error(doing, e))?;
-        tx.commit().await.map_err(|e| store_error(doing, e))?;
-        Ok(batch.into_iter().collect())
     }
 
     async fn take_rescued(&self, take: &Take<'_>, which: Rescued) -> StoreResult<Vec<Batch>> {
@@ -49,7 +79,8 @@ impl Claims for SqliteStore {
             return Ok(Vec::new());
         }
         let mut tx = self.begin(doing).await?;
-        let batches = take_lost(&mut tx, take, which).await.map_err(|e| store_error(doing, e))?;
+        let batches = Taking::new(self, take).take_lost(&mut tx, which).await;
+        let batches = batches.map_err(|e| store_error(doing, e))?;
         tx.commit().await.map_err(|e| store_error(doing, e))?;
         Ok(batches)
     }
@@ -69,14 +100,25 @@ impl Claims for SqliteStore {
 
 impl SqliteStore {
     /// Looks before the write lock is taken: an idle relay leaves the producers alone.
+    async fn is_any_due(&self, take: &Take<'_>) -> Result<bool, Error> {
+        if self.is_due(take, Queue::Ready).await? {
+            return Ok(true);
+        }
+        let lanes = lanes(take);
+        if lanes.is_empty() {
+            return Ok(false);
+        }
+        is_any_free(&mut *self.readers.acquire().await?, &lanes).await
+    }
+
     async fn is_due(&self, take: &Take<'_>, queue: Queue) -> Result<bool, Error> {
-        let lanes: Vec<&str> = open_lanes(take).map(|quota| quota.integration.as_str()).collect();
-        if lanes.is_empty() || take.rows == 0 {
+        let lanes = lanes(take);
+        if lanes.is_empty() {
             return Ok(false);
         }
         let statement = match queue {
-            Queue::Ready => statements::IS_DUE,
-            Queue::Rescued => statements::IS_RESCUED_DUE,
+            Queue::Ready => IS_DUE,
+            Queue::Rescued => IS_RESCUED_DUE,
         };
         sqlx::query_scalar(statement)
             .bind(json(&lanes))
@@ -90,147 +132,305 @@ fn open_lanes<'a>(take: &Take<'a>) -> impl Iterator<Item = &'a Quota> {
     take.quotas.iter().filter(|quota| quota.rows > 0)
 }
 
-async fn take_batch(tx: &mut SqliteConnection, take: &Take<'_>) -> Result<Option<Batch>, Error> {
-    let now = now_ms();
-    let mut due = Vec::new();
-    for quota in open_lanes(take) {
-        let rows = quota.rows.min(take.rows);
-        due.extend(candidates(tx, quota, Queue::Ready, now, rows, take).await?);
+/// The lanes that there is room for.
+fn lanes<'a>(take: &Take<'a>) -> Vec<&'a str> {
+    if take.rows == 0 {
+        return Vec::new();
     }
-    // A lane may be asked for twice.
-    let mut picked = HashSet::with_capacity(due.len());
-    due.retain(|candidate: &Candidate| picked.insert(candidate.seq));
-    // Lane by lane: a backlog of large, older messages takes what the others leave.
-    due.truncate(take.rows);
-    let mut bytes = 0;
-    let within = due.iter().take_while(|candidate| {
-        bytes += candidate.weight;
-        bytes <= take.bytes
-    });
-    // A single message may exceed the limit.
-    let taken = within.count().max(1).min(due.len());
-    due.truncate(taken);
-    due.sort_unstable_by_key(|candidate| (candidate.due_at, candidate.seq));
-    if due.is_empty() {
-        return Ok(None);
-    }
-    hold(tx, take, &due, now, false).await.map(Some)
+    open_lanes(take).map(|quota| quota.integration.as_str()).collect()
 }
 
-async fn take_lost(
-    tx: &mut SqliteConnection,
-    take: &Take<'_>,
-    which: Rescued,
-) -> Result<Vec<Batch>, Error> {
-    let now = now_ms();
-    let mut batches = Vec::new();
-    let mut left = take.rows;
-    for quota in open_lanes(take) {
-        let mut due = candidates(tx, quota, Queue::Rescued, now, quota.rows, take).await?;
-        let lost = |one: &Candidate| Lost { rescues: one.rescues, bytes: one.weight };
-        lost_group::keep(&mut due, take, quota, which, &mut left, lost);
-        if !due.is_empty() {
-            batches.push(hold(tx, take, &due, now, which == Rescued::Alone).await?);
-        }
-    }
-    Ok(batches)
-}
-
-/// What is due in one lane. Deliveries whose message was deleted, or closed by hand while it was
-/// claimed, are put right on the way and do not count.
-async fn candidates(
-    tx: &mut SqliteConnection,
-    quota: &Quota,
-    queue: Queue,
+/// One take, in one transaction.
+struct Taking<'a> {
+    take: &'a Take<'a>,
     now: i64,
-    rows: usize,
-    take: &Take<'_>,
-) -> Result<Vec<Candidate>, Error> {
-    let statement = match queue {
-        Queue::Ready => statements::DUE,
-        Queue::Rescued => statements::RESCUED_DUE,
-    };
-    loop {
-        let rows = sqlx::query(statement)
-            .bind(&quota.integration)
-            .bind(now)
-            .bind(i64::try_from(rows).unwrap_or(i64::MAX))
-            .fetch_all(&mut *tx)
-            .await?;
-        let mut due = Vec::with_capacity(rows.len());
-        let mut closed: Vec<i64> = Vec::new();
-        for row in &rows {
-            let seq = row.try_get(0)?;
-            let status: Option<String> = row.try_get(3)?;
-            if !matches!(status.as_deref(), Some("PENDING" | "FAILED")) {
-                closed.push(seq);
-                continue;
+    deliveries_lead: bool,
+    looking: Looking<'a>,
+    /// How many parcels and deliveries were put right on the way.
+    put_right: usize,
+}
+
+impl<'a> Taking<'a> {
+    fn new(store: &'a SqliteStore, take: &'a Take<'_>) -> Self {
+        Self {
+            take,
+            now: now_ms(),
+            deliveries_lead: store.lanes.deliveries_lead(),
+            looking: Looking::new(&store.lanes),
+            put_right: 0,
+        }
+    }
+
+    /// Takes due deliveries and fresh messages, each under a claim of its own. Neither keeps the other
+    /// waiting: they come in turn, as long as there are both. So each has half of the room, in rows and
+    /// in bytes, and what the other leaves.
+    async fn take_both(&mut self, tx: &mut SqliteConnection) -> Result<Vec<Batch>, Error> {
+        let mut picked = Picked::new(self.take);
+        for quota in open_lanes(self.take) {
+            let rows = quota.rows.min(picked.rows_left());
+            if rows == 0 {
+                break;
             }
-            let size =
-                |index| row.try_get::<i64, _>(index).map(|n| usize::try_from(n).unwrap_or(0));
-            // What is over its limit is not read.
-            let within = |bytes, limit| if bytes > limit { 0 } else { bytes };
-            let (payload, headers) = (size(4)?, size(5)?);
-            due.push(Candidate {
-                due_at: row.try_get(1)?,
-                seq,
-                rescues: row.try_get(2)?,
-                dispatch: number(row, 6)?,
-                weight: within(payload, take.payload_limit) + within(headers, take.headers_limit()),
-            });
+            let due = self.candidates(tx, quota, Queue::Ready, rows).await?;
+            let fresh = self.fresh(tx, quota, rows).await?;
+            let (first, second) = if self.deliveries_lead { (due, fresh) } else { (fresh, due) };
+            if !picked.add(in_turn(first, second).take(rows)) {
+                break;
+            }
         }
-        if closed.is_empty() {
-            return Ok(due);
+        let (fresh, due): (Vec<_>, Vec<_>) =
+            picked.candidates.into_iter().partition(|one| one.parcel.is_some());
+        let mut batches = Vec::new();
+        for candidates in [due, fresh] {
+            if !candidates.is_empty() {
+                batches.push(self.hold(tx, candidates, false).await?);
+            }
         }
-        sqlx::query(statements::FORGET_CLOSED).bind(json(&closed)).execute(&mut *tx).await?;
-        sqlx::query(statements::FOLLOW).bind(json(&closed)).execute(&mut *tx).await?;
+        Ok(batches)
+    }
+
+    /// What is in a queue is settled one by one, by whoever delivered it: fresh messages get their
+    /// deliveries first.
+    async fn take_for_queue(&mut self, tx: &mut SqliteConnection) -> Result<Vec<Batch>, Error> {
+        let mut picked = Picked::new(self.take);
+        for quota in open_lanes(self.take) {
+            let rows = quota.rows.min(picked.rows_left());
+            if rows == 0 {
+                break;
+            }
+            let found = self.looking.find(tx, &quota.integration, rows).await?;
+            self.put_right += found.len();
+            parcels::unpack(tx, &parcels_of(found)).await?;
+            let due = self.candidates(tx, quota, Queue::Ready, rows).await?;
+            if !picked.add(due) {
+                break;
+            }
+        }
+        if picked.candidates.is_empty() {
+            return Ok(Vec::new());
+        }
+        Ok(vec![self.hold(tx, picked.candidates, false).await?])
+    }
+
+    async fn take_lost(
+        &mut self,
+        tx: &mut SqliteConnection,
+        which: Rescued,
+    ) -> Result<Vec<Batch>, Error> {
+        let mut batches = Vec::new();
+        let mut left = self.take.rows;
+        for quota in open_lanes(self.take) {
+            let mut due = self.candidates(tx, quota, Queue::Rescued, quota.rows).await?;
+            let lost = |one: &Candidate| Lost { rescues: one.rescues, bytes: one.weight };
+            lost_group::keep(&mut due, self.take, quota, which, &mut left, lost);
+            if !due.is_empty() {
+                batches.push(self.hold(tx, due, which == Rescued::Alone).await?);
+            }
+        }
+        Ok(batches)
+    }
+
+    /// The due deliveries of one lane. Those whose message was deleted, or closed by hand while it was
+    /// claimed, are put right on the way and do not count.
+    async fn candidates(
+        &mut self,
+        tx: &mut SqliteConnection,
+        quota: &Quota,
+        queue: Queue,
+        rows: usize,
+    ) -> Result<Vec<Candidate>, Error> {
+        let statement = match queue {
+            Queue::Ready => TAKE,
+            Queue::Rescued => TAKE_RESCUED,
+        };
+        loop {
+            let rows = sqlx::query(statement)
+                .bind(&quota.integration)
+                .bind(self.now)
+                .bind(i64::try_from(rows).unwrap_or(i64::MAX))
+                .fetch_all(&mut *tx)
+                .await?;
+            let mut due = Vec::with_capacity(rows.len());
+            let mut closed: Vec<String> = Vec::new();
+            for row in &rows {
+                let id = text(row, 0)?.to_ascii_lowercase();
+                let status: Option<String> = row.try_get(5)?;
+                if !matches!(status.as_deref(), Some("PENDING" | "FAILED")) {
+                    closed.push(id);
+                    continue;
+                }
+                let size =
+                    |index| row.try_get::<i64, _>(index).map(|n| usize::try_from(n).unwrap_or(0));
+                due.push(Candidate {
+                    id,
+                    seq: row.try_get(1)?,
+                    due_at: row.try_get(2)?,
+                    rescues: row.try_get(3)?,
+                    dispatch: number(row, 4)?,
+                    weight: weight(self.take, size(6)?, size(7)?),
+                    parcel: None,
+                });
+            }
+            if closed.is_empty() {
+                return Ok(due);
+            }
+            sqlx::query(FORGET_CLOSED).bind(json(&closed)).execute(&mut *tx).await?;
+            sqlx::query(FOLLOW).bind(json(&closed)).execute(&mut *tx).await?;
+            if self.is_enough_put_right(quota, closed.len()) {
+                return Ok(due);
+            }
+        }
+    }
+
+    /// The fresh messages of one lane. A parcel whose message is not to be delivered out of it is
+    /// unpacked on the way, and does not count.
+    async fn fresh(
+        &mut self,
+        tx: &mut SqliteConnection,
+        quota: &Quota,
+        rows: usize,
+    ) -> Result<Vec<Candidate>, Error> {
+        loop {
+            let found = self.looking.find(tx, &quota.integration, rows).await?;
+            let (due, odd): (Vec<_>, Vec<_>) =
+                found.into_iter().partition(|one| one.is_due(self.now));
+            let odd = parcels_of(odd);
+            parcels::unpack(tx, &odd).await?;
+            if odd.is_empty() || self.is_enough_put_right(quota, odd.len()) {
+                return Ok(due.into_iter().map(|one| Candidate::fresh(one, self.take)).collect());
+            }
+        }
+    }
+
+    fn is_enough_put_right(&mut self, quota: &Quota, rows: usize) -> bool {
         tracing::info!(
             integration = quota.integration,
-            deliveries = closed.len(),
-            "put right deliveries whose message was deleted or closed by hand"
+            messages = rows,
+            "put right the ledger of messages that were deleted or changed by hand"
         );
+        self.put_right += rows;
+        self.put_right >= PUT_RIGHT_ROWS
+    }
+
+    /// Claims messages under one fresh token, and reads them. They are all fresh, or none is.
+    async fn hold(
+        &self,
+        tx: &mut SqliteConnection,
+        mut candidates: Vec<Candidate>,
+        alone: bool,
+    ) -> Result<Batch, Error> {
+        candidates.sort_unstable_by_key(|candidate| (candidate.due_at, candidate.seq));
+        let token = Token::random();
+        let fresh: Vec<Parcel> =
+            candidates.iter_mut().filter_map(|candidate| candidate.parcel.take()).collect();
+        let (lowest, highest) = (
+            fresh.iter().map(|parcel| parcel.seq).min(),
+            fresh.iter().map(|parcel| parcel.seq).max(),
+        );
+        let inserted = sqlx::query(INSERT_CLAIM)
+            .bind(token.0.to_string())
+            .bind(self.take.worker)
+            .bind(self.now)
+            .bind(alone)
+            .bind(self.take.for_queue)
+            .bind(self.take.relay.0.to_string())
+            .bind((!fresh.is_empty()).then(|| parcels::to_json(&fresh)))
+            .bind(lowest)
+            .bind(highest)
+            .execute(&mut *tx)
+            .await?;
+        if inserted.rows_affected() == 0 {
+            // The transaction is rolled back with it.
+            return Err(Error::Configuration(NoLivingRelay.into()));
+        }
+        if fresh.is_empty() {
+            let ids: Vec<&str> = candidates.iter().map(|one| one.id.as_str()).collect();
+            sqlx::query(CLAIM_DELIVERIES)
+                .bind(token.0.to_string())
+                .bind(json(&ids))
+                .execute(&mut *tx)
+                .await?;
+        } else {
+            self.looking.move_marks(tx, &fresh).await?;
+        }
+        let messages = content::read(tx, self.take, &candidates).await?;
+        Ok(Batch { token, messages })
     }
 }
 
-/// Claims deliveries under one fresh token, and reads their messages.
-async fn hold(
-    tx: &mut SqliteConnection,
-    take: &Take<'_>,
-    due: &[Candidate],
-    now: i64,
-    alone: bool,
-) -> Result<Batch, Error> {
-    let token = Token::random();
-    let seqs = json(&due.iter().map(|candidate| candidate.seq).collect::<Vec<_>>());
-    let inserted = sqlx::query(statements::INSERT_CLAIM)
-        .bind(token.0.to_string())
-        .bind(take.worker)
-        .bind(now)
-        .bind(alone)
-        .bind(take.for_queue)
-        .bind(take.relay.0.to_string())
-        .execute(&mut *tx)
-        .await?;
-    if inserted.rows_affected() == 0 {
-        // The transaction is rolled back with it.
-        return Err(Error::Configuration(NoLivingRelay.into()));
+impl Candidate {
+    /// One out of a parcel.
+    fn fresh(found: Found, take: &Take<'_>) -> Self {
+        Self {
+            id: found.parcel.id.clone(),
+            seq: found.parcel.seq,
+            due_at: found.due_at,
+            rescues: 0,
+            dispatch: 1,
+            weight: weight(take, found.payload_bytes, found.headers_bytes),
+            parcel: Some(found.parcel),
+        }
     }
-    sqlx::query(statements::CLAIM).bind(token.0.to_string()).bind(&seqs).execute(&mut *tx).await?;
-    let rows = sqlx::query(statements::READ)
-        .bind(&seqs)
-        .bind(i64::try_from(take.payload_limit).unwrap_or(i64::MAX))
-        .bind(i64::try_from(take.headers_limit()).unwrap_or(i64::MAX))
-        .fetch_all(&mut *tx)
-        .await?;
-    let messages: Result<Vec<Taken>, Error> = rows
-        .iter()
-        .zip(due)
-        .map(|(row, candidate)| taken(row, candidate.rescues, candidate.dispatch, take))
-        .collect();
-    Ok(Batch { token, messages: messages? })
 }
 
-/// A list as the JSON array that `json_each` reads: one statement for any number of rows.
-pub(super) fn json<T: Clone + Into<serde_json::Value>>(list: &[T]) -> String {
-    serde_json::Value::from(list).to_string()
+fn parcels_of(found: Vec<Found>) -> Vec<Parcel> {
+    found.into_iter().map(|one| one.parcel).collect()
+}
+
+/// What content weighs. What is over its limit is not read.
+fn weight(take: &Take<'_>, payload: usize, headers: usize) -> usize {
+    let within = |bytes, limit| if bytes > limit { 0 } else { bytes };
+    within(payload, take.payload_limit) + within(headers, take.headers_limit())
+}
+
+/// One of each, as long as there are both.
+fn in_turn(first: Vec<Candidate>, second: Vec<Candidate>) -> impl Iterator<Item = Candidate> {
+    let (mut first, mut second) = (first.into_iter(), second.into_iter());
+    let mut is_first = false;
+    std::iter::from_fn(move || {
+        is_first = !is_first;
+        if is_first {
+            first.next().or_else(|| second.next())
+        } else {
+            second.next().or_else(|| first.next())
+        }
+    })
+}
+
+/// What a take has picked, within its limits. Lane by lane: a backlog of large, older messages takes what
+/// the others leave.
+struct Picked<'a> {
+    take: &'a Take<'a>,
+    candidates: Vec<Candidate>,
+    ids: HashSet<String>,
+    bytes: usize,
+}
+
+impl<'a> Picked<'a> {
+    fn new(take: &'a Take<'_>) -> Self {
+        Self { take, candidates: Vec::new(), ids: HashSet::new(), bytes: 0 }
+    }
+
+    fn rows_left(&self) -> usize {
+        self.take.rows - self.candidates.len()
+    }
+
+    /// Adds what fits; whether there may be room for more.
+    fn add(&mut self, candidates: impl IntoIterator<Item = Candidate>) -> bool {
+        for candidate in candidates {
+            // A lane may be asked for twice.
+            if self.ids.contains(&candidate.id) {
+                continue;
+            }
+            let bytes = self.bytes.saturating_add(candidate.weight);
+            // A single message may exceed the limit.
+            if bytes > self.take.bytes && !self.candidates.is_empty() {
+                return false;
+            }
+            self.bytes = bytes;
+            self.ids.insert(candidate.id.clone());
+            self.candidates.push(candidate);
+        }
+        true
+    }
 }

@@ -1,21 +1,25 @@
 //! Looking up what jobs refer to.
 
-use super::claims::json;
 use super::error::store_error;
+use super::json_lists::{ids, json, json_ids};
 use super::time::{now_ms, text};
-use super::{SqliteStore, row, statements};
+use super::{SqliteStore, row};
 use async_trait::async_trait;
 use postroom_core::{Dispatched, Dispatches, StoreResult, Token};
 use sqlx::Error;
 use uuid::Uuid;
 
+pub(super) const DISPATCHED: &str =
+    concat!("SELECT ", include_str!("sql/message_columns.sql"), include_str!("sql/dispatched.sql"));
+pub(super) const REOPEN: &str = include_str!("sql/reopen.sql");
+const MARK_REOPENED: &str = include_str!("sql/mark_reopened.sql");
+
 #[async_trait]
 impl Dispatches for SqliteStore {
     async fn dispatched(&self, ids: &[Uuid]) -> StoreResult<Vec<Dispatched>> {
         let doing = "reading dispatched messages";
-        let ids: Vec<String> = ids.iter().map(Uuid::to_string).collect();
-        let rows = sqlx::query(statements::DISPATCHED)
-            .bind(json(&ids))
+        let rows = sqlx::query(DISPATCHED)
+            .bind(json_ids(ids))
             .fetch_all(&self.readers)
             .await
             .map_err(|e| store_error(doing, e))?;
@@ -29,15 +33,15 @@ impl Dispatches for SqliteStore {
         let doing = "setting failed messages back to PENDING";
         let mut tx = self.begin(doing).await?;
         let reopen = async {
-            let failed: Vec<i64> = sqlx::query_scalar(statements::REOPEN)
+            let failed = sqlx::query(REOPEN)
                 .bind(claim.0.to_string())
                 .bind(json(seqs))
                 .fetch_all(&mut *tx)
                 .await?;
             // A fresh token: no earlier settlement can pass for this one.
-            sqlx::query(statements::MARK_REOPENED)
+            sqlx::query(MARK_REOPENED)
                 .bind(Token::random().0.to_string())
-                .bind(json(&failed))
+                .bind(json_ids(&ids(&failed)?))
                 .bind(text(now_ms()))
                 .execute(&mut *tx)
                 .await?;

@@ -1,8 +1,8 @@
 //! Looking closer, for tools that people work with.
 
 use super::SqliteStore;
-use super::claims::json;
 use super::error::store_error;
+use super::json_lists::json;
 use super::row::{record, text};
 use super::upkeep::count;
 use async_trait::async_trait;
@@ -26,13 +26,7 @@ const ARRIVED: &str = "
 
 const LAST_SEQ: &str = "SELECT coalesce(max(seq), 0) FROM integration_outbox";
 
-/// `?1` after, `?2` rows.
-const UPCOMING: &str = "
-    SELECT seq FROM (SELECT seq FROM integration_outbox WHERE seq > ?1 ORDER BY seq LIMIT ?2)
-    UNION
-    SELECT seq FROM (
-        SELECT seq FROM outbox_delivery WHERE NOT dead ORDER BY due_at, seq LIMIT ?2
-    )";
+const UPCOMING: &str = include_str!("sql/upcoming.sql");
 
 /// `?1` numbers.
 const STATES: &str = concat!(

@@ -9,21 +9,9 @@ use postroom_core::{ErrorGroup, Filter, Record, Status, StoreResult};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Error, Row as _};
 
-/// What every list asks of a message. `?2` integration, `?3` tenant, `?4` event type,
-/// `?5` correlation, `?6` event id, `?7` since, `?8` until, `?9` below this number; null matches
-/// everything. `?11` stream, `?12` part of the last error. `?1` status, `?10` rows.
 macro_rules! filter {
     () => {
-        concat!(
-            " AND (?2 IS NULL OR m.integration_type = ?2) AND (?3 IS NULL OR m.tenant_id = ?3)
-              AND (?4 IS NULL OR m.event_type = ?4) AND (?5 IS NULL OR m.correlation_id = ?5)
-              AND (?6 IS NULL OR m.source_event_id = ?6) AND (?7 IS NULL OR ",
-            ms!("m.created_at"),
-            " >= ?7) AND (?8 IS NULL OR ",
-            ms!("m.created_at"),
-            " < ?8) AND m.seq < ?9 AND (?11 IS NULL OR m.source_stream_id = ?11)
-              AND (?12 IS NULL OR instr(lower(m.last_error), lower(?12)) > 0)"
-        )
+        include_str!("sql/list_filter.sql")
     };
 }
 
@@ -31,7 +19,7 @@ macro_rules! filter {
 pub(super) const ANY: &str = concat!(
     "SELECT ",
     record_columns!(),
-    " FROM outbox_messages AS m WHERE (?1 IS NULL OR m.status = ?1)",
+    " FROM outbox_messages AS m WHERE (?1 IS NULL OR m.status = ?1)\n",
     filter!(),
     " ORDER BY m.seq DESC LIMIT ?10"
 );
@@ -41,20 +29,56 @@ pub(super) const OF_EVENT: &str = concat!(
     "SELECT ",
     record_columns!(),
     " FROM outbox_messages AS m
-     WHERE m.source_event_id = ?6 AND (?1 IS NULL OR m.status = ?1)",
+     WHERE m.source_event_id = ?6 AND (?1 IS NULL OR m.status = ?1)\n",
     filter!(),
     // The sign keeps SQLite from going down the messages for the sake of the order.
     " ORDER BY +m.seq DESC LIMIT ?10"
 );
 
-/// PENDING, CLAIMED and FAILED: down the deliveries.
-pub(super) const OPEN: &str = concat!(
+/// PENDING and FAILED: down the deliveries, and down the messages as far as there are parcels.
+pub(super) const WAITING: &str = concat!(
     "SELECT ",
     record_columns!(),
-    " FROM outbox_delivery AS open CROSS JOIN outbox_messages AS m ON m.seq = open.seq
-     WHERE m.status = ?1 AND open.seq < ?9 AND (open.claim IS NOT NULL) = (?1 = 'CLAIMED')",
+    " FROM (
+         SELECT seq FROM (
+             SELECT m.seq FROM outbox_delivery AS open INDEXED BY outbox_delivery_number
+             CROSS JOIN integration_outbox AS m ON m.id = open.message_id
+             WHERE open.claim IS NULL AND open.state <> 'd' AND m.status = ?1 AND open.seq < ?9\n",
     filter!(),
-    " ORDER BY open.seq DESC LIMIT ?10"
+    "        ORDER BY open.seq DESC LIMIT ?10
+         )
+         UNION ALL
+         SELECT seq FROM (
+             SELECT m.seq FROM outbox_messages AS m
+             WHERE m.status = ?1 AND m.seq >= (\n",
+    include_str!("sql/lowest_parcel.sql"),
+    "        ) AND NOT EXISTS (SELECT 1 FROM outbox_delivery AS d WHERE d.message_id = m.id)\n",
+    filter!(),
+    "        ORDER BY m.seq DESC LIMIT ?10
+         )
+     ) AS picked
+     CROSS JOIN outbox_messages AS m ON m.seq = picked.seq
+     ORDER BY picked.seq DESC LIMIT ?10"
+);
+
+/// What relays hold is never much, and the claims name it.
+macro_rules! held {
+    () => {
+        "(SELECT seq FROM outbox_delivery INDEXED BY outbox_delivery_claimed WHERE claim IS NOT NULL
+          UNION
+          SELECT seq FROM outbox_in_flight) AS held
+         CROSS JOIN outbox_messages AS m ON m.seq = held.seq"
+    };
+}
+
+pub(super) const CLAIMED: &str = concat!(
+    "SELECT ",
+    record_columns!(),
+    " FROM ",
+    held!(),
+    " WHERE m.status = ?1\n",
+    filter!(),
+    " ORDER BY held.seq DESC LIMIT ?10"
 );
 
 /// DEAD: down the dead deliveries.
@@ -62,8 +86,8 @@ pub(super) const DEAD: &str = concat!(
     "SELECT ",
     record_columns!(),
     " FROM outbox_delivery AS open INDEXED BY outbox_delivery_dead
-     CROSS JOIN outbox_messages AS m ON m.seq = open.seq
-     WHERE open.dead AND m.status = ?1 AND open.seq < ?9",
+     CROSS JOIN outbox_messages AS m ON m.id = open.message_id
+     WHERE open.state = 'd' AND m.status = ?1 AND open.seq < ?9\n",
     filter!(),
     " ORDER BY open.seq DESC LIMIT ?10"
 );
@@ -73,7 +97,8 @@ pub(super) async fn list(store: &SqliteStore, filter: &Filter) -> StoreResult<Ve
     let statement = match filter.status {
         _ if filter.event_id.is_some() => OF_EVENT,
         None | Some(Status::Sent) => ANY,
-        Some(Status::Pending | Status::Claimed | Status::Failed) => OPEN,
+        Some(Status::Pending | Status::Failed) => WAITING,
+        Some(Status::Claimed) => CLAIMED,
         Some(Status::Dead) => DEAD,
     };
     let rows = run(store, statement, filter).await.map_err(|e| store_error(doing, e))?;
@@ -82,15 +107,14 @@ pub(super) async fn list(store: &SqliteStore, filter: &Filter) -> StoreResult<Ve
 
 /// What is shown of messages with the same error.
 macro_rules! grouped {
-    ($from:literal) => {
+    ($from:expr) => {
         concat!(
-            "SELECT m.integration_type, m.last_error, count(*), min(",
-            ms!("m.created_at"),
-            "), max(",
-            ms!("m.created_at"),
-            "), max(m.id) FROM ",
+            "SELECT m.integration_type, m.last_error, count(*), \
+             min(CAST(round((julianday(m.created_at) - 2440587.5) * 86400000.0) AS INTEGER)), \
+             max(CAST(round((julianday(m.created_at) - 2440587.5) * 86400000.0) AS INTEGER)), \
+             max(m.id) FROM ",
             $from,
-            " WHERE m.last_error IS NOT NULL AND (?1 IS NULL OR m.status = ?1)",
+            " WHERE m.last_error IS NOT NULL AND (?1 IS NULL OR m.status = ?1)\n",
             filter!(),
             " GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT ?10"
         )
@@ -100,15 +124,21 @@ macro_rules! grouped {
 /// Of SENT messages, or all: down the messages.
 const ERRORS: &str = grouped!("outbox_messages AS m");
 
-/// Of what is open or dead: down the deliveries.
-const OPEN_ERRORS: &str =
-    grouped!("outbox_delivery AS open CROSS JOIN outbox_messages AS m ON m.seq = open.seq");
+/// Of what waits or is dead: what the ledger names.
+const OPEN_ERRORS: &str = grouped!(
+    "(SELECT message_id FROM outbox_delivery UNION SELECT message_id FROM outbox_parcel) AS open
+     CROSS JOIN outbox_messages AS m ON m.id = open.message_id"
+);
+
+/// Of what relays hold.
+const CLAIMED_ERRORS: &str = grouped!(held!());
 
 pub(super) async fn errors(store: &SqliteStore, filter: &Filter) -> StoreResult<Vec<ErrorGroup>> {
     let doing = "grouping messages by error";
     let statement = match filter.status {
         None | Some(Status::Sent) => ERRORS,
-        Some(Status::Pending | Status::Claimed | Status::Failed | Status::Dead) => OPEN_ERRORS,
+        Some(Status::Pending | Status::Failed | Status::Dead) => OPEN_ERRORS,
+        Some(Status::Claimed) => CLAIMED_ERRORS,
     };
     let rows = run(store, statement, filter).await.map_err(|e| store_error(doing, e))?;
     rows.iter().map(group).collect::<Result<_, _>>().map_err(|e| store_error(doing, e))

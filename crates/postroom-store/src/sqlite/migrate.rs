@@ -11,53 +11,11 @@ use sqlx::{AssertSqlSafe, Error, SqliteConnection};
 use std::path::Path;
 
 /// Every migration, in order.
-pub const MIGRATIONS: &[Migration] = &[
-    Migration {
-        number: 1,
-        name: "outbox",
-        sql: include_str!("../../migrations/sqlite/0001_outbox.sql"),
-    },
-    Migration {
-        number: 2,
-        name: "administration",
-        sql: include_str!("../../migrations/sqlite/0002_administration.sql"),
-    },
-    Migration {
-        number: 3,
-        name: "dispatch",
-        sql: include_str!("../../migrations/sqlite/0003_dispatch.sql"),
-    },
-    Migration {
-        number: 4,
-        name: "lease",
-        sql: include_str!("../../migrations/sqlite/0004_lease.sql"),
-    },
-    Migration {
-        number: 5,
-        name: "reopened",
-        sql: include_str!("../../migrations/sqlite/0005_reopened.sql"),
-    },
-    Migration {
-        number: 6,
-        name: "identity",
-        sql: include_str!("../../migrations/sqlite/0006_identity.sql"),
-    },
-    Migration {
-        number: 7,
-        name: "responses",
-        sql: include_str!("../../migrations/sqlite/0007_responses.sql"),
-    },
-    Migration {
-        number: 8,
-        name: "relays",
-        sql: include_str!("../../migrations/sqlite/0008_relays.sql"),
-    },
-    Migration {
-        number: 9,
-        name: "checkpoint",
-        sql: include_str!("../../migrations/sqlite/0009_checkpoint.sql"),
-    },
-];
+pub const MIGRATIONS: &[Migration] = &[Migration {
+    number: 1,
+    name: "outbox",
+    sql: include_str!("../../migrations/sqlite/0001_outbox.sql"),
+}];
 
 const BOOKS: &str = "
     CREATE TABLE IF NOT EXISTS outbox_schema_migration (

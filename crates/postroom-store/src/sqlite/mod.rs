@@ -6,25 +6,32 @@
 //! only looks.
 
 #[macro_use]
-mod statements;
+mod columns;
 
 mod admin;
 mod attempts;
 mod claims;
 mod connect;
+mod content;
+mod diagnose;
 mod dispatch;
 mod error;
 mod inspect;
 mod intake;
+mod json_lists;
 mod list;
 mod migrate;
 mod operate;
+mod parcels;
 #[cfg(test)]
 mod plan_tests;
 mod prune;
+mod reconcile;
 mod relays;
+mod rescue;
 mod row;
 mod settle;
+mod settle_parcels;
 mod statistics;
 mod time;
 mod upkeep;
@@ -34,7 +41,9 @@ pub use migrate::{MIGRATIONS, migrate, plan};
 
 use crate::OpenOptions;
 use crate::round::Round;
+use attempts::Swept;
 use error::store_error;
+use parcels::Lanes;
 use postroom_core::StoreResult;
 use sqlx::sqlite::SqlitePool;
 use sqlx::{Sqlite, Transaction};
@@ -48,8 +57,10 @@ pub struct SqliteStore {
     path: PathBuf,
     keep_sent: bool,
     notify: bool,
-    /// Over the messages that have attempts, and over the deliveries.
-    swept: Round,
+    lanes: Lanes,
+    /// Over the messages that have attempts.
+    swept: Swept,
+    /// Over the dead deliveries.
     looked_through: Round,
 }
 
@@ -70,7 +81,8 @@ impl SqliteStore {
             path: path.to_owned(),
             keep_sent: options.keep_sent,
             notify: options.notify,
-            swept: Round::default(),
+            lanes: Lanes::default(),
+            swept: Swept::default(),
             looked_through: Round::default(),
         })
     }

@@ -1,13 +1,13 @@
 //! What operators do to messages.
 
-use super::claims::json;
+use super::SqliteStore;
 use super::error::store_error;
+use super::json_lists::{ids, json, json_ids};
+use super::parcels::{self, FOLLOW, InFlight, Parcel};
 use super::prune::{PRUNABLE, PRUNABLE_DEAD, prune_dead, prune_sent};
 use super::row::text as text_column;
-use super::settle::others;
 use super::time::{earlier, moment, now_ms, text};
 use super::upkeep::count;
-use super::{SqliteStore, statements};
 use crate::prunable::by_status;
 use async_trait::async_trait;
 use postroom_core::{
@@ -15,6 +15,7 @@ use postroom_core::{
 };
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Error, Row as _, SqliteConnection};
+use std::collections::HashSet;
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -30,73 +31,15 @@ const ACTIONS: &str = "
 /// `?1` action, `?2` messages.
 const RECORD: &str = "UPDATE outbox_action SET messages = messages + ?2 WHERE id = ?1";
 
-/// What is not dead any more. `?1` numbers, `?2` due.
-const FREE_DEAD: &str = "
-    UPDATE outbox_delivery SET dead = 0, failed = 0, rescues = 0, due_at = ?2
-    WHERE seq IN (SELECT value FROM json_each(?1)) AND dead AND claim IS NULL
-      AND EXISTS (SELECT 1 FROM integration_outbox AS m
-                  WHERE m.seq = outbox_delivery.seq AND m.status = 'DEAD')
-    RETURNING seq";
-
-/// `?1` numbers, `?2` now, `?3` a fresh token.
-const MARK_REDRIVEN: &str = "
-    UPDATE integration_outbox
-    SET status = 'PENDING', attempts = 0, due_at = ?2, updated_at = ?2, settled = ?3
-    WHERE seq IN (SELECT value FROM json_each(?1))";
-
-/// What waits no longer. `?1` numbers.
-const BURY_WAITING: &str = "
-    UPDATE outbox_delivery SET dead = 1, failed = 0, rescues = 0
-    WHERE seq IN (SELECT value FROM json_each(?1)) AND NOT dead AND claim IS NULL
-      AND EXISTS (SELECT 1 FROM integration_outbox AS m
-                  WHERE m.seq = outbox_delivery.seq AND m.status IN ('PENDING', 'FAILED'))
-    RETURNING seq";
-
-/// `?1` numbers, `?2` now, `?3` a fresh token, `?4` error.
-const MARK_CANCELLED: &str = "
-    UPDATE integration_outbox
-    SET status = 'DEAD', last_error = ?4, updated_at = ?2, settled = ?3
-    WHERE seq IN (SELECT value FROM json_each(?1))";
-
-/// What is held no longer. `?1` numbers.
-const FREE_CLAIMED: &str = "
-    UPDATE outbox_delivery SET claim = NULL
-    WHERE seq IN (SELECT value FROM json_each(?1)) AND claim IS NOT NULL
-      AND EXISTS (SELECT 1 FROM integration_outbox AS m WHERE m.seq = outbox_delivery.seq)
-    RETURNING seq";
-
-/// Of what is held. `?1` numbers, `?2` now, `?3` a fresh token.
-const MARK_DUE: &str = "
-    UPDATE integration_outbox SET due_at = ?2, updated_at = ?2, settled = ?3
-    WHERE seq IN (SELECT value FROM json_each(?1)) AND status IN ('PENDING', 'FAILED')
-      AND EXISTS (SELECT 1 FROM outbox_delivery AS d
-                  WHERE d.seq = integration_outbox.seq AND d.claim IS NOT NULL)";
-
-/// `?1` number, `?2` the new id, `?3` a fresh event id or null, `?4` now, `?5` the path of the
-/// header that names the row it was made from, `?6` that row's id.
-const REPLAY: &str = "
-    INSERT INTO integration_outbox (
-        id, source_stream_id, source_event_id, integration_type, event_type, payload, headers,
-        tenant_id, user_id, correlation_id, causation_id, source, ordering_key,
-        schema_version, copy, occurred_at, due_at, max_attempts
-    )
-    SELECT ?2, m.source_stream_id, coalesce(?3, m.source_event_id), m.integration_type,
-           m.event_type, m.payload,
-           json_set(CASE json_type(m.headers) WHEN 'object' THEN m.headers ELSE '{}' END, ?5, m.id),
-           m.tenant_id, m.user_id, m.correlation_id, m.causation_id, m.source, m.ordering_key,
-           m.schema_version,
-           CASE WHEN ?3 IS NULL
-                THEN (SELECT max(o.copy) + 1 FROM integration_outbox AS o
-                      WHERE o.source_event_id = m.source_event_id
-                        AND o.source_stream_id = m.source_stream_id
-                        AND o.integration_type = m.integration_type)
-                ELSE 0 END,
-           m.occurred_at, ?4, m.max_attempts
-    FROM integration_outbox AS m
-    WHERE m.seq = ?1 AND m.id = ?6 AND m.status = 'SENT'
-      -- Marked SENT by hand during an attempt: that attempt decides.
-      AND NOT EXISTS (SELECT 1 FROM outbox_delivery AS d
-                      WHERE d.seq = m.seq AND d.claim IS NOT NULL)";
+pub(super) const REDRIVE: &str = include_str!("sql/redrive.sql");
+const MARK_REDRIVEN: &str = include_str!("sql/mark_redriven.sql");
+pub(super) const CANCEL: &str = include_str!("sql/cancel.sql");
+const MARK_CANCELLED: &str = include_str!("sql/mark_cancelled.sql");
+const HELD_OF: &str = include_str!("sql/held_of.sql");
+const CLAIMED_OF: &str = include_str!("sql/claimed_of.sql");
+const RELEASE: &str = include_str!("sql/release.sql");
+const MARK_DUE: &str = include_str!("sql/mark_due.sql");
+const REPLAY: &str = include_str!("sql/replay.sql");
 
 #[async_trait]
 impl Operate for SqliteStore {
@@ -210,20 +153,17 @@ impl SqliteStore {
     }
 }
 
-/// The numbers of messages that are still the ones that were meant.
-async fn numbers(tx: &mut SqliteConnection, keys: &[Key]) -> Result<String, Error> {
-    let others = others(tx, keys.iter().map(|key| (key.seq, key.id))).await?;
-    let seqs = keys.iter().map(|key| key.seq).filter(|seq| !others.contains(seq));
-    Ok(json(&seqs.collect::<Vec<_>>()))
+/// The messages that an operation names, as statements take them. A number that comes again is another
+/// message's, so only the ids count.
+fn ids_of(keys: &[Key]) -> String {
+    json_ids(&keys.iter().map(|key| key.id).collect::<Vec<_>>())
 }
 
 async fn redrive(tx: &mut SqliteConnection, keys: &[Key]) -> Result<u64, Error> {
     let now = now_ms();
-    let numbers = numbers(tx, keys).await?;
-    let freed: Vec<i64> =
-        sqlx::query_scalar(FREE_DEAD).bind(numbers).bind(now).fetch_all(&mut *tx).await?;
+    let freed = sqlx::query(REDRIVE).bind(ids_of(keys)).bind(now).fetch_all(&mut *tx).await?;
     sqlx::query(MARK_REDRIVEN)
-        .bind(json(&freed))
+        .bind(json_ids(&ids(&freed)?))
         .bind(text(now))
         .bind(Token::random().0.to_string())
         .execute(&mut *tx)
@@ -232,11 +172,11 @@ async fn redrive(tx: &mut SqliteConnection, keys: &[Key]) -> Result<u64, Error> 
 }
 
 async fn cancel(tx: &mut SqliteConnection, keys: &[Key]) -> Result<u64, Error> {
-    let numbers = numbers(tx, keys).await?;
-    let buried: Vec<i64> =
-        sqlx::query_scalar(BURY_WAITING).bind(numbers).fetch_all(&mut *tx).await?;
+    let named = ids_of(keys);
+    parcels::unpack_of(tx, &named).await?;
+    let buried = sqlx::query(CANCEL).bind(named).fetch_all(&mut *tx).await?;
     sqlx::query(MARK_CANCELLED)
-        .bind(json(&buried))
+        .bind(json_ids(&ids(&buried)?))
         .bind(text(now_ms()))
         .bind(Token::random().0.to_string())
         .bind(CANCELLED)
@@ -245,19 +185,30 @@ async fn cancel(tx: &mut SqliteConnection, keys: &[Key]) -> Result<u64, Error> {
     Ok(buried.len() as u64)
 }
 
+/// Takes messages from their relays. Of a claim on deliveries only the delivery's own is cleared, of one on
+/// parcels the message gets a delivery for its parcel: the rest of the batch stays held.
 async fn release(tx: &mut SqliteConnection, keys: &[Key]) -> Result<u64, Error> {
-    let numbers = numbers(tx, keys).await?;
+    let wanted: HashSet<String> = keys.iter().map(|key| key.id.to_string()).collect();
+    let in_flight = InFlight::read(tx).await?;
+    let fresh: Vec<Parcel> =
+        in_flight.parcels().filter(|parcel| wanted.contains(&parcel.id)).cloned().collect();
+    let fresh = sqlx::query(HELD_OF).bind(parcels::to_json(&fresh)).fetch_all(&mut *tx).await?;
+    let fresh = fresh.iter().map(Parcel::of).collect::<Result<Vec<_>, _>>()?;
+    let held = sqlx::query(CLAIMED_OF).bind(ids_of(keys)).fetch_all(&mut *tx).await?;
+    let mut all: Vec<String> =
+        held.iter().map(|row| text_column(row, 0)).collect::<Result<_, _>>()?;
+    all.extend(fresh.iter().map(|parcel| parcel.id.clone()));
     // While they are held: the trigger would follow it otherwise, as a change by hand.
     sqlx::query(MARK_DUE)
-        .bind(&numbers)
+        .bind(json(&all))
         .bind(text(now_ms()))
         .bind(Token::random().0.to_string())
         .execute(&mut *tx)
         .await?;
-    let freed: Vec<i64> =
-        sqlx::query_scalar(FREE_CLAIMED).bind(numbers).fetch_all(&mut *tx).await?;
-    sqlx::query(statements::FOLLOW).bind(json(&freed)).execute(&mut *tx).await?;
-    Ok(freed.len() as u64)
+    let freed = sqlx::query(RELEASE).bind(ids_of(keys)).fetch_all(&mut *tx).await?;
+    sqlx::query(FOLLOW).bind(json_ids(&ids(&freed)?)).execute(&mut *tx).await?;
+    let made = parcels::unpack(tx, &fresh).await?;
+    Ok(freed.len() as u64 + made)
 }
 
 /// One by one, so that each finds the copies that the ones before have made.
@@ -273,12 +224,11 @@ async fn replay(
     for key in keys {
         let id = Uuid::now_v7();
         let written = sqlx::query(REPLAY)
-            .bind(key.seq)
+            .bind(key.id.to_string())
             .bind(id.to_string())
             .bind(fresh_ids.then(|| Uuid::now_v7().to_string()))
             .bind(text(now_ms()))
             .bind(&header)
-            .bind(key.id.to_string())
             .execute(&mut *tx)
             .await?;
         if written.rows_affected() == 1 {

@@ -1,34 +1,19 @@
 //! Deleting what is old.
 
-use super::claims::json;
-use super::{attempts, statements};
+use super::attempts;
+use super::json_lists::{ids, json, json_ids};
+use super::row::text;
+use super::settle::DELETE_MESSAGES;
 use crate::round::Round;
-use sqlx::{Error, SqliteConnection};
+use sqlx::{Error, Row as _, SqliteConnection};
 
-/// Dead messages whose state last changed before. `?1` before, `?2` rows.
-const OLD_DEAD: &str = "
-    SELECT d.seq FROM outbox_delivery AS d INDEXED BY outbox_delivery_dead
-    CROSS JOIN integration_outbox AS m ON m.seq = d.seq
-    WHERE d.dead AND d.claim IS NULL AND m.status = 'DEAD'
-      AND julianday(m.updated_at) < julianday(?1)
-    ORDER BY d.seq LIMIT ?2";
-
-/// `?1` numbers.
-const DELETE_DELIVERIES: &str =
-    "DELETE FROM outbox_delivery WHERE seq IN (SELECT value FROM json_each(?1))";
-
-/// `?1` before.
-pub(super) const PRUNABLE: &str = "
-    SELECT count(*) FROM integration_outbox INDEXED BY outbox_sent
-    WHERE status = 'SENT' AND coalesce(sent_at, created_at) < ?1
-      AND julianday(coalesce(sent_at, created_at)) < julianday(?1)";
-
-/// `?1` before.
-pub(super) const PRUNABLE_DEAD: &str = "
-    SELECT count(*) FROM outbox_delivery AS d INDEXED BY outbox_delivery_dead
-    CROSS JOIN integration_outbox AS m ON m.seq = d.seq
-    WHERE d.dead AND d.claim IS NULL AND m.status = 'DEAD'
-      AND julianday(m.updated_at) < julianday(?1)";
+pub(super) const PRUNE: &str = include_str!("sql/prune.sql");
+pub(super) const PRUNABLE: &str = include_str!("sql/prunable.sql");
+const PRUNE_DEAD: &str = include_str!("sql/prune_dead.sql");
+pub(super) const PRUNABLE_DEAD: &str = include_str!("sql/prunable_dead.sql");
+const DELETE_DELIVERIES: &str = include_str!("sql/delete_deliveries.sql");
+pub(super) const DEAD: &str = include_str!("sql/dead.sql");
+pub(super) const PRUNE_ORPHANS: &str = include_str!("sql/prune_orphans.sql");
 
 /// Deletes SENT messages from before, with their attempts.
 pub(super) async fn prune_sent(
@@ -36,9 +21,8 @@ pub(super) async fn prune_sent(
     before: &str,
     limit: i64,
 ) -> Result<u64, Error> {
-    let gone: Vec<i64> =
-        sqlx::query_scalar(statements::PRUNE).bind(before).bind(limit).fetch_all(&mut *tx).await?;
-    attempts::forget(tx, &gone).await?;
+    let gone = sqlx::query(PRUNE).bind(before).bind(limit).fetch_all(&mut *tx).await?;
+    attempts::forget(tx, &ids(&gone)?).await?;
     Ok(gone.len() as u64)
 }
 
@@ -48,10 +32,10 @@ pub(super) async fn prune_dead(
     before: &str,
     limit: i64,
 ) -> Result<u64, Error> {
-    let old: Vec<i64> =
-        sqlx::query_scalar(OLD_DEAD).bind(before).bind(limit).fetch_all(&mut *tx).await?;
-    sqlx::query(DELETE_DELIVERIES).bind(json(&old)).execute(&mut *tx).await?;
-    sqlx::query(statements::DELETE_MESSAGES).bind(json(&old)).execute(&mut *tx).await?;
+    let old = sqlx::query(PRUNE_DEAD).bind(before).bind(limit).fetch_all(&mut *tx).await?;
+    let old = ids(&old)?;
+    sqlx::query(DELETE_DELIVERIES).bind(json_ids(&old)).execute(&mut *tx).await?;
+    sqlx::query(DELETE_MESSAGES).bind(json_ids(&old)).execute(&mut *tx).await?;
     attempts::forget(tx, &old).await?;
     Ok(old.len() as u64)
 }
@@ -63,12 +47,11 @@ pub(super) async fn prune_orphans(
     looked_through: &Round,
     deliveries: i64,
 ) -> Result<(), Error> {
-    let seen: Vec<i64> = sqlx::query_scalar(statements::DEAD)
-        .bind(looked_through.after())
-        .bind(deliveries)
-        .fetch_all(&mut *tx)
-        .await?;
-    sqlx::query(statements::PRUNE_ORPHANS).bind(json(&seen)).execute(&mut *tx).await?;
-    looked_through.note(&seen);
+    let seen =
+        sqlx::query(DEAD).bind(looked_through.after()).bind(deliveries).fetch_all(&mut *tx).await?;
+    let seqs = seen.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>()?;
+    let seen: Vec<String> = seen.iter().map(|row| text(row, 1)).collect::<Result<_, _>>()?;
+    sqlx::query(PRUNE_ORPHANS).bind(json(&seen)).execute(&mut *tx).await?;
+    looked_through.note(&seqs);
     Ok(())
 }

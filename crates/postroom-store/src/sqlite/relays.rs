@@ -1,16 +1,24 @@
 //! The relays' rows.
 
-use super::claims::json;
+use super::SqliteStore;
 use super::error::store_error;
+use super::json_lists::json;
 use super::row::{text, token};
 use super::time::{earlier, later, moment, now_ms};
 use super::upkeep::count;
-use super::{SqliteStore, statements};
 use crate::own_claims::{OwnClaims, VERSION};
 use async_trait::async_trait;
 use postroom_core::{Heartbeat, RELAY_KEPT, RelayId, RelayRow, Relays, StoreResult, Token};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Error, Row as _, SqliteConnection};
+
+const BEAT: &str = include_str!("sql/beat.sql");
+pub(super) const CLAIMS_OF_RELAY: &str = include_str!("sql/claims_of_relay.sql");
+const GIVE_UP: &str = include_str!("sql/give_up.sql");
+const FORGET_RELAYS: &str = include_str!("sql/forget_relays.sql");
+const RELAYS: &str = include_str!("sql/relays.sql");
+/// Claims that still name it have expired then. `?1` relay.
+const LEAVE: &str = "DELETE FROM outbox_relay WHERE id = ?1";
 
 #[async_trait]
 impl Relays for SqliteStore {
@@ -25,7 +33,7 @@ impl Relays for SqliteStore {
     async fn leave(&self, relay: RelayId) -> StoreResult<()> {
         let doing = "ending a relay's row";
         let mut tx = self.begin(doing).await?;
-        sqlx::query(statements::LEAVE)
+        sqlx::query(LEAVE)
             .bind(relay.0.to_string())
             .execute(&mut *tx)
             .await
@@ -35,7 +43,7 @@ impl Relays for SqliteStore {
 
     async fn relays(&self) -> StoreResult<Vec<RelayRow>> {
         let failed = |error| store_error("listing relays", error);
-        let rows = sqlx::query(statements::RELAYS)
+        let rows = sqlx::query(RELAYS)
             .bind(earlier(now_ms(), RELAY_KEPT))
             .fetch_all(&self.readers)
             .await
@@ -47,7 +55,7 @@ impl Relays for SqliteStore {
 /// The claims that are lost.
 async fn write(tx: &mut SqliteConnection, beat: &Heartbeat<'_>) -> Result<Vec<Token>, Error> {
     let (now, id) = (now_ms(), beat.relay.0.to_string());
-    sqlx::query(statements::BEAT)
+    sqlx::query(BEAT)
         .bind(&id)
         .bind(beat.name)
         .bind(now)
@@ -56,7 +64,7 @@ async fn write(tx: &mut SqliteConnection, beat: &Heartbeat<'_>) -> Result<Vec<To
         .bind(i64::try_from(beat.lanes).unwrap_or(i64::MAX))
         .execute(&mut *tx)
         .await?;
-    let rows = sqlx::query(statements::CLAIMS_OF_RELAY)
+    let rows = sqlx::query(CLAIMS_OF_RELAY)
         .bind(&id)
         .bind(earlier(now, beat.claim_time))
         .fetch_all(&mut *tx)
@@ -68,17 +76,13 @@ async fn write(tx: &mut SqliteConnection, beat: &Heartbeat<'_>) -> Result<Vec<To
     let own = OwnClaims::compare(&found, beat.held);
     if !own.unrecognised.is_empty() {
         let tokens: Vec<String> = own.unrecognised.iter().map(|one| one.0.to_string()).collect();
-        sqlx::query(statements::GIVE_UP)
+        sqlx::query(GIVE_UP)
             .bind(json(&tokens))
             .bind(RelayId::NOBODY.0.to_string())
             .execute(&mut *tx)
             .await?;
     }
-    sqlx::query(statements::FORGET_RELAYS)
-        .bind(now)
-        .bind(earlier(now, RELAY_KEPT))
-        .execute(&mut *tx)
-        .await?;
+    sqlx::query(FORGET_RELAYS).bind(now).bind(earlier(now, RELAY_KEPT)).execute(&mut *tx).await?;
     Ok(own.lost)
 }
 

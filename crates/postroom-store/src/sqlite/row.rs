@@ -10,8 +10,13 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{Error, Row as _};
 use uuid::Uuid;
 
-/// Reads the columns of `message_columns!`.
+/// Where content stands.
+const PAYLOAD: usize = 19;
+const HEADERS: usize = 20;
+
+/// Reads the columns of `sql/message_columns.sql`, and the content that follows them.
 fn message(row: &SqliteRow) -> Result<Message, Error> {
+    let payload = optional_text(row, PAYLOAD)?;
     Ok(Message {
         seq: row.try_get(0)?,
         id: uuid(row, 1)?,
@@ -19,21 +24,21 @@ fn message(row: &SqliteRow) -> Result<Message, Error> {
         stream_id: text(row, 3)?,
         integration: text(row, 4)?,
         event_type: text(row, 5)?,
-        payload: optional_text(row, 6)?.map_or_else(|| RawJson::trusted("null"), RawJson::trusted),
-        headers: optional_text(row, 7)?.map(RawJson::trusted),
-        tenant_id: optional_text(row, 8)?,
-        user_id: optional_text(row, 9)?,
-        correlation_id: optional_text(row, 10)?,
-        causation_id: optional_text(row, 11)?,
-        source: optional_text(row, 12)?,
-        ordering_key: optional_text(row, 13)?,
-        schema_version: row.try_get(14)?,
-        copy: row.try_get(15)?,
-        occurred_at: optional_time(row, 16)?,
-        due_at: time(row, 17)?,
-        attempts: row.try_get(18)?,
-        max_attempts: row.try_get(19)?,
-        created_at: time(row, 20)?,
+        tenant_id: optional_text(row, 6)?,
+        user_id: optional_text(row, 7)?,
+        correlation_id: optional_text(row, 8)?,
+        causation_id: optional_text(row, 9)?,
+        source: optional_text(row, 10)?,
+        ordering_key: optional_text(row, 11)?,
+        schema_version: row.try_get(12)?,
+        copy: row.try_get(13)?,
+        occurred_at: optional_time(row, 14)?,
+        due_at: time(row, 15)?,
+        attempts: row.try_get(16)?,
+        max_attempts: row.try_get(17)?,
+        created_at: time(row, 18)?,
+        payload: payload.map_or_else(|| RawJson::trusted("null"), RawJson::trusted),
+        headers: optional_text(row, HEADERS)?.map(RawJson::trusted),
     })
 }
 
@@ -46,7 +51,7 @@ pub(super) fn taken(
 ) -> Result<Taken, Error> {
     let (message, fault) = match message(row) {
         Ok(mut message) => {
-            let has_payload = optional_text(row, 6)?.is_some();
+            let has_payload = optional_text(row, PAYLOAD)?.is_some();
             let found = Found { has_payload, has_headers: row.try_get(21)? };
             let fault = fault(&message, &found, take).or(garbled(row)?);
             drop_null_headers(&mut message);
@@ -59,7 +64,7 @@ pub(super) fn taken(
 
 /// The fault of content that is not UTF-8.
 fn garbled(row: &SqliteRow) -> Result<Option<ContentFault>, Error> {
-    let is_whole = is_utf8(row, 6)? && is_utf8(row, 7)?;
+    let is_whole = is_utf8(row, PAYLOAD)? && is_utf8(row, HEADERS)?;
     let reason = || "payload or headers are not UTF-8".to_owned();
     Ok((!is_whole).then(|| ContentFault::Unreadable { reason: reason() }))
 }
@@ -75,7 +80,7 @@ fn identity(row: &SqliteRow) -> Result<Message, Error> {
     Ok(Message::unread(row.try_get(0)?, uuid(row, 1)?, text(row, 4)?))
 }
 
-/// Reads the columns of `DISPATCHED`.
+/// Reads the columns of `sql/dispatched.sql`.
 pub(super) fn dispatched(row: &SqliteRow) -> Result<Dispatched, Error> {
     let mut message = message(row)?;
     drop_null_headers(&mut message);

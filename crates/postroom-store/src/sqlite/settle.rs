@@ -1,21 +1,58 @@
 //! Settling: fenced by a claim's token or a dispatch's number, all of a call in one transaction.
+//!
+//! A claim on parcels is told from one on deliveries by its row. That costs no round trip here, and what
+//! it names is needed anyway.
 
-use super::claims::json;
 use super::error::{enqueue_error, store_error};
+use super::json_lists::{ids, json_ids};
+use super::parcels::FOLLOW;
+use super::row::optional_text;
 use super::time::{later, now_ms, text};
-use super::{SqliteStore, attempts, statements};
+use super::{SqliteStore, attempts, claims, settle_parcels};
 use postroom_core::{
     AttemptOutcome, Fate, Fence, Settled, Settlement, StoreResult, Token, Tried, Verdict,
     clip_error,
 };
 use sqlx::query::Query;
 use sqlx::sqlite::SqliteArguments;
-use sqlx::{Error, Row as _, Sqlite, SqliteConnection};
+use sqlx::{Error, Sqlite, SqliteConnection};
 use std::collections::HashSet;
 use std::time::Duration;
 use uuid::Uuid;
 
+const CLAIM: &str = include_str!("sql/claim.sql");
+pub(super) const MARK_SENT: &str = include_str!("sql/mark_sent.sql");
+pub(super) const DELETE_MESSAGES: &str = include_str!("sql/delete_messages.sql");
+pub(super) const MARK_FAILED: &str = include_str!("sql/mark_failed.sql");
+pub(super) const MARK_PUT_OFF: &str = include_str!("sql/mark_put_off.sql");
+pub(super) const FORGET_CLAIM: &str = include_str!("sql/forget_claim.sql");
+pub(super) const THERE: &str = include_str!("sql/there.sql");
+pub(super) const ALREADY_SETTLED: &str = include_str!("sql/already_settled.sql");
+
 const DOING: &str = "recording outcomes";
+
+/// The statements that change deliveries by a fence, which is `?1`: what they do not let through was lost to
+/// another relay, or is another dispatch's.
+pub(super) struct Fenced {
+    pub(super) sent: &'static str,
+    pub(super) released: &'static str,
+    pub(super) postponed: &'static str,
+    pub(super) failed: &'static str,
+}
+
+pub(super) const BY_CLAIM: Fenced = Fenced {
+    sent: include_str!("sql/settle_sent.sql"),
+    released: include_str!("sql/settle_released.sql"),
+    postponed: include_str!("sql/settle_postponed.sql"),
+    failed: include_str!("sql/settle_failed.sql"),
+};
+
+pub(super) const BY_DISPATCH: Fenced = Fenced {
+    sent: include_str!("sql/settle_dispatch_sent.sql"),
+    released: include_str!("sql/settle_dispatch_released.sql"),
+    postponed: include_str!("sql/settle_dispatch_postponed.sql"),
+    failed: include_str!("sql/settle_dispatch_failed.sql"),
+};
 
 pub(super) async fn settle(
     store: &SqliteStore,
@@ -31,7 +68,7 @@ pub(super) async fn settle(
             apply(&mut tx, settlement, store.keep_sent).await.map_err(|e| store_error(DOING, e))?;
         for verdict in &settlement.verdicts {
             if let Fate::Dead { announcement: Some(announcement), .. } = &verdict.fate
-                && changed.contains(&verdict.seq)
+                && changed.contains(&verdict.id)
             {
                 let announcement = (**announcement).clone();
                 postroom::enqueue(&mut tx, announcement).await.map_err(enqueue_error)?;
@@ -44,87 +81,91 @@ pub(super) async fn settle(
     Ok(settled)
 }
 
-/// Applies one settlement; what it changed, by number.
+/// Applies one settlement; the messages that it changed.
 async fn apply(
     tx: &mut SqliteConnection,
     settlement: &Settlement,
     keep_sent: bool,
-) -> Result<HashSet<i64>, Error> {
+) -> Result<HashSet<Uuid>, Error> {
     let fence = settlement.fence;
-    let now = now_ms();
-    let mut changed = HashSet::new();
-    let others = match fence {
-        // Its token tells messages apart that had the same number.
-        Fence::Claim(_) => HashSet::new(),
-        Fence::Dispatch { .. } => {
-            let meant = settlement.verdicts.iter().map(|verdict| (verdict.seq, verdict.id));
-            others(tx, meant).await?
-        }
-    };
-    let verdicts: Vec<&Verdict> =
-        settlement.verdicts.iter().filter(|verdict| !others.contains(&verdict.seq)).collect();
-    let sent = numbers(&verdicts, |fate| matches!(fate, Fate::Sent));
-    if !sent.is_empty() {
-        changed.extend(mark_sent(tx, fence, &sent, now, keep_sent).await?);
-    }
-    let mut released = numbers(&verdicts, |fate| matches!(fate, Fate::Released));
-    for verdict in &verdicts {
-        if let Fate::Postponed { delay } = verdict.fate {
-            if put_off(tx, fence, verdict.seq, delay, now).await? {
-                changed.insert(verdict.seq);
-            } else {
-                // Changed by hand, unless it was lost.
-                released.push(verdict.seq);
-            }
+    let writing = Writing { token: fence.token(), now: now_ms(), keep_sent };
+    if let Fence::Claim(token) = fence {
+        let claim = sqlx::query(CLAIM).bind(token.0.to_string()).fetch_optional(&mut *tx).await?;
+        let parcels = claim.map(|row| optional_text(&row, 0)).transpose()?.flatten();
+        if let Some(parcels) = parcels {
+            return settle_parcels::apply(tx, settlement, &parcels, writing).await;
         }
     }
-    if !released.is_empty() {
-        let freed = let_through(tx, statements(fence).release, fence, &released).await?;
-        sqlx::query(statements::FOLLOW).bind(json(&freed)).execute(&mut *tx).await?;
-        changed.extend(freed);
-    }
-    for verdict in &verdicts {
-        let is_changed = match &verdict.fate {
-            Fate::Failed { delay, error, took } => {
-                mark_failed(tx, fence, verdict.seq, *delay, error, *took, now).await?
-            }
-            Fate::Dead { error, tried, .. } => {
-                mark_dead(tx, fence, verdict.seq, *tried, error, now).await?
-            }
-            Fate::Sent | Fate::Released | Fate::Postponed { .. } => continue,
-        };
-        if is_changed {
-            changed.insert(verdict.seq);
-        }
-    }
+    let changed = apply_to_deliveries(tx, settlement, writing).await?;
     if let Fence::Claim(token) = fence
         && settlement.finished
     {
-        sqlx::query(statements::FORGET_CLAIM).bind(token.0.to_string()).execute(&mut *tx).await?;
+        sqlx::query(FORGET_CLAIM).bind(token.0.to_string()).execute(&mut *tx).await?;
     }
     Ok(changed)
 }
 
-/// Which numbers belong to other messages by now than they were meant for.
-pub(super) async fn others(
+async fn apply_to_deliveries(
     tx: &mut SqliteConnection,
-    meant: impl Iterator<Item = (i64, Uuid)>,
-) -> Result<HashSet<i64>, Error> {
-    let meant: Vec<serde_json::Value> =
-        meant.map(|(seq, id)| serde_json::json!([seq, id])).collect();
-    let others: Vec<i64> =
-        sqlx::query_scalar(statements::OTHERS).bind(json(&meant)).fetch_all(&mut *tx).await?;
-    Ok(others.into_iter().collect())
+    settlement: &Settlement,
+    writing: Writing,
+) -> Result<HashSet<Uuid>, Error> {
+    let fence = settlement.fence;
+    let mut changed = HashSet::new();
+    let sent = of(settlement, |fate| matches!(fate, Fate::Sent));
+    if !sent.is_empty() {
+        let ended = let_through(tx, statements(fence).sent, fence, &sent).await?;
+        changed.extend(writing.mark_sent(tx, &ended).await?);
+    }
+    let mut released = of(settlement, |fate| matches!(fate, Fate::Released));
+    for verdict in &settlement.verdicts {
+        if let Fate::Postponed { delay } = verdict.fate {
+            if put_off(tx, fence, verdict.id, delay, writing).await? {
+                changed.insert(verdict.id);
+            } else {
+                // Changed by hand, unless it was lost.
+                released.push(verdict.id);
+            }
+        }
+    }
+    if !released.is_empty() {
+        let freed = let_through(tx, statements(fence).released, fence, &released).await?;
+        let freed = json_ids(&freed);
+        sqlx::query(FOLLOW).bind(&freed).execute(&mut *tx).await?;
+        sqlx::query(claims::FORGET_CLOSED).bind(&freed).execute(&mut *tx).await?;
+        changed.extend(there(tx, &freed).await?);
+    }
+    for verdict in &settlement.verdicts {
+        let Some(failure) = Failure::of(&verdict.fate) else { continue };
+        let freed = fenced(statements(fence).failed, fence)
+            .bind(verdict.id.to_string())
+            .bind(writing.due_at(&failure))
+            .execute(&mut *tx)
+            .await?;
+        if freed.rows_affected() == 0 {
+            continue;
+        }
+        if writing.mark_failed(tx, verdict.id, &failure, failed_before(fence)).await? {
+            changed.insert(verdict.id);
+        } else {
+            // The message was deleted meanwhile.
+            let id = json_ids(&[verdict.id]);
+            sqlx::query(claims::FORGET_CLOSED).bind(id).execute(&mut *tx).await?;
+        }
+    }
+    Ok(changed)
 }
 
-fn numbers(verdicts: &[&Verdict], wanted: impl Fn(&Fate) -> bool) -> Vec<i64> {
-    verdicts.iter().filter(|verdict| wanted(&verdict.fate)).map(|verdict| verdict.seq).collect()
+/// The messages with such a fate.
+pub(super) fn of(settlement: &Settlement, wanted: impl Fn(&Fate) -> bool) -> Vec<Uuid> {
+    let verdicts = settlement.verdicts.iter().filter(|verdict| wanted(&verdict.fate));
+    verdicts.map(|verdict| verdict.id).collect()
 }
 
-fn statements(fence: Fence) -> statements::Fenced {
+fn statements(fence: Fence) -> Fenced {
     match fence {
-        Fence::Claim(_) => statements::BY_CLAIM,
-        Fence::Dispatch { .. } => statements::BY_DISPATCH,
+        Fence::Claim(_) => BY_CLAIM,
+        Fence::Dispatch { .. } => BY_DISPATCH,
     }
 }
 
@@ -136,123 +177,39 @@ fn fenced(statement: &'static str, fence: Fence) -> Query<'static, Sqlite, Sqlit
     }
 }
 
-/// Runs a statement on the deliveries that the fence lets through; their numbers.
+/// Runs a statement on the deliveries that the fence lets through; their messages.
 async fn let_through(
     tx: &mut SqliteConnection,
     statement: &'static str,
     fence: Fence,
-    seqs: &[i64],
-) -> Result<Vec<i64>, Error> {
-    let rows = fenced(statement, fence).bind(json(seqs)).fetch_all(&mut *tx).await?;
-    rows.iter().map(|row| row.try_get(0)).collect()
+    of: &[Uuid],
+) -> Result<Vec<Uuid>, Error> {
+    ids(&fenced(statement, fence).bind(json_ids(of)).fetch_all(&mut *tx).await?)
 }
 
-async fn mark_sent(
-    tx: &mut SqliteConnection,
-    fence: Fence,
-    seqs: &[i64],
-    now: i64,
-    keep_sent: bool,
-) -> Result<Vec<i64>, Error> {
-    let ended = let_through(tx, statements(fence).end_sent, fence, seqs).await?;
-    if keep_sent {
-        sqlx::query(statements::MARK_SENT)
-            .bind(fence.token().0.to_string())
-            .bind(json(&ended))
-            .bind(text(now))
-            .execute(&mut *tx)
-            .await?;
-    } else {
-        sqlx::query(statements::DELETE_MESSAGES).bind(json(&ended)).execute(&mut *tx).await?;
-        attempts::forget(tx, &ended).await?;
-    }
-    Ok(ended)
+/// Which of these messages exist.
+pub(super) async fn there(tx: &mut SqliteConnection, of: &str) -> Result<Vec<Uuid>, Error> {
+    ids(&sqlx::query(THERE).bind(of).fetch_all(tx).await?)
 }
 
 /// Postpones a delivery that its message still agrees with.
 async fn put_off(
     tx: &mut SqliteConnection,
     fence: Fence,
-    seq: i64,
+    id: Uuid,
     delay: Duration,
-    now: i64,
+    writing: Writing,
 ) -> Result<bool, Error> {
-    let due_at = later(now, delay);
-    let freed =
-        fenced(statements(fence).put_off, fence).bind(seq).bind(due_at).execute(&mut *tx).await?;
-    if freed.rows_affected() == 0 {
-        return Ok(false);
-    }
-    // A fresh token each time: no earlier settlement can pass for this one.
-    sqlx::query(statements::MARK_PUT_OFF)
-        .bind(Token::random().0.to_string())
-        .bind(seq)
-        .bind(text(due_at))
-        .bind(text(now))
-        .execute(&mut *tx)
-        .await?;
-    Ok(true)
-}
-
-async fn mark_failed(
-    tx: &mut SqliteConnection,
-    fence: Fence,
-    seq: i64,
-    delay: Duration,
-    error: &str,
-    took: Duration,
-    now: i64,
-) -> Result<bool, Error> {
-    let due_at = later(now, delay);
-    let freed = fenced(statements(fence).free_failed, fence)
-        .bind(seq)
+    let due_at = later(writing.now, delay);
+    let freed = fenced(statements(fence).postponed, fence)
+        .bind(id.to_string())
         .bind(due_at)
         .execute(&mut *tx)
         .await?;
     if freed.rows_affected() == 0 {
         return Ok(false);
     }
-    let marked = sqlx::query(statements::MARK_FAILED)
-        .bind(fence.token().0.to_string())
-        .bind(seq)
-        .bind(text(due_at))
-        .bind(clip_error(error))
-        .bind(text(now))
-        .bind(failed_before(fence))
-        .execute(&mut *tx)
-        .await?;
-    // A message that was deleted meanwhile has no history.
-    if marked.rows_affected() == 1 {
-        let tried = Tried { outcome: AttemptOutcome::Retry, took };
-        attempts::note(tx, seq, tried, error, now).await?;
-    }
-    Ok(true)
-}
-
-async fn mark_dead(
-    tx: &mut SqliteConnection,
-    fence: Fence,
-    seq: i64,
-    tried: Option<Tried>,
-    error: &str,
-    now: i64,
-) -> Result<bool, Error> {
-    let freed = fenced(statements(fence).free_dead, fence).bind(seq).execute(&mut *tx).await?;
-    if freed.rows_affected() == 0 {
-        return Ok(false);
-    }
-    let marked = sqlx::query(statements::MARK_DEAD)
-        .bind(fence.token().0.to_string())
-        .bind(seq)
-        .bind(i64::from(tried.is_some()))
-        .bind(clip_error(error))
-        .bind(text(now))
-        .bind(failed_before(fence))
-        .execute(&mut *tx)
-        .await?;
-    if let Some(tried) = tried.filter(|_| marked.rows_affected() == 1) {
-        attempts::note(tx, seq, tried, error, now).await?;
-    }
+    writing.mark_put_off(tx, id, due_at).await?;
     Ok(true)
 }
 
@@ -264,23 +221,125 @@ fn failed_before(fence: Fence) -> Option<i64> {
     }
 }
 
+/// A fate that says why a message was not delivered.
+pub(super) struct Failure<'a> {
+    /// Until it is due again; none when it is dead.
+    delay: Option<Duration>,
+    error: &'a str,
+    tried: Option<Tried>,
+}
+
+impl<'a> Failure<'a> {
+    pub(super) fn of(fate: &'a Fate) -> Option<Self> {
+        match fate {
+            Fate::Failed { delay, error, took } => {
+                let tried = Tried { outcome: AttemptOutcome::Retry, took: *took };
+                Some(Self { delay: Some(*delay), error, tried: Some(tried) })
+            }
+            Fate::Dead { error, tried, .. } => Some(Self { delay: None, error, tried: *tried }),
+            Fate::Sent | Fate::Released | Fate::Postponed { .. } => None,
+        }
+    }
+}
+
+/// What a settlement writes to messages. The ledger comes first: the trigger would take it for a change by
+/// hand otherwise.
+#[derive(Clone, Copy)]
+pub(super) struct Writing {
+    pub(super) token: Token,
+    pub(super) now: i64,
+    keep_sent: bool,
+}
+
+impl Writing {
+    /// When a message that failed is due again; never, when it is dead.
+    pub(super) fn due_at(self, failure: &Failure<'_>) -> Option<i64> {
+        failure.delay.map(|delay| later(self.now, delay))
+    }
+
+    /// Marks messages SENT, or deletes them; those that were there.
+    pub(super) async fn mark_sent(
+        self,
+        tx: &mut SqliteConnection,
+        sent: &[Uuid],
+    ) -> Result<Vec<Uuid>, Error> {
+        if self.keep_sent {
+            let marked = sqlx::query(MARK_SENT)
+                .bind(self.token.0.to_string())
+                .bind(json_ids(sent))
+                .bind(text(self.now))
+                .fetch_all(&mut *tx)
+                .await?;
+            return ids(&marked);
+        }
+        let gone = sqlx::query(DELETE_MESSAGES).bind(json_ids(sent)).fetch_all(&mut *tx).await?;
+        let gone = ids(&gone)?;
+        attempts::forget(tx, &gone).await?;
+        Ok(gone)
+    }
+
+    /// Marks a message FAILED or DEAD, and keeps the attempt; whether it was there.
+    pub(super) async fn mark_failed(
+        self,
+        tx: &mut SqliteConnection,
+        id: Uuid,
+        failure: &Failure<'_>,
+        failed_before: Option<i64>,
+    ) -> Result<bool, Error> {
+        let marked = sqlx::query(MARK_FAILED)
+            .bind(self.token.0.to_string())
+            .bind(id.to_string())
+            .bind(self.due_at(failure).map(text))
+            .bind(i64::from(failure.tried.is_some()))
+            .bind(clip_error(failure.error))
+            .bind(text(self.now))
+            .bind(failed_before)
+            .execute(&mut *tx)
+            .await?;
+        let is_there = marked.rows_affected() == 1;
+        if let Some(tried) = failure.tried.filter(|_| is_there) {
+            attempts::note(tx, id, tried, failure.error, self.now).await?;
+        }
+        Ok(is_there)
+    }
+
+    /// Writes another due time. A fresh token each time: no earlier settlement can pass for this one.
+    pub(super) async fn mark_put_off(
+        self,
+        tx: &mut SqliteConnection,
+        id: Uuid,
+        due_at: i64,
+    ) -> Result<(), Error> {
+        sqlx::query(MARK_PUT_OFF)
+            .bind(Token::random().0.to_string())
+            .bind(id.to_string())
+            .bind(text(due_at))
+            .bind(text(self.now))
+            .execute(tx)
+            .await?;
+        Ok(())
+    }
+}
+
 /// Verdicts that changed nothing are late, unless the same settlement was applied before: then
 /// its outcome was unknown, and it is repeated.
 async fn late(
     tx: &mut SqliteConnection,
     settlement: &Settlement,
-    changed: &HashSet<i64>,
+    changed: &HashSet<Uuid>,
 ) -> Result<Vec<i64>, Error> {
-    let mut unchanged: Vec<i64> = settlement.verdicts.iter().map(|verdict| verdict.seq).collect();
-    unchanged.retain(|seq| !changed.contains(seq));
+    let mut unchanged: Vec<&Verdict> = settlement.verdicts.iter().collect();
+    unchanged.retain(|verdict| !changed.contains(&verdict.id));
     if unchanged.is_empty() {
-        return Ok(unchanged);
+        return Ok(Vec::new());
     }
-    let known: Vec<i64> = sqlx::query_scalar(statements::ALREADY_SETTLED)
+    let unknown: Vec<Uuid> = unchanged.iter().map(|verdict| verdict.id).collect();
+    let known = sqlx::query(ALREADY_SETTLED)
         .bind(settlement.fence.token().0.to_string())
-        .bind(json(&unchanged))
+        .bind(json_ids(&unknown))
         .fetch_all(&mut *tx)
         .await?;
-    unchanged.retain(|seq| !known.contains(seq));
-    Ok(unchanged)
+    let known: HashSet<Uuid> = ids(&known)?.into_iter().collect();
+    unchanged.retain(|verdict| !known.contains(&verdict.id));
+    Ok(unchanged.iter().map(|verdict| verdict.seq).collect())
 }

@@ -7,12 +7,20 @@ use sqlx::{Error, SqliteConnection};
 
 const TABLES: &str =
     "SELECT name FROM sqlite_schema WHERE name IN ('sqlite_stat1', 'sqlite_stat4')";
-const EXIST: &str = "SELECT EXISTS (SELECT 1 FROM sqlite_stat1
-    WHERE tbl IN ('integration_outbox', 'outbox_delivery', 'outbox_claim', 'outbox_relay', 'outbox_attempt'))";
-const FORGET_1: &str = "DELETE FROM sqlite_stat1
-    WHERE tbl IN ('integration_outbox', 'outbox_delivery', 'outbox_claim', 'outbox_relay', 'outbox_attempt')";
-const FORGET_4: &str = "DELETE FROM sqlite_stat4
-    WHERE tbl IN ('integration_outbox', 'outbox_delivery', 'outbox_claim', 'outbox_relay', 'outbox_attempt')";
+
+/// Those of our tables that a take or a settlement reads.
+macro_rules! ours {
+    ($statement:literal) => {
+        concat!(
+            $statement,
+            " WHERE tbl IN ('integration_outbox', 'outbox_parcel', 'outbox_delivery', 'outbox_claim', \
+             'outbox_lane_cursor', 'outbox_relay', 'outbox_attempt')"
+        )
+    };
+}
+const COUNT: &str = ours!("SELECT count(*) FROM sqlite_stat1");
+const FORGET_1: &str = ours!("DELETE FROM sqlite_stat1");
+const FORGET_4: &str = ours!("DELETE FROM sqlite_stat4");
 /// Reads the statistics again, without taking new ones.
 const RELOAD: &str = "ANALYZE sqlite_schema";
 
@@ -22,7 +30,7 @@ pub(super) async fn forget(connection: &mut SqliteConnection) -> Result<(), Erro
     if !tables.iter().any(|name| name == "sqlite_stat1") {
         return Ok(());
     }
-    if !sqlx::query_scalar::<_, bool>(EXIST).fetch_one(&mut *connection).await? {
+    if sqlx::query_scalar::<_, i64>(COUNT).fetch_one(&mut *connection).await? == 0 {
         return Ok(());
     }
     sqlx::query(FORGET_1).execute(&mut *connection).await?;

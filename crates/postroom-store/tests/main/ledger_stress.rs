@@ -1,4 +1,4 @@
-//! The ledger on PostgreSQL under everything at once: producers that commit late or not at all, relays that
+//! The ledger on PostgreSQL and SQLite under everything at once: producers that commit late or not at all, relays that
 //! are killed, stall and settle in parts, people who change messages by hand, operators. Books are kept
 //! beside it and compared with the outbox in the end.
 //!
@@ -8,6 +8,7 @@ mod books;
 mod hands;
 mod producers;
 mod relays;
+mod sqlite;
 
 use books::Books;
 use postroom_core::Store;
@@ -15,10 +16,12 @@ use postroom_store::OpenOptions;
 use postroom_testkit::{Postgres, TestDatabase};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio_postgres::Client;
+use uuid::Uuid;
 
 /// Where messages go.
 const LANES: [&str; 4] = ["noop:a", "noop:b", "noop:c", "noop:d"];
@@ -64,9 +67,15 @@ const UNLIKE: &str = "
     WHERE (d.due_at, d.integration, d.state)
         IS DISTINCT FROM (m.due_at, m.integration_type, core_outbox.state_of(m.status)) LIMIT 5";
 
+/// The database under stress.
+enum Database {
+    Postgres(TestDatabase),
+    Sqlite(sqlite::File),
+}
+
 /// What everybody in a run shares.
 struct Run {
-    database: TestDatabase,
+    database: Database,
     books: Books,
     seed: u64,
     ends_at: Instant,
@@ -83,22 +92,64 @@ impl Run {
     }
 
     async fn store(&self) -> Arc<dyn Store> {
+        let (url, later) = match &self.database {
+            Database::Postgres(database) => (database.url().to_owned(), &RECORDED_LATER[..]),
+            Database::Sqlite(file) => (file.url(), &[][..]),
+        };
         let options = OpenOptions {
             connections: 3,
             notify: false,
-            record_later: RECORDED_LATER.map(str::to_owned).to_vec(),
+            record_later: later.iter().map(|lane| (*lane).to_owned()).collect(),
             ..OpenOptions::default()
         };
-        postroom_store::open(self.database.url(), &options).await.expect("store")
+        postroom_store::open(&url, &options).await.expect("store")
+    }
+
+    /// A connection of people who work on PostgreSQL.
+    async fn client(&self) -> Client {
+        match &self.database {
+            Database::Postgres(database) => database.client().await,
+            Database::Sqlite(_) => unreachable!("they have a file of their own"),
+        }
+    }
+
+    async fn look(&self) -> Found {
+        match &self.database {
+            Database::Postgres(_) => look(&self.client().await).await,
+            Database::Sqlite(file) => file.look().await,
+        }
+    }
+}
+
+/// What is found in the outbox.
+struct Found {
+    /// How many messages are open.
+    open: i64,
+    /// What is left of the ledger, beside the deliveries of dead messages.
+    left: Vec<String>,
+    /// Open messages, and everything the ledger knows of them.
+    stuck: Vec<String>,
+    /// Deliveries that do not say what their messages say.
+    unlike: Vec<String>,
+    /// The status of every message.
+    statuses: HashMap<Uuid, String>,
+}
+
+async fn look(client: &Client) -> Found {
+    let rows = client.query("SELECT id, status FROM core_outbox.integration_outbox", &[]).await;
+    Found {
+        open: client.query_one(OPEN, &[]).await.expect("a count").get(0),
+        left: texts(client, LEFT).await,
+        stuck: texts(client, STUCK).await,
+        unlike: texts(client, UNLIKE).await,
+        statuses: rows.expect("messages").iter().map(|row| (row.get(0), row.get(1))).collect(),
     }
 }
 
 /// Runs everything for so many seconds, drains the outbox and compares the books. Says what is wrong, and
 /// prints what happened.
-async fn stress(seed: u64, seconds: u64) -> Vec<String> {
+async fn stress(database: Database, seed: u64, seconds: u64) -> Vec<String> {
     eprintln!("ledger stress: seed {seed}, {seconds} s");
-    let database = Postgres::shared().await.database().await;
-    postroom_store::migrate(database.url()).await.expect("migrated");
     let run = Arc::new(Run {
         database,
         books: Books::default(),
@@ -107,10 +158,16 @@ async fn stress(seed: u64, seconds: u64) -> Vec<String> {
     });
     let mut people = JoinSet::new();
     for number in 0..PRODUCERS {
-        people.spawn(producers::produce(run.clone(), number));
+        match run.database {
+            Database::Postgres(_) => people.spawn(producers::produce(run.clone(), number)),
+            Database::Sqlite(_) => people.spawn(sqlite::produce(run.clone(), number)),
+        };
     }
     for number in 0..EDITORS {
-        people.spawn(hands::edit(run.clone(), number));
+        match run.database {
+            Database::Postgres(_) => people.spawn(hands::edit(run.clone(), number)),
+            Database::Sqlite(_) => people.spawn(sqlite::edit(run.clone(), number)),
+        };
     }
     people.spawn(hands::operate(run.clone()));
     people.spawn(hands::keep_up(run.clone()));
@@ -125,8 +182,7 @@ async fn stress(seed: u64, seconds: u64) -> Vec<String> {
         ended.expect("a relay");
     }
     drain(&run).await;
-    let client = run.database.client().await;
-    run.books.compare(&client).await;
+    run.books.compare(&run.look().await.statuses);
     eprintln!("ledger stress: seed {seed}: {}", run.books.figures());
     run.books.violations()
 }
@@ -134,19 +190,17 @@ async fn stress(seed: u64, seconds: u64) -> Vec<String> {
 /// Delivers until nothing is open and the ledger is empty.
 async fn drain(run: &Run) {
     let store = run.store().await;
-    let client = run.database.client().await;
     let end = Instant::now() + DRAINED_WITHIN;
     loop {
         relays::deliver_all(run, &*store).await;
         store.record_sent(Duration::ZERO, 1_000).await.expect("recorded");
-        let open: i64 = client.query_one(OPEN, &[]).await.expect("a count").get(0);
-        let left = texts(&client, LEFT).await;
-        if open == 0 && left.is_empty() {
+        let found = run.look().await;
+        if found.open == 0 && found.left.is_empty() {
             break;
         }
         if Instant::now() > end {
-            run.books.violation(format!("{open} messages are open for ever"));
-            for one in texts(&client, STUCK).await.into_iter().chain(left.into_iter().take(5)) {
+            run.books.violation(format!("{} messages are open for ever", found.open));
+            for one in found.stuck.into_iter().chain(found.left.into_iter().take(5)) {
                 run.books.violation(one);
             }
             break;
@@ -156,7 +210,7 @@ async fn drain(run: &Run) {
     let findings = store.diagnose().await.expect("diagnose");
     if !findings.is_empty() {
         run.books.violation(format!("diagnose reports {findings:?}"));
-        for one in texts(&client, UNLIKE).await {
+        for one in run.look().await.unlike {
             run.books.violation(one);
         }
     }
@@ -175,12 +229,24 @@ fn chosen(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|value| value.parse().expect("a number"))
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_lost_or_repeated_without_a_cause_under_stress() {
+/// Runs with the seed that was chosen, or any.
+async fn run(database: Database) {
     // An odd one: with even seeds somebody reconciles meanwhile, which would hide a loss.
     let any = || rand::rng().random_range(0..500_000) * 2 + 1;
     let seed = chosen("LEDGER_STRESS_SEED").unwrap_or_else(any);
     let seconds = chosen("LEDGER_STRESS_SECONDS").unwrap_or(8);
-    let violations = stress(seed, seconds).await;
+    let violations = stress(database, seed, seconds).await;
     assert!(violations.is_empty(), "seed {seed}:\n{}", violations.join("\n"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_lost_or_repeated_without_a_cause_under_stress() {
+    let database = Postgres::shared().await.database().await;
+    postroom_store::migrate(database.url()).await.expect("migrated");
+    run(Database::Postgres(database)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_lost_or_repeated_without_a_cause_under_stress_on_sqlite() {
+    run(Database::Sqlite(sqlite::File::migrated().await)).await;
 }

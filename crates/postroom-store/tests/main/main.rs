@@ -34,6 +34,7 @@ mod signals;
 mod silence;
 mod sqlite;
 mod sqlite_file;
+mod sqlite_ledger;
 mod taking;
 mod times;
 mod tls;

@@ -163,7 +163,9 @@ impl Harness for Sqlite {
     }
 
     async fn delete_deliveries(&self) {
-        self.execute("DELETE FROM outbox_delivery".to_owned()).await.expect("deleted");
+        for table in ["outbox_delivery", "outbox_parcel"] {
+            self.execute(format!("DELETE FROM {table}")).await.expect("deleted");
+        }
     }
 
     async fn delete_claims(&self) {
@@ -181,7 +183,10 @@ impl Harness for Sqlite {
     }
 
     async fn deliveries(&self) -> u64 {
-        self.count("outbox_delivery").await
+        self.count(
+            "(SELECT message_id FROM outbox_delivery UNION SELECT message_id FROM outbox_parcel)",
+        )
+        .await
     }
 
     async fn claims(&self) -> u64 {

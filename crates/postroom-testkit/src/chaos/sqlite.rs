@@ -72,7 +72,9 @@ impl Outbox for SqliteOutbox {
 
     async fn left(&self) -> anyhow::Result<i64> {
         let mut connection = self.connect().await?;
-        let count = sqlx::query("SELECT count(*) FROM outbox_delivery");
+        let count = sqlx::query(
+            "SELECT (SELECT count(*) FROM outbox_delivery) + (SELECT count(*) FROM outbox_parcel)",
+        );
         Ok(count.fetch_one(&mut connection).await?.try_get(0)?)
     }
 

@@ -46,7 +46,7 @@ async fn rollback_keeps_neither() {
     place_order(&pool, "ord_1", "usr_1", 0).await.unwrap_err();
     assert_eq!(count(&pool, "orders").await, 0);
     assert_eq!(count(&pool, "integration_outbox").await, 0);
-    assert_eq!(count(&pool, "outbox_delivery").await, 0);
+    assert_eq!(count(&pool, "outbox_parcel").await, 0);
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ use std::time::Duration;
 const NEWEST: usize = 1_000;
 
 /// Some of the newest messages.
-fn some(run: &Run, chance: &mut StdRng, most: usize) -> Vec<Key> {
+pub(super) fn some(run: &Run, chance: &mut StdRng, most: usize) -> Vec<Key> {
     let messages = run.books.messages();
     if messages == 0 {
         return Vec::new();
@@ -31,7 +31,7 @@ fn some(run: &Run, chance: &mut StdRng, most: usize) -> Vec<Key> {
 /// Changes messages by plain SQL.
 pub(super) async fn edit(run: Arc<Run>, number: u64) {
     let mut chance = run.chance(200 + number);
-    let client = run.database.client().await;
+    let client = run.client().await;
     while run.is_on() {
         let keys = some(&run, &mut chance, 6);
         let ids: Vec<_> = keys.iter().map(|key| key.id).collect();

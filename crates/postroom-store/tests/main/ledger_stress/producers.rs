@@ -23,7 +23,7 @@ const INSERT: &str = "
 
 pub(super) async fn produce(run: Arc<Run>, number: u64) {
     let mut chance = run.chance(number);
-    let client = run.database.client().await;
+    let client = run.client().await;
     let most = PER_SECOND
         * usize::try_from((run.ends_at - std::time::Instant::now()).as_secs()).unwrap_or(0);
     while run.is_on() && run.books.messages() < most {

@@ -1,0 +1,2 @@
+-- ?1 ids.
+DELETE FROM outbox_delivery WHERE message_id IN (SELECT value FROM json_each(?1))

@@ -1,0 +1,2 @@
+-- ?1 token.
+DELETE FROM outbox_claim WHERE token = ?1

@@ -1,0 +1,34 @@
+-- The integrations that have something open. Loose index scans: a look-up per integration, however large the
+-- backlog.
+WITH RECURSIVE
+fresh (integration) AS (
+    SELECT min(integration) FROM outbox_parcel
+    UNION ALL
+    SELECT (SELECT min(p.integration) FROM outbox_parcel AS p
+            WHERE p.integration > fresh.integration)
+    FROM fresh WHERE fresh.integration IS NOT NULL
+),
+ready (integration) AS (
+    SELECT min(integration) FROM outbox_delivery
+    WHERE claim IS NULL AND state <> 'd' AND rescues = 0
+    UNION ALL
+    SELECT (SELECT min(d.integration) FROM outbox_delivery AS d
+            WHERE d.claim IS NULL AND d.state <> 'd' AND d.rescues = 0
+              AND d.integration > ready.integration)
+    FROM ready WHERE ready.integration IS NOT NULL
+),
+rescued (integration) AS (
+    SELECT min(integration) FROM outbox_delivery
+    WHERE claim IS NULL AND state <> 'd' AND rescues > 0
+    UNION ALL
+    SELECT (SELECT min(d.integration) FROM outbox_delivery AS d
+            WHERE d.claim IS NULL AND d.state <> 'd' AND d.rescues > 0
+              AND d.integration > rescued.integration)
+    FROM rescued WHERE rescued.integration IS NOT NULL
+)
+SELECT integration FROM fresh WHERE integration IS NOT NULL
+UNION
+SELECT integration FROM ready WHERE integration IS NOT NULL
+UNION
+SELECT integration FROM rescued WHERE integration IS NOT NULL
+ORDER BY integration

@@ -1,0 +1,6 @@
+-- Dead messages whose state last changed before. ?1 before, ?2 rows.
+SELECT d.message_id FROM outbox_delivery AS d INDEXED BY outbox_delivery_dead
+CROSS JOIN integration_outbox AS m ON m.id = d.message_id
+WHERE d.state = 'd' AND d.claim IS NULL AND m.status = 'DEAD'
+  AND julianday(m.updated_at) < julianday(?1)
+ORDER BY d.seq LIMIT ?2

@@ -1,0 +1,4 @@
+-- Those whose message was deleted by hand. ?1 ids.
+DELETE FROM outbox_delivery
+WHERE message_id IN (SELECT value FROM json_each(?1))
+  AND NOT EXISTS (SELECT 1 FROM integration_outbox AS m WHERE m.id = outbox_delivery.message_id)
