@@ -125,6 +125,9 @@ CREATE TABLE outbox_delivery (
     -- The message's number: it orders lists, and messages that are due at the same time.
     seq         INTEGER NOT NULL,
     due_at      INTEGER NOT NULL,
+    -- When it was due for the first time, or again after it was put off or changed by hand: what its lag
+    -- counts from.
+    since       INTEGER NOT NULL,
     -- The claim that holds it.
     claim       TEXT,
     -- How often it was rescued since its last outcome.
@@ -143,6 +146,8 @@ CREATE INDEX outbox_delivery_lane ON outbox_delivery (integration, due_at, seq)
     WHERE claim IS NULL AND state <> 'd' AND rescues = 0;
 CREATE INDEX outbox_delivery_rescued ON outbox_delivery (integration, due_at, seq)
     WHERE claim IS NULL AND state <> 'd' AND rescues > 0;
+CREATE INDEX outbox_delivery_since ON outbox_delivery (integration, since)
+    WHERE claim IS NULL AND state <> 'd';
 CREATE INDEX outbox_delivery_dead ON outbox_delivery (seq)
     WHERE state = 'd';
 CREATE INDEX outbox_delivery_claimed ON outbox_delivery (claim)
@@ -218,6 +223,20 @@ CREATE TABLE outbox_action (
     messages  INTEGER NOT NULL DEFAULT 0
 );
 
+-- The events of messages that were delivered and pruned, where retention asks for that: an event that comes
+-- again is not delivered again. SQLite has no hash that every program's triggers could call, so the key is
+-- the fence itself.
+CREATE TABLE outbox_remembered (
+    source_event_id  TEXT    NOT NULL,
+    source_stream_id TEXT    NOT NULL,
+    integration_type TEXT    NOT NULL,
+    copy             INTEGER NOT NULL,
+    -- When it is forgotten.
+    until            INTEGER NOT NULL,
+    PRIMARY KEY (source_event_id, source_stream_id, integration_type, copy)
+) WITHOUT ROWID;
+CREATE INDEX outbox_remembered_until ON outbox_remembered (until);
+
 -- How far those have come who bring messages from elsewhere. A position moves in the transaction that
 -- writes the messages up to it, so that none is written twice or left out after a crash.
 CREATE TABLE outbox_checkpoint (
@@ -237,13 +256,15 @@ BEGIN
     UPDATE outbox_delivery
     SET seq = NEW.seq, integration = NEW.integration_type,
         due_at = CAST(round((julianday(NEW.due_at) - 2440587.5) * 86400000.0) AS INTEGER),
+        since = CAST(round((julianday(NEW.due_at) - 2440587.5) * 86400000.0) AS INTEGER),
         state = CASE NEW.status WHEN 'PENDING' THEN 'w' WHEN 'FAILED' THEN 'f' ELSE 'd' END
     WHERE message_id = NEW.id AND claim IS NULL;
 
     -- `now` is the time of this statement, and not of the transaction's beginning. Applications set due
     -- times by clocks of their own, so a second more counts as now.
-    INSERT INTO outbox_delivery (message_id, seq, due_at, state, integration)
+    INSERT INTO outbox_delivery (message_id, seq, due_at, since, state, integration)
     SELECT NEW.id, NEW.seq, CAST(round((julianday(NEW.due_at) - 2440587.5) * 86400000.0) AS INTEGER),
+           CAST(round((julianday(NEW.due_at) - 2440587.5) * 86400000.0) AS INTEGER),
            CASE NEW.status WHEN 'PENDING' THEN 'w' WHEN 'FAILED' THEN 'f' ELSE 'd' END,
            NEW.integration_type
     WHERE (NEW.status <> 'PENDING'
@@ -258,6 +279,19 @@ BEGIN
       AND NOT EXISTS (SELECT 1 FROM outbox_parcel AS p
                       WHERE p.integration = NEW.integration_type AND p.seq = NEW.seq
                         AND p.message_id = NEW.id);
+
+    -- What was delivered and pruned is over at once, and stays visible; `outbox_follow` takes it out of the
+    -- ledger. A replay is meant to be delivered again.
+    UPDATE integration_outbox
+    SET status = 'SENT', sent_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now'),
+        last_error = 'not delivered: the same event was delivered before'
+    WHERE seq = NEW.seq
+      AND EXISTS (SELECT 1 FROM outbox_remembered AS r
+                  WHERE r.source_event_id = NEW.source_event_id
+                    AND r.source_stream_id = NEW.source_stream_id
+                    AND r.integration_type = NEW.integration_type AND r.copy = NEW.copy
+                    AND r.until > CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER))
+      AND json_extract(NEW.headers, '$."postroom-replay-of"') IS NULL;
 END;
 
 -- Follows what is changed by hand. What is claimed is never touched: the attempt under way decides for
@@ -313,6 +347,7 @@ BEGIN
     UPDATE outbox_delivery
     SET seq = NEW.seq, integration = NEW.integration_type,
         due_at = CAST(round((julianday(NEW.due_at) - 2440587.5) * 86400000.0) AS INTEGER),
+        since = CAST(round((julianday(NEW.due_at) - 2440587.5) * 86400000.0) AS INTEGER),
         rescues = 0,
         state = CASE NEW.status WHEN 'PENDING' THEN 'w' WHEN 'FAILED' THEN 'f' ELSE 'd' END
     WHERE message_id = NEW.id AND claim IS NULL;
@@ -320,8 +355,9 @@ BEGIN
     -- A message in a parcel was never dispatched. One that is opened again may have had any number of
     -- dispatches, and a job of one of them may still be kept. None of their numbers comes again:
     -- numbering restarts at the seconds since 2020-01-01.
-    INSERT INTO outbox_delivery (message_id, seq, due_at, state, integration, dispatch)
+    INSERT INTO outbox_delivery (message_id, seq, due_at, since, state, integration, dispatch)
     SELECT NEW.id, NEW.seq, CAST(round((julianday(NEW.due_at) - 2440587.5) * 86400000.0) AS INTEGER),
+           CAST(round((julianday(NEW.due_at) - 2440587.5) * 86400000.0) AS INTEGER),
            CASE NEW.status WHEN 'PENDING' THEN 'w' WHEN 'FAILED' THEN 'f' ELSE 'd' END,
            NEW.integration_type,
            CASE WHEN EXISTS (SELECT 1 FROM outbox_parcel AS p

@@ -48,6 +48,16 @@ use postroom_core::StoreResult;
 use sqlx::sqlite::SqlitePool;
 use sqlx::{Sqlite, Transaction};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What stays of messages that were delivered.
+#[derive(Clone, Copy, Debug)]
+struct History {
+    /// Whether they are kept; otherwise they leave at completion.
+    keep_sent: bool,
+    /// For how long after that their events are not delivered again.
+    remember_events: Duration,
+}
 
 /// The outbox in a SQLite file.
 #[derive(Debug)]
@@ -55,7 +65,7 @@ pub struct SqliteStore {
     writer: SqlitePool,
     readers: SqlitePool,
     path: PathBuf,
-    keep_sent: bool,
+    history: History,
     notify: bool,
     lanes: Lanes,
     /// Over the messages that have attempts.
@@ -79,7 +89,10 @@ impl SqliteStore {
             writer,
             readers,
             path: path.to_owned(),
-            keep_sent: options.keep_sent,
+            history: History {
+                keep_sent: options.keep_sent,
+                remember_events: options.remember_events,
+            },
             notify: options.notify,
             lanes: Lanes::default(),
             swept: Swept::default(),

@@ -115,7 +115,7 @@ impl Operate for SqliteStore {
             if is_dead {
                 prune_dead(tx, &before, limit).await
             } else {
-                prune_sent(tx, &before, limit).await
+                prune_sent(tx, &before, limit, self.history.remember_events).await
             }
         })
         .await

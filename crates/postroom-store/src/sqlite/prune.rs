@@ -4,26 +4,55 @@ use super::attempts;
 use super::json_lists::{ids, json, json_ids};
 use super::row::text;
 use super::settle::DELETE_MESSAGES;
+use super::time::now_ms;
 use crate::round::Round;
 use sqlx::{Error, Row as _, SqliteConnection};
+use std::time::Duration;
+use uuid::Uuid;
 
 pub(super) const PRUNE: &str = include_str!("sql/prune.sql");
 pub(super) const PRUNABLE: &str = include_str!("sql/prunable.sql");
+const REMEMBER: &str = include_str!("sql/remember.sql");
+const FORGET_EVENTS: &str = include_str!("sql/forget_events.sql");
 const PRUNE_DEAD: &str = include_str!("sql/prune_dead.sql");
 pub(super) const PRUNABLE_DEAD: &str = include_str!("sql/prunable_dead.sql");
 const DELETE_DELIVERIES: &str = include_str!("sql/delete_deliveries.sql");
 pub(super) const DEAD: &str = include_str!("sql/dead.sql");
 pub(super) const PRUNE_ORPHANS: &str = include_str!("sql/prune_orphans.sql");
 
-/// Deletes SENT messages from before, with their attempts.
+/// Deletes SENT messages from before, with their attempts, and remembers their events for so long after
+/// their delivery.
 pub(super) async fn prune_sent(
     tx: &mut SqliteConnection,
     before: &str,
     limit: i64,
+    remembered: Duration,
 ) -> Result<u64, Error> {
-    let gone = sqlx::query(PRUNE).bind(before).bind(limit).fetch_all(&mut *tx).await?;
-    attempts::forget(tx, &ids(&gone)?).await?;
-    Ok(gone.len() as u64)
+    let old = sqlx::query(PRUNE).bind(before).bind(limit).fetch_all(&mut *tx).await?;
+    let old = ids(&old)?;
+    delete(tx, &old, remembered).await?;
+    sqlx::query(FORGET_EVENTS).bind(now_ms()).bind(limit).execute(tx).await?;
+    Ok(old.len() as u64)
+}
+
+/// Deletes messages that were delivered, and remembers their events; those that were there.
+pub(super) async fn delete(
+    tx: &mut SqliteConnection,
+    messages: &[Uuid],
+    remembered: Duration,
+) -> Result<Vec<Uuid>, Error> {
+    if !remembered.is_zero() {
+        sqlx::query(REMEMBER)
+            .bind(json_ids(messages))
+            .bind(i64::try_from(remembered.as_millis()).unwrap_or(i64::MAX / 2))
+            .bind(now_ms())
+            .execute(&mut *tx)
+            .await?;
+    }
+    let gone = sqlx::query(DELETE_MESSAGES).bind(json_ids(messages)).fetch_all(&mut *tx).await?;
+    let gone = ids(&gone)?;
+    attempts::forget(tx, &gone).await?;
+    Ok(gone)
 }
 
 /// Deletes DEAD messages from before, with all they have.

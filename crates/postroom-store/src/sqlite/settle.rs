@@ -8,7 +8,7 @@ use super::json_lists::{ids, json_ids};
 use super::parcels::FOLLOW;
 use super::row::optional_text;
 use super::time::{later, now_ms, text};
-use super::{SqliteStore, attempts, claims, settle_parcels};
+use super::{History, SqliteStore, attempts, claims, prune, settle_parcels};
 use postroom_core::{
     AttemptOutcome, Fate, Fence, Settled, Settlement, StoreResult, Token, Tried, Verdict,
     clip_error,
@@ -65,7 +65,7 @@ pub(super) async fn settle(
     let mut tx = store.begin(DOING).await?;
     for settlement in settlements {
         let changed =
-            apply(&mut tx, settlement, store.keep_sent).await.map_err(|e| store_error(DOING, e))?;
+            apply(&mut tx, settlement, store.history).await.map_err(|e| store_error(DOING, e))?;
         for verdict in &settlement.verdicts {
             if let Fate::Dead { announcement: Some(announcement), .. } = &verdict.fate
                 && changed.contains(&verdict.id)
@@ -85,10 +85,10 @@ pub(super) async fn settle(
 async fn apply(
     tx: &mut SqliteConnection,
     settlement: &Settlement,
-    keep_sent: bool,
+    history: History,
 ) -> Result<HashSet<Uuid>, Error> {
     let fence = settlement.fence;
-    let writing = Writing { token: fence.token(), now: now_ms(), keep_sent };
+    let writing = Writing { token: fence.token(), now: now_ms(), history };
     if let Fence::Claim(token) = fence {
         let claim = sqlx::query(CLAIM).bind(token.0.to_string()).fetch_optional(&mut *tx).await?;
         let parcels = claim.map(|row| optional_text(&row, 0)).transpose()?.flatten();
@@ -248,7 +248,7 @@ impl<'a> Failure<'a> {
 pub(super) struct Writing {
     pub(super) token: Token,
     pub(super) now: i64,
-    keep_sent: bool,
+    history: History,
 }
 
 impl Writing {
@@ -263,7 +263,7 @@ impl Writing {
         tx: &mut SqliteConnection,
         sent: &[Uuid],
     ) -> Result<Vec<Uuid>, Error> {
-        if self.keep_sent {
+        if self.history.keep_sent {
             let marked = sqlx::query(MARK_SENT)
                 .bind(self.token.0.to_string())
                 .bind(json_ids(sent))
@@ -272,10 +272,7 @@ impl Writing {
                 .await?;
             return ids(&marked);
         }
-        let gone = sqlx::query(DELETE_MESSAGES).bind(json_ids(sent)).fetch_all(&mut *tx).await?;
-        let gone = ids(&gone)?;
-        attempts::forget(tx, &gone).await?;
-        Ok(gone)
+        prune::delete(tx, sent, self.history.remember_events).await
     }
 
     /// Marks a message FAILED or DEAD, and keeps the attempt; whether it was there.

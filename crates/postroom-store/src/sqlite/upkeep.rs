@@ -28,8 +28,9 @@ impl Upkeep for SqliteStore {
             .map_err(|e| store_error(doing, e))?;
         attempts::sweep(&mut tx, &self.swept, limit).await.map_err(|e| store_error(doing, e))?;
         let before = text(earlier(now_ms(), older_than));
-        let pruned =
-            prune_sent(&mut tx, &before, limit).await.map_err(|e| store_error(doing, e))?;
+        let pruned = prune_sent(&mut tx, &before, limit, self.history.remember_events)
+            .await
+            .map_err(|e| store_error(doing, e))?;
         tx.commit().await.map_err(|e| store_error(doing, e))?;
         forget_statistics(&self.writer).await;
         Ok(pruned)

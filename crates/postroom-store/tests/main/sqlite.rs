@@ -33,7 +33,10 @@ pub(crate) fn url(folder: &TempDir) -> String {
 
 impl Sqlite {
     async fn open(&self, keep_sent: bool) -> Arc<dyn Store> {
-        let options = OpenOptions { keep_sent, ..OpenOptions::default() };
+        self.open_with(OpenOptions { keep_sent, ..OpenOptions::default() }).await
+    }
+
+    async fn open_with(&self, options: OpenOptions) -> Arc<dyn Store> {
         postroom_store::open(&url(&self.folder), &options).await.expect("the file opens")
     }
 
@@ -62,8 +65,9 @@ impl Harness for Sqlite {
         self.open(false).await
     }
 
-    async fn store_that_remembers(&self, _keep_sent: bool) -> Arc<dyn Store> {
-        unimplemented!("comes with the ledger on this store")
+    async fn store_that_remembers(&self, keep_sent: bool) -> Arc<dyn Store> {
+        let remember_events = Duration::from_secs(3_600);
+        self.open_with(OpenOptions { keep_sent, remember_events, ..OpenOptions::default() }).await
     }
 
     async fn insert(&self, row: &PlainRow) -> Result<Uuid, String> {

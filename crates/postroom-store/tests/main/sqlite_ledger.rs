@@ -391,8 +391,8 @@ async fn reconciling_leaves_one_place_for_every_open_message() {
     execute(
         &outbox,
         &format!(
-            "INSERT INTO outbox_delivery (message_id, seq, due_at, state, integration)
-             SELECT message_id, seq, due_at, 'w', integration FROM outbox_parcel
+            "INSERT INTO outbox_delivery (message_id, seq, due_at, since, state, integration)
+             SELECT message_id, seq, due_at, due_at, 'w', integration FROM outbox_parcel
              WHERE message_id = '{}'",
             messages[2]
         ),
@@ -431,8 +431,8 @@ async fn a_delivery_outranks_a_parcel_that_is_held() {
     let held = take(&*store, "noop").await;
     execute(
         &outbox,
-        "INSERT INTO outbox_delivery (message_id, seq, due_at, state, integration)
-         SELECT message_id, seq, due_at, 'w', integration FROM outbox_parcel",
+        "INSERT INTO outbox_delivery (message_id, seq, due_at, since, state, integration)
+         SELECT message_id, seq, due_at, due_at, 'w', integration FROM outbox_parcel",
     )
     .await;
     assert_eq!(status(&*store, id).await, "PENDING");

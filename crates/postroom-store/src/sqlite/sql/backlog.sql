@@ -7,13 +7,13 @@ WITH swept (integration, seq, message_id, due_at) AS (
     EXCEPT
     SELECT integration, seq, message_id, due_at FROM outbox_in_flight
 ),
-counted (integration, pending, claimed, failed, dead, due_at) AS (
+counted (integration, pending, claimed, failed, dead, since) AS (
     SELECT integration,
            count(*) FILTER (WHERE claim IS NULL AND state = 'w'),
            count(*) FILTER (WHERE claim IS NOT NULL),
            count(*) FILTER (WHERE claim IS NULL AND state = 'f'),
            count(*) FILTER (WHERE claim IS NULL AND state = 'd'),
-           min(due_at) FILTER (WHERE claim IS NULL AND state <> 'd')
+           min(since) FILTER (WHERE claim IS NULL AND state <> 'd')
     FROM outbox_delivery GROUP BY integration
     UNION ALL
     SELECT p.integration, count(*), 0, 0, 0, min(p.due_at)
@@ -27,5 +27,5 @@ counted (integration, pending, claimed, failed, dead, due_at) AS (
     SELECT integration, 0, count(*), 0, 0, NULL FROM outbox_in_flight GROUP BY integration
 )
 SELECT integration, sum(pending), sum(claimed), sum(failed), sum(dead),
-       max(0, coalesce(?1 - min(due_at), 0))
+       max(0, coalesce(?1 - min(since), 0))
 FROM counted GROUP BY integration ORDER BY integration

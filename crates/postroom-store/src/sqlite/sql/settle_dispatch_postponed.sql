@@ -1,6 +1,6 @@
 -- Like `settle_postponed.sql`, by the number of a dispatch, which is over. ?1 how many dispatches were over
 -- when this one began, ?2 id, ?3 due.
-UPDATE outbox_delivery SET claim = NULL, due_at = ?3, dispatch = dispatch + 1
+UPDATE outbox_delivery SET claim = NULL, due_at = ?3, since = ?3, dispatch = dispatch + 1
 WHERE message_id = ?2 AND dispatch = ?1 AND state <> 'd'
   AND EXISTS (
       SELECT 1 FROM integration_outbox AS m

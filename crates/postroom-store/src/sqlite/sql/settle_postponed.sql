@@ -1,6 +1,6 @@
 -- Back to the lane, due later. Only where the message says what the delivery says: nobody has changed it.
 -- ?1 the claim's token, ?2 id, ?3 due.
-UPDATE outbox_delivery SET claim = NULL, due_at = ?3
+UPDATE outbox_delivery SET claim = NULL, due_at = ?3, since = ?3
 WHERE message_id = ?2 AND claim = ?1
   AND EXISTS (
       SELECT 1 FROM integration_outbox AS m
