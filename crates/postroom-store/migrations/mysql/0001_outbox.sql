@@ -322,10 +322,10 @@ LEFT JOIN outbox_parcel AS p
 LEFT JOIN outbox_claim AS c ON c.token = CASE
     WHEN d.message_id IS NOT NULL THEN d.claim
     WHEN p.message_id IS NOT NULL OR EXISTS (
-        SELECT 1 FROM outbox_pending_edit AS e
-        JOIN outbox_parcel AS q
-            ON q.integration = e.integration AND q.seq = m.seq AND q.message_id = m.id
+        -- Not in an ON clause: MySQL would not know m there.
+        SELECT 1 FROM outbox_pending_edit AS e, outbox_parcel AS q
         WHERE e.message_id = m.id
+          AND q.integration = e.integration AND q.seq = m.seq AND q.message_id = m.id
     ) THEN (
         SELECT h.token FROM outbox_claim AS h
         WHERE h.lowest IS NOT NULL AND m.seq BETWEEN h.lowest AND h.highest

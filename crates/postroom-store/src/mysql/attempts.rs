@@ -2,7 +2,7 @@
 
 use super::error::store_error;
 use super::literal::{self, filled};
-use super::{LIST, MySqlStore, execute, fetch};
+use super::{LIST, MySqlStore, execute, execute_each, fetch};
 use crate::round::Round;
 use chrono::NaiveDateTime;
 use postroom_core::{
@@ -96,11 +96,8 @@ pub(super) async fn keep_responses(
 
 /// Forgets the attempts of messages that leave.
 pub(super) async fn forget(tx: &mut MySqlConnection, seqs: &[i64]) -> Result<(), Error> {
-    for part in seqs.chunks(LIST) {
-        let seqs = literal::numbers(part.iter().copied());
-        execute(tx, filled(FORGET, &[("seqs", &seqs)])).await?;
-    }
-    Ok(())
+    let forget = |seq: &i64| filled(FORGET, &[("seq", &seq.to_string())]);
+    execute_each(tx, seqs.iter().map(forget)).await
 }
 
 /// Forgets the attempts of messages that were deleted by hand, or whose number another has. Looks at the attempts of at most

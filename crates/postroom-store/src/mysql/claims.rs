@@ -4,7 +4,7 @@ use super::content::{Claimed, Source};
 use super::error::store_error;
 use super::literal::{self, filled};
 use super::parcel::{Parcel, parcel_token, write_list};
-use super::parcels::move_mark;
+use super::parcels::move_marks;
 use super::version::Locking;
 use super::{LIST, MySqlStore, execute, fetch, row, settle};
 use crate::lost_group::{self, Lost};
@@ -382,9 +382,7 @@ async fn hold_parcels(
         let mark = marks.entry(&key.integration).or_insert(i64::MIN);
         *mark = key.message.seq.max(*mark);
     }
-    for (lane, mark) in marks {
-        move_mark(tx, lane, mark).await?;
-    }
+    move_marks(tx, &marks).await?;
     let claimed = |parcel: Parcel| Claimed {
         token,
         lane: parcel.key.integration,

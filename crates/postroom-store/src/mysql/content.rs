@@ -153,7 +153,7 @@ async fn set_deliveries_aside(
     locking: Locking,
 ) -> Result<(), Error> {
     let fence = format!("claim = {}", literal::token(token));
-    let held = lock_deliveries(tx, ids, &fence, locking.clause()).await?;
+    let held = lock_deliveries(tx, ids, &fence, locking).await?;
     let keys: Vec<Key> = held.iter().map(|held| held.key).collect();
     let locked = lock_messages(tx, &keys, locking).await?;
     let (mut followed, mut over) = (Vec::new(), Vec::new());

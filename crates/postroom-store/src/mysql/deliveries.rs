@@ -2,7 +2,7 @@
 
 use super::literal::{self, filled};
 use super::version::Locking;
-use super::{LIST, execute, fetch};
+use super::{LIST, execute, execute_each, fetch, fetch_each};
 use chrono::NaiveDateTime;
 use postroom_core::Key;
 use sqlx::mysql::MySqlRow;
@@ -145,10 +145,8 @@ pub(super) async fn write(
 
 /// Removes deliveries.
 pub(super) async fn remove(tx: &mut MySqlConnection, ids: &[Uuid]) -> Result<(), Error> {
-    for part in ids.chunks(LIST) {
-        execute(tx, filled(REMOVE, &[("ids", &literal::ids(part))])).await?;
-    }
-    Ok(())
+    let remove = |id: &Uuid| filled(REMOVE, &[("id", &literal::id(*id))]);
+    execute_each(tx, ids.iter().map(remove)).await
 }
 
 /// What messages say, by id. Locks nothing.
@@ -187,36 +185,39 @@ pub(super) async fn lock_messages(
     let mut keys = keys.to_vec();
     // Everybody locks in the same order.
     keys.sort_unstable_by_key(|key| key.seq);
-    for part in keys.chunks(LIST) {
+    let wanted: HashSet<Uuid> = keys.iter().map(|key| key.id).collect();
+    let by_number = keys.chunks(locking.keys()).map(|part| {
         let seqs = literal::numbers(part.iter().map(|key| key.seq));
-        let by_number = [("index", "PRIMARY"), ("which", &format!("seq IN ({seqs})"))];
-        let wanted: HashSet<Uuid> = part.iter().map(|key| key.id).collect();
-        read_into(&mut locked.said, &wanted, tx, &by_number, locking.clause()).await?;
-        let missing: Vec<Uuid> =
-            wanted.iter().filter(|id| !locked.said.contains_key(id)).copied().collect();
-        if missing.is_empty() {
-            continue;
-        }
-        let by_id = format!("id IN ({})", literal::ids(&missing));
-        let by_id = [("index", "outbox_id"), ("which", by_id.as_str())];
-        read_into(&mut locked.said, &wanted, tx, &by_id, locking.clause()).await?;
-        let mut there = HashMap::new();
-        read_into(&mut there, &wanted, tx, &by_id, "").await?;
-        let others = there.into_keys().filter(|id| !locked.said.contains_key(id));
-        locked.by_others.extend(others);
-    }
+        lock("PRIMARY", &format!("seq IN ({seqs})"), locking.clause())
+    });
+    read_into(&mut locked.said, &wanted, tx, by_number).await?;
+    let mut missing: Vec<Uuid> =
+        wanted.iter().filter(|id| !locked.said.contains_key(id)).copied().collect();
+    missing.sort_unstable();
+    let by_id = |keys: usize, clause: &'static str| {
+        let lock = move |part: &[Uuid]| {
+            lock("outbox_id", &format!("id IN ({})", literal::ids(part)), clause)
+        };
+        missing.chunks(keys).map(lock)
+    };
+    read_into(&mut locked.said, &wanted, tx, by_id(locking.keys(), locking.clause())).await?;
+    let mut there = HashMap::new();
+    read_into(&mut there, &wanted, tx, by_id(LIST, "")).await?;
+    locked.by_others = there.into_keys().filter(|id| !locked.said.contains_key(id)).collect();
     Ok(locked)
+}
+
+fn lock(index: &str, which: &str, clause: &str) -> String {
+    format!("{} {clause}", filled(LOCK_MESSAGES, &[("index", index), ("which", which)]))
 }
 
 async fn read_into(
     all: &mut HashMap<Uuid, Said>,
     wanted: &HashSet<Uuid>,
     tx: &mut MySqlConnection,
-    places: &[(&str, &str)],
-    clause: &str,
+    statements: impl Iterator<Item = String>,
 ) -> Result<(), Error> {
-    let sql = format!("{} {clause}", filled(LOCK_MESSAGES, places));
-    for row in fetch(tx, sql).await? {
+    for row in fetch_each(tx, statements).await? {
         let said = Said::of(&row)?;
         if wanted.contains(&said.key.id) {
             all.insert(said.key.id, said);

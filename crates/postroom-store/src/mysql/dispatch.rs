@@ -47,7 +47,7 @@ impl Dispatches for MySqlStore {
             let mut locked = Vec::new();
             let at = format!("'{}'", now(&mut tx).await?);
             let token = literal::token(claim);
-            for part in seqs.chunks(LIST) {
+            for part in seqs.chunks(locking.keys()) {
                 let seqs = literal::numbers(part.iter().copied());
                 let held = filled(REOPEN, &[("seqs", &seqs), ("token", &token)]);
                 let wanted = keys(&fetch(&mut tx, held.clone()).await?)?;

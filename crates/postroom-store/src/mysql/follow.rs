@@ -8,13 +8,13 @@
 
 use super::deliveries::{self, Delivery, IfThere, Life, said};
 use super::literal::{self, filled};
-use super::locked::{DeliveryRow, lock_deliveries};
+use super::locked::{DeliveryRow, lock_deliveries, look_at_deliveries};
 use super::parcel::{Parcel, ParcelKey};
 use super::parcels::{end_parcels, held_parcels, in_flight, make_deliveries};
-use super::{MySqlStore, execute, fetch};
+use super::{MySqlStore, execute_each, fetch};
 use postroom_core::Key;
 use sqlx::{AssertSqlSafe, Error, MySqlConnection, Row as _};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use uuid::Uuid;
 use uuid::fmt::Hyphenated;
@@ -90,8 +90,8 @@ impl MySqlStore {
         ids.dedup();
         // Deliveries before messages: who reads the message after another has followed it sees at least
         // what that one saw.
-        let locked = lock_deliveries(&mut tx, &ids, "TRUE", locking.clause()).await?;
-        let there = lock_deliveries(&mut tx, &ids, "TRUE", "").await?;
+        let locked = lock_deliveries(&mut tx, &ids, "TRUE", locking).await?;
+        let there = look_at_deliveries(&mut tx, &ids, "TRUE").await?;
         let deliveries: HashMap<Uuid, &DeliveryRow> =
             locked.iter().map(|row| (row.key.id, row)).collect();
         // Somebody else is at it: the next one follows.
@@ -173,17 +173,9 @@ async fn parcels_of(
 }
 
 async fn forget(tx: &mut MySqlConnection, edits: &[&Edit]) -> Result<(), Error> {
-    let mut lanes: BTreeMap<&str, Vec<i64>> = BTreeMap::new();
-    for edit in edits {
-        lanes.entry(&edit.lane).or_default().push(edit.number);
-    }
-    for (lane, numbers) in lanes {
-        let which = format!(
-            "e.integration = {} AND e.id IN ({})",
-            literal::text(lane),
-            literal::numbers(numbers)
-        );
-        execute(tx, filled(FORGET_EDITS, &[("edits", &which)])).await?;
-    }
-    Ok(())
+    let forget = |edit: &&Edit| {
+        let (lane, number) = (literal::text(&edit.lane), edit.number.to_string());
+        filled(FORGET_EDITS, &[("lane", &lane), ("id", &number)])
+    };
+    execute_each(tx, edits.iter().map(forget)).await
 }

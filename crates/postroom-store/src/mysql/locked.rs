@@ -5,7 +5,7 @@ use super::literal::{self, filled};
 use super::parcel::{Parcel, ParcelKey, holds_parcels};
 use super::parcels::held_parcels;
 use super::version::Locking;
-use super::{LIST, fetch};
+use super::{LIST, fetch_each};
 use chrono::NaiveDateTime;
 use postroom_core::{Fence, Key, Settlement, Verdict};
 use sqlx::{Error, MySqlConnection, Row as _};
@@ -108,12 +108,12 @@ async fn of_deliveries<'a>(
     ids.sort_unstable();
     let mut let_through = LetThrough::default();
     let mut origins = HashMap::with_capacity(ids.len());
-    for held in lock_deliveries(tx, &ids, fence, locking.clause()).await? {
+    for held in lock_deliveries(tx, &ids, fence, locking).await? {
         origins.insert(held.key.id, (held.key, Origin::Delivery(held)));
     }
     if locking == Locking::SkipLocked {
         ids.retain(|id| !origins.contains_key(id));
-        let passed_over = lock_deliveries(tx, &ids, fence, "").await?;
+        let passed_over = look_at_deliveries(tx, &ids, fence).await?;
         let passed_over: HashSet<Uuid> = passed_over.iter().map(|held| held.key.id).collect();
         let locked = settlement.verdicts.iter().filter(|one| passed_over.contains(&one.id));
         let_through.locked.extend(locked.map(|verdict| verdict.seq));
@@ -147,31 +147,48 @@ async fn sort_out<'a>(
     Ok(let_through)
 }
 
-/// Locks deliveries by their key, as far as `fence` holds; with an empty clause it only looks. Everybody locks
-/// deliveries before messages.
+/// Locks deliveries by their key, as far as `fence` holds. Everybody locks deliveries before messages.
 pub(super) async fn lock_deliveries(
     tx: &mut MySqlConnection,
     ids: &[Uuid],
     fence: &str,
+    locking: Locking,
+) -> Result<Vec<DeliveryRow>, Error> {
+    read_deliveries(tx, ids.chunks(locking.keys()), fence, locking.clause()).await
+}
+
+/// Looks at deliveries without locking them.
+pub(super) async fn look_at_deliveries(
+    tx: &mut MySqlConnection,
+    ids: &[Uuid],
+    fence: &str,
+) -> Result<Vec<DeliveryRow>, Error> {
+    read_deliveries(tx, ids.chunks(LIST), fence, "").await
+}
+
+async fn read_deliveries(
+    tx: &mut MySqlConnection,
+    parts: std::slice::Chunks<'_, Uuid>,
+    fence: &str,
     clause: &str,
 ) -> Result<Vec<DeliveryRow>, Error> {
-    let mut deliveries = Vec::with_capacity(ids.len());
-    for part in ids.chunks(LIST) {
-        let places = [("ids", literal::ids(part)), ("fence", fence.to_owned())];
-        let places = places.each_ref().map(|(name, value)| (*name, value.as_str()));
-        let sql = format!("{} {clause}", filled(LOCK_DELIVERIES, &places));
-        for row in fetch(tx, sql).await? {
-            let id = row.try_get::<Hyphenated, _>(0)?.into();
-            let state: String = row.try_get(4)?;
-            deliveries.push(DeliveryRow {
-                key: Key { seq: row.try_get(1)?, id },
-                due_at: row.try_get(2)?,
-                integration: row.try_get(3)?,
-                // The table lets no other be than these: w, f, d.
-                state: state.chars().next().unwrap_or('w'),
-                is_claimed: row.try_get(5)?,
-            });
-        }
+    let lock = |part: &[Uuid]| {
+        let sql = filled(LOCK_DELIVERIES, &[("ids", &literal::ids(part)), ("fence", fence)]);
+        format!("{sql} {clause}")
+    };
+    let statements: Vec<String> = parts.map(lock).collect();
+    let mut deliveries = Vec::new();
+    for row in fetch_each(tx, statements).await? {
+        let id = row.try_get::<Hyphenated, _>(0)?.into();
+        let state: String = row.try_get(4)?;
+        deliveries.push(DeliveryRow {
+            key: Key { seq: row.try_get(1)?, id },
+            due_at: row.try_get(2)?,
+            integration: row.try_get(3)?,
+            // The table lets no other be than these: w, f, d.
+            state: state.chars().next().unwrap_or('w'),
+            is_claimed: row.try_get(5)?,
+        });
     }
     Ok(deliveries)
 }

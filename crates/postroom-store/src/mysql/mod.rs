@@ -135,6 +135,34 @@ async fn execute(connection: &mut MySqlConnection, sql: String) -> Result<u64, E
     Ok(done.rows_affected())
 }
 
+/// Runs statements that name one row each by its whole key, many in one round trip. A list of keys would not
+/// do for what locks or deletes: where a table is small, the server reads all of it instead of looking up
+/// each key, and waits for rows that somebody else has locked or not committed yet. An UPDATE of rows that
+/// are locked already may name a list: it passes over what it does not mean.
+async fn execute_each(
+    connection: &mut MySqlConnection,
+    statements: impl IntoIterator<Item = String>,
+) -> Result<(), Error> {
+    let statements: Vec<String> = statements.into_iter().collect();
+    for part in statements.chunks(LIST) {
+        execute(connection, part.join("; ")).await?;
+    }
+    Ok(())
+}
+
+/// The rows of such statements.
+async fn fetch_each(
+    connection: &mut MySqlConnection,
+    statements: impl IntoIterator<Item = String>,
+) -> Result<Vec<MySqlRow>, Error> {
+    let statements: Vec<String> = statements.into_iter().collect();
+    let mut rows = Vec::new();
+    for part in statements.chunks(LIST) {
+        rows.extend(fetch(connection, part.join("; ")).await?);
+    }
+    Ok(rows)
+}
+
 /// The rows of a statement that was put together here.
 async fn fetch(connection: &mut MySqlConnection, sql: String) -> Result<Vec<MySqlRow>, Error> {
     sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(connection).await

@@ -147,15 +147,15 @@ impl MySqlStore {
     ) -> Result<u64, Error> {
         // A message that was sent elsewhere by hand is still in a parcel of its old lane.
         self.follow_any_edits().await?;
-        let parcels = self.parcels_of(keys).await?;
+        // In a transaction of its own: the lanes are not kept locked while this waits for a message.
+        self.unpack_of(&self.parcels_of(keys).await?).await?;
         let mut tx = self.begin().await?;
         let at = now(&mut tx).await?;
-        self.unpack_of(&mut tx, &parcels).await?;
         let mut count = 0;
         let mut ids: Vec<Uuid> = keys.iter().map(|key| key.id).collect();
         ids.sort_unstable();
         for part in ids.chunks(LIST) {
-            let free = lock_deliveries(&mut tx, part, "claim IS NULL", "FOR UPDATE").await?;
+            let free = lock_deliveries(&mut tx, part, "claim IS NULL", Locking::Wait).await?;
             let mut free: Vec<Key> = free.into_iter().map(|delivery| delivery.key).collect();
             free.retain(|key| keys.contains(key));
             let mut locked = lock_messages(&mut tx, &free, Locking::Wait).await?;
@@ -202,20 +202,18 @@ impl MySqlStore {
     }
 
     /// Gives messages in parcels that nobody holds their deliveries.
-    async fn unpack_of(
-        &self,
-        tx: &mut MySqlConnection,
-        parcels: &[ParcelKey],
-    ) -> Result<(), Error> {
+    async fn unpack_of(&self, parcels: &[ParcelKey]) -> Result<(), Error> {
         if parcels.is_empty() {
             return Ok(());
         }
-        self.lock_lanes(tx, &lanes_of(parcels)).await?;
-        let in_flight = in_flight(tx).await?;
-        let held = held_parcels(tx, parcels).await?;
+        let mut tx = self.begin().await?;
+        self.lock_lanes(&mut tx, &lanes_of(parcels)).await?;
+        let in_flight = in_flight(&mut tx).await?;
+        let held = held_parcels(&mut tx, parcels).await?;
         let free = held.into_iter().map(|held| held.parcel);
         let free: Vec<Parcel> = free.filter(|parcel| !in_flight.names(&parcel.key)).collect();
-        make_deliveries(tx, &free).await
+        make_deliveries(&mut tx, &free).await?;
+        tx.commit().await
     }
 
     /// Takes messages from their relay, due at once. Of a claim on deliveries only the delivery's own is
@@ -239,7 +237,7 @@ impl MySqlStore {
         parcels.retain(|held| !held.is_outranked);
         let mut ids: Vec<Uuid> = wanted.into_iter().collect();
         ids.sort_unstable();
-        let mut held = lock_deliveries(&mut tx, &ids, "claim IS NOT NULL", "FOR UPDATE").await?;
+        let mut held = lock_deliveries(&mut tx, &ids, "claim IS NOT NULL", Locking::Wait).await?;
         held.retain(|delivery| keys.contains(&delivery.key));
         let of_parcels = parcels.iter().map(|held| held.parcel.key.message);
         let locked: Vec<Key> = held.iter().map(|held| held.key).chain(of_parcels).collect();
@@ -292,7 +290,7 @@ impl MySqlStore {
         for part in keys.chunks(LIST) {
             let mut ids: Vec<Uuid> = part.iter().map(|key| key.id).collect();
             ids.sort_unstable();
-            let deliveries = lock_deliveries(&mut tx, &ids, "TRUE", "FOR UPDATE").await?;
+            let deliveries = lock_deliveries(&mut tx, &ids, "TRUE", Locking::Wait).await?;
             let claimed: HashSet<Uuid> = deliveries
                 .iter()
                 .filter(|delivery| delivery.is_claimed)

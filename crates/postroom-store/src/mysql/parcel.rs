@@ -5,6 +5,7 @@ use chrono::NaiveDateTime;
 use postroom_core::{Key, Token};
 use sqlx::mysql::MySqlRow;
 use sqlx::{Error, Row as _};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use uuid::Uuid;
 use uuid::fmt::Hyphenated;
@@ -45,25 +46,18 @@ pub(super) fn holds_parcels(token: Token) -> bool {
     token.0.get_version_num() == 8
 }
 
-/// Parcels as a condition on `outbox_parcel AS p`, by their whole keys: every one is looked up, and a number
-/// that another message has by now is not meant. Row constructors in `IN (…)` would be looked up on MySQL
-/// alone.
-pub(super) fn condition(parcels: &[ParcelKey]) -> String {
-    let mut condition = String::from("(FALSE");
-    let mut lane: Option<&str> = None;
-    for parcel in parcels {
-        let Key { seq, id } = parcel.message;
-        let one = format!("p.seq = {seq} AND p.message_id = {}", literal::id(id));
-        if lane == Some(&*parcel.integration) {
-            condition.push_str(&format!(" OR {one}"));
-            continue;
-        }
-        let name = literal::text(&parcel.integration);
-        condition.push_str(&format!(") OR p.integration = {name} AND ({one}"));
-        lane = Some(&parcel.integration);
+/// Where these parcels are, as a condition on `outbox_parcel AS p`: by lane and number. Others may have the
+/// same numbers, and whoever looks compares the ids.
+pub(super) fn places(parcels: &[ParcelKey]) -> String {
+    let mut lanes: BTreeMap<&str, Vec<i64>> = BTreeMap::new();
+    for ParcelKey { integration, message } in parcels {
+        lanes.entry(integration).or_default().push(message.seq);
     }
-    condition.push(')');
-    condition
+    let lane = |(lane, seqs): (&str, Vec<i64>)| {
+        format!("p.integration = {} AND p.seq IN ({})", literal::text(lane), literal::numbers(seqs))
+    };
+    let lanes: Vec<String> = lanes.into_iter().map(lane).collect();
+    if lanes.is_empty() { "FALSE".to_owned() } else { lanes.join(" OR ") }
 }
 
 /// The list that a claim keeps of its parcels.

@@ -7,12 +7,12 @@
 
 use super::deliveries::{self, Delivery, IfThere, Life, said};
 use super::literal::{self, filled};
-use super::parcel::{Parcel, ParcelKey, condition, read_list};
-use super::{LIST, MySqlStore, execute, fetch};
+use super::parcel::{Parcel, ParcelKey, places, read_list};
+use super::{LIST, MySqlStore, execute, execute_each, fetch, fetch_each};
 use postroom_core::Token;
 use sqlx::{Error, MySqlConnection, Row as _};
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
@@ -126,11 +126,9 @@ impl MySqlStore {
         let mut lanes = lanes.to_vec();
         lanes.sort_unstable();
         lanes.dedup();
-        for part in lanes.chunks(LIST) {
-            let names = literal::texts(part.iter().copied());
-            for row in fetch(tx, filled(LOCK_LANES, &[("lanes", &names)])).await? {
-                marks.insert(row.try_get(0)?, row.try_get(1)?);
-            }
+        let lock = |lane: &&str| filled(LOCK_LANES, &[("lane", &literal::text(lane))]);
+        for row in fetch_each(tx, lanes.iter().map(lock)).await? {
+            marks.insert(row.try_get(0)?, row.try_get(1)?);
         }
         if marks.len() < lanes.len() {
             self.lanes.with(HashMap::clear);
@@ -212,10 +210,8 @@ pub(super) async fn make_deliveries(
     if parcels.is_empty() {
         return Ok(());
     }
-    let lanes: HashSet<&str> = parcels.iter().map(|parcel| &*parcel.key.integration).collect();
-    for lane in lanes {
-        move_mark(tx, lane, i64::MIN).await?;
-    }
+    let lanes = parcels.iter().map(|parcel| (&*parcel.key.integration, i64::MIN));
+    move_marks(tx, &lanes.collect()).await?;
     let keys: Vec<ParcelKey> = parcels.iter().map(|parcel| parcel.key.clone()).collect();
     end_parcels(tx, &keys).await?;
     let ids: Vec<Uuid> = keys.iter().map(|parcel| parcel.message.id).collect();
@@ -224,14 +220,17 @@ pub(super) async fn make_deliveries(
     deliveries::write(tx, deliveries.collect(), IfThere::Keep).await
 }
 
-/// Writes to the cursor of a lane whose parcels were taken up to a number, or unpacked.
-pub(super) async fn move_mark(
+/// Writes to the cursors of lanes whose parcels were taken up to a number, or unpacked.
+pub(super) async fn move_marks(
     tx: &mut MySqlConnection,
-    lane: &str,
-    mark: i64,
+    marks: &HashMap<&str, i64>,
 ) -> Result<(), Error> {
-    let (lane, mark) = (literal::text(lane), mark.to_string());
-    execute(tx, filled(MOVE_MARK, &[("lane", &lane), ("mark", &mark)])).await.map(drop)
+    let moved = |(lane, mark): (&&str, &i64)| {
+        let (lane, mark) = (literal::text(lane), mark.to_string());
+        filled(MOVE_MARK, &[("lane", &lane), ("mark", &mark)])
+    };
+    let statements: Vec<String> = marks.iter().map(moved).collect();
+    execute_each(tx, statements).await
 }
 
 /// What claims on parcels name.
@@ -259,11 +258,14 @@ pub(super) async fn held_parcels(
     parcels: &[ParcelKey],
 ) -> Result<Vec<HeldParcel>, Error> {
     let mut held = Vec::with_capacity(parcels.len());
-    for part in in_order(parcels).chunks(LIST) {
-        let sql = filled(HELD_PARCELS, &[("parcels", &condition(part))]);
+    let wanted: HashSet<&ParcelKey> = parcels.iter().collect();
+    for part in parcels.chunks(LIST) {
+        let sql = filled(HELD_PARCELS, &[("parcels", &places(part))]);
         for row in fetch(tx, sql).await? {
-            let is_outranked = row.try_get(5)?;
-            held.push(HeldParcel { parcel: Parcel::of(&row)?, is_outranked });
+            let parcel = Parcel::of(&row)?;
+            if wanted.contains(&parcel.key) {
+                held.push(HeldParcel { parcel, is_outranked: row.try_get(5)? });
+            }
         }
     }
     Ok(held)
@@ -274,20 +276,18 @@ pub(super) async fn end_parcels(
     tx: &mut MySqlConnection,
     parcels: &[ParcelKey],
 ) -> Result<(), Error> {
-    for part in in_order(parcels).chunks(LIST) {
-        execute(tx, filled(END_PARCELS, &[("parcels", &condition(part))])).await?;
-    }
-    Ok(())
-}
-
-/// Lane by lane: a condition names each once.
-fn in_order(parcels: &[ParcelKey]) -> Vec<ParcelKey> {
-    let mut parcels = parcels.to_vec();
-    parcels.sort_unstable_by(|a, b| {
-        let key = |parcel: &ParcelKey| (Arc::clone(&parcel.integration), parcel.message.seq);
-        key(a).cmp(&key(b))
-    });
-    parcels
+    let mut parcels: Vec<&ParcelKey> = parcels.iter().collect();
+    // Everybody locks in the same order.
+    parcels.sort_unstable_by_key(|parcel| (&parcel.integration, parcel.message.seq));
+    let end = |parcel: &ParcelKey| {
+        let places = [
+            ("lane", literal::text(&parcel.integration)),
+            ("seq", parcel.message.seq.to_string()),
+            ("id", literal::id(parcel.message.id)),
+        ];
+        filled(END_PARCELS, &places.each_ref().map(|(name, value)| (*name, value.as_str())))
+    };
+    execute_each(tx, parcels.into_iter().map(end)).await
 }
 
 async fn read(tx: &mut MySqlConnection, branches: Vec<String>) -> Result<Vec<Parcel>, Error> {

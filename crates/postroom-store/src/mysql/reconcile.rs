@@ -2,9 +2,9 @@
 
 use super::deliveries::{self, Delivery, IfThere, Life, Said, lock_messages};
 use super::literal::{self, filled};
-use super::locked::lock_deliveries;
+use super::locked::{lock_deliveries, look_at_deliveries};
 use super::parcel::{Parcel, ParcelKey};
-use super::parcels::{InFlight, end_parcels, held_parcels, in_flight, move_mark};
+use super::parcels::{InFlight, end_parcels, held_parcels, in_flight, move_marks};
 use super::version::Locking;
 use super::{LIST, MySqlStore, fetch};
 use postroom_core::{Key, Reconciled};
@@ -134,9 +134,7 @@ impl MySqlStore {
         gone.retain(|parcel| locked.contains_key(&*parcel.integration));
         let there = held_parcels(&mut tx, &gone).await?.len() as u64;
         end_parcels(&mut tx, &gone).await?;
-        for lane in &lanes {
-            move_mark(&mut tx, lane, i64::MIN).await?;
-        }
+        move_marks(&mut tx, &lanes.into_iter().map(|lane| (lane, i64::MIN)).collect()).await?;
         tx.commit().await?;
         Ok(there)
     }
@@ -151,7 +149,7 @@ async fn make(tx: &mut MySqlConnection, found: &[Key], locking: Locking) -> Resu
     // With the size of their content.
     let said = deliveries::said(tx, &ids).await?;
     // Looked at again, now that nobody can change them: another may have been faster.
-    let there = lock_deliveries(tx, &ids, "TRUE", "").await?;
+    let there = look_at_deliveries(tx, &ids, "TRUE").await?;
     let there: HashSet<Uuid> = there.iter().map(|delivery| delivery.key.id).collect();
     let made: Vec<Delivery> = said
         .values()
@@ -195,7 +193,7 @@ async fn correct(
     locking: Locking,
 ) -> Result<u64, Error> {
     let ids: Vec<Uuid> = found.iter().map(|key| key.id).collect();
-    let held = lock_deliveries(tx, &ids, fence, locking.clause()).await?;
+    let held = lock_deliveries(tx, &ids, fence, locking).await?;
     let keys: Vec<Key> = held.iter().map(|held| held.key).collect();
     let messages = lock_messages(tx, &keys, locking).await?;
     let (mut followed, mut over) = (Vec::new(), Vec::new());

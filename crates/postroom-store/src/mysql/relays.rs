@@ -3,7 +3,7 @@
 use super::claims::micros;
 use super::error::store_error;
 use super::literal::{self, filled};
-use super::{LIST, MySqlStore, execute, row};
+use super::{LIST, MySqlStore, execute, execute_each, row};
 use crate::own_claims::{OwnClaims, VERSION};
 use async_trait::async_trait;
 use postroom_core::{Heartbeat, RELAY_KEPT, RelayId, RelayRow, Relays, StoreResult, Token};
@@ -11,6 +11,7 @@ use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, Error, Row as _};
 
 const BEAT: &str = include_str!("sql/beat.sql");
+const FORGET_RELAY: &str = include_str!("sql/forget_relay.sql");
 const GIVE_UP: &str = include_str!("sql/give_up.sql");
 const LEAVE: &str = include_str!("sql/leave.sql");
 const RELAYS: &str = include_str!("sql/relays.sql");
@@ -80,18 +81,16 @@ impl MySqlStore {
         Ok(own.lost)
     }
 
-    /// By key: a DELETE that looks for them would wait for every row that a rescue has locked.
     async fn forget_relays(&self, relays: &[Token]) -> Result<(), Error> {
-        for part in relays.chunks(LIST) {
-            let mut tx = self.begin().await?;
-            let sql = format!(
-                "DELETE FROM outbox_relay WHERE id IN ({}) AND until < UTC_TIMESTAMP(6)",
-                literal::tokens(part)
-            );
-            execute(&mut tx, sql).await?;
-            tx.commit().await?;
+        if relays.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        let mut relays = relays.to_vec();
+        relays.sort_unstable();
+        let forget = |relay: Token| filled(FORGET_RELAY, &[("relay", &literal::token(relay))]);
+        let mut tx = self.begin().await?;
+        execute_each(&mut tx, relays.into_iter().map(forget)).await?;
+        tx.commit().await
     }
 }
 

@@ -8,7 +8,7 @@ use super::parcel::{ParcelKey, read_list};
 use super::parcels::{end_parcels, held_parcels};
 use super::settle::{FORGET_CLAIM, end_claim};
 use super::version::Locking;
-use super::{LIST, MySqlStore, fetch, now, row};
+use super::{MySqlStore, fetch, fetch_each, now, row};
 use postroom_core::{AttemptOutcome, Key, RelayId, Token};
 use sqlx::{AssertSqlSafe, Error, MySqlConnection, Row as _};
 use std::collections::{BTreeSet, HashSet};
@@ -72,7 +72,7 @@ async fn rescue_some(
     let mut tx = store.begin().await?;
     let alive = lock_relays(&mut tx, relays).await?;
     let (mut freed, mut ended) = (0, 0);
-    for part in tokens.chunks(LIST) {
+    for part in tokens.chunks(locking.keys()) {
         let sql = filled(RESCUE, &[("tokens", &literal::tokens(part)), ("alive", &alive)]);
         // Locked in one statement, and looked into by others after it: what a settlement did that was
         // waited for is seen.
@@ -101,14 +101,11 @@ async fn rescue_some(
 /// Locks the rows of these relays, and says which of them live after all. A relay that comes back
 /// waits for this to end, and then sees what it has lost. Others that rescue do not wait.
 async fn lock_relays(tx: &mut MySqlConnection, relays: BTreeSet<Token>) -> Result<String, Error> {
-    let relays: Vec<Token> = relays.into_iter().collect();
     let mut alive = Vec::new();
-    for part in relays.chunks(LIST) {
-        let sql = filled(LOCK_RELAYS, &[("relays", &literal::tokens(part))]);
-        for row in fetch(tx, sql).await? {
-            if row.try_get(1)? {
-                alive.push(Token(row.try_get::<Uuid, _>(0)?));
-            }
+    let lock = |relay: Token| filled(LOCK_RELAYS, &[("relay", &literal::token(relay))]);
+    for row in fetch_each(tx, relays.into_iter().map(lock)).await? {
+        if row.try_get(1)? {
+            alive.push(Token(row.try_get::<Uuid, _>(0)?));
         }
     }
     Ok(if alive.is_empty() { "''".to_owned() } else { literal::tokens(&alive) })
@@ -158,7 +155,7 @@ async fn free_deliveries(
         ids.push(row.try_get::<Hyphenated, _>(0)?.into());
     }
     ids.sort_unstable();
-    let held = lock_deliveries(tx, &ids, &format!("claim = {token}"), locking.clause()).await?;
+    let held = lock_deliveries(tx, &ids, &format!("claim = {token}"), locking).await?;
     let keys: Vec<Key> = held.iter().map(|held| held.key).collect();
     let mut locked = lock_messages(tx, &keys, locking).await?;
     let free: Vec<Key> =

@@ -9,7 +9,7 @@ use super::literal::{self, filled};
 use super::locked::{Counted, DeliveryRow, LetThrough, Origin, let_through};
 use super::parcel::{ParcelKey, holds_parcels, read_list};
 use super::parcels::{end_parcels, held_parcels};
-use super::{LIST, MySqlStore, execute, fetch, now};
+use super::{LIST, MySqlStore, execute, execute_each, fetch, fetch_each, now};
 use chrono::{NaiveDateTime, TimeDelta};
 use postroom_core::{
     AttemptOutcome, Fate, Fence, Key, Settled, Settlement, StoreResult, Token, clip_error,
@@ -86,13 +86,10 @@ pub(super) async fn lock_claims(
     tokens: &BTreeSet<Token>,
 ) -> Result<BTreeMap<Token, Vec<ParcelKey>>, Error> {
     let mut claims = BTreeMap::new();
-    let tokens: Vec<Token> = tokens.iter().copied().collect();
-    for part in tokens.chunks(LIST) {
-        let sql = filled(LOCK_CLAIMS, &[("tokens", &literal::tokens(part))]);
-        for row in fetch(tx, sql).await? {
-            let list: Option<String> = row.try_get(1)?;
-            claims.insert(Token(row.try_get(0)?), read_list(&list.unwrap_or_default())?);
-        }
+    let lock = |token: &Token| filled(LOCK_CLAIMS, &[("token", &literal::token(*token))]);
+    for row in fetch_each(tx, tokens.iter().map(lock)).await? {
+        let list: Option<String> = row.try_get(1)?;
+        claims.insert(Token(row.try_get(0)?), read_list(&list.unwrap_or_default())?);
     }
     Ok(claims)
 }
@@ -295,10 +292,8 @@ async fn mark_sent(
 
 /// Deletes messages of which the ledger has nothing any more, with their attempts.
 pub(super) async fn delete_messages(tx: &mut MySqlConnection, seqs: &[i64]) -> Result<(), Error> {
-    for part in seqs.chunks(LIST) {
-        let list = literal::numbers(part.iter().copied());
-        execute(tx, filled(SENT_DELETE, &[("seqs", &list)])).await?;
-    }
+    let delete = |seq: &i64| filled(SENT_DELETE, &[("seq", &seq.to_string())]);
+    execute_each(tx, seqs.iter().map(delete)).await?;
     attempts::forget(tx, seqs).await
 }
 

@@ -1,3 +1,2 @@
--- Deletes parcels by their whole key, so that no other row is locked. A DELETE takes the name of an index
--- only in this form. {parcels}.
-DELETE p FROM outbox_parcel AS p FORCE INDEX (PRIMARY) WHERE {parcels}
+-- Deletes a parcel by its whole key, so that no other row is read, or waited for. {lane}, {seq}, {id}.
+DELETE FROM outbox_parcel WHERE integration = {lane} AND seq = {seq} AND message_id = {id}

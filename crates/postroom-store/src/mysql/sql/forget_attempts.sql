@@ -1,2 +1,2 @@
--- The attempts of messages that leave. {seqs}.
-DELETE a FROM outbox_attempt AS a FORCE INDEX (PRIMARY) WHERE a.seq IN ({seqs})
+-- The attempts of a message that leaves. {seq}.
+DELETE FROM outbox_attempt WHERE seq = {seq}

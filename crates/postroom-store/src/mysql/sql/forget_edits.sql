@@ -1,2 +1,3 @@
--- Changes that were followed. {edits}: lanes with their numbers.
-DELETE e FROM outbox_pending_edit AS e FORCE INDEX (PRIMARY) WHERE {edits}
+-- A change that was followed, by its whole key: notes that others have not committed yet are not waited for.
+-- {lane}, {id}.
+DELETE FROM outbox_pending_edit WHERE integration = {lane} AND id = {id}

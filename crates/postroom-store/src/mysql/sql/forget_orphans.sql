@@ -1,2 +1,2 @@
--- Removes deliveries. {ids}.
-DELETE d FROM outbox_delivery AS d FORCE INDEX (PRIMARY) WHERE d.message_id IN ({ids})
+-- Removes a delivery. {id}.
+DELETE FROM outbox_delivery WHERE message_id = {id}

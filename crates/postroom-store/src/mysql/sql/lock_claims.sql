@@ -1,4 +1,2 @@
--- Locks claims, in order: settlements of one claim take turns, and one that waited for a rescue finds
--- nothing. {tokens}.
-SELECT token, parcels FROM outbox_claim FORCE INDEX (PRIMARY)
-WHERE token IN ({tokens}) ORDER BY token FOR UPDATE
+-- Locks a claim: settlements of one claim take turns, and one that waited for a rescue finds nothing. {token}.
+SELECT token, parcels FROM outbox_claim WHERE token = {token} FOR UPDATE

@@ -1,4 +1,3 @@
--- Locks lanes before anything is looked at, and says how far each was taken. In order, so that nobody waits
--- in a circle. {lanes}.
-SELECT integration, mark FROM outbox_lane_cursor FORCE INDEX (PRIMARY)
-WHERE integration IN ({lanes}) ORDER BY integration FOR UPDATE
+-- Locks a lane before anything is looked at, and says how far it was taken. One lane at a time, in the order
+-- of their names: nobody waits in a circle, and nobody for a lane that is not meant. {lane}.
+SELECT integration, mark FROM outbox_lane_cursor WHERE integration = {lane} FOR UPDATE

@@ -1,3 +1,2 @@
--- Locks the rows of relays, and says which of them live after all. {relays}.
-SELECT id, until >= UTC_TIMESTAMP(6) FROM outbox_relay FORCE INDEX (PRIMARY)
-WHERE id IN ({relays}) LOCK IN SHARE MODE
+-- Locks the row of a relay, and says whether it lives after all. {relay}.
+SELECT id, until >= UTC_TIMESTAMP(6) FROM outbox_relay WHERE id = {relay} LOCK IN SHARE MODE

@@ -4,4 +4,4 @@
 (SELECT integration, seq, message_id, CAST(bytes AS SIGNED), due_at
  FROM outbox_parcel FORCE INDEX (PRIMARY)
  WHERE integration = {lane} AND seq <= {mark}
- ORDER BY integration, seq, message_id LIMIT {rows})
+ ORDER BY seq, message_id LIMIT {rows})
