@@ -91,11 +91,16 @@ impl Claims for MySqlStore {
 impl MySqlStore {
     async fn take_due(&self, take: &Take<'_>) -> Result<Vec<Batch>, Error> {
         let wanted = wanted(take);
+        let mut has_followed = false;
         loop {
             let mut lanes = self.look(&wanted, Queue::Ready).await?;
             let edited: Vec<&str> = names(lanes.iter().filter(|lane| lane.has_edits));
-            if !edited.is_empty() && self.follow_edits(Some(&edited)).await? > 0 {
-                continue;
+            // Once: whoever changes more meanwhile does not keep this from taking.
+            if !edited.is_empty() && !has_followed {
+                has_followed = true;
+                if self.follow_edits(Some(&edited)).await? > 0 {
+                    continue;
+                }
             }
             lanes.retain(|lane| lane.is_due || lane.has_parcels);
             if take.for_queue && lanes.iter().any(|lane| lane.has_parcels) {
