@@ -15,9 +15,12 @@ GRANT INSERT,
 -- change nothing about them.
 CREATE ROLE IF NOT EXISTS postroom_relay;
 GRANT SELECT, INSERT, UPDATE, DELETE ON integration_outbox TO postroom_relay;
+GRANT SELECT, DELETE ON outbox_parcel TO postroom_relay;
 GRANT SELECT, INSERT, UPDATE, DELETE ON outbox_delivery TO postroom_relay;
 GRANT SELECT, INSERT, UPDATE, DELETE ON outbox_claim TO postroom_relay;
 GRANT SELECT, INSERT, UPDATE, DELETE ON outbox_relay TO postroom_relay;
+GRANT SELECT, INSERT, UPDATE ON outbox_lane_cursor TO postroom_relay;
+GRANT SELECT, DELETE ON outbox_pending_edit TO postroom_relay;
 GRANT SELECT, INSERT, DELETE, UPDATE (response) ON outbox_attempt TO postroom_relay;
 GRANT SELECT, INSERT, UPDATE ON outbox_action TO postroom_relay;
 GRANT SELECT, INSERT, UPDATE ON outbox_checkpoint TO postroom_relay;

@@ -1,18 +1,26 @@
 //! Looking at messages, for tools and tests.
 
 use super::error::store_error;
+use super::parcels::{held_parcels, in_flight};
 use super::row::{count, record};
-use super::{MySqlStore, attempts, statements};
+use super::{MySqlStore, attempts, columns};
 use async_trait::async_trait;
 use chrono::{DateTime, NaiveDateTime, Utc};
-use postroom_core::{Admin, Attempt, Filter, Record, Status, StatusCounts, StoreResult, Token};
-use sqlx::{AssertSqlSafe, Error, MySql, QueryBuilder, Row as _};
+use postroom_core::{Admin, Attempt, Filter, Record, StatusCounts, StoreResult, Token};
+use sqlx::{AssertSqlSafe, Error, Row as _};
+use std::collections::HashSet;
 use uuid::Uuid;
+
+const ATTEMPTS_OF: &str = include_str!("sql/attempts_of.sql");
+const STATUS_COUNTS: &str = include_str!("sql/status_counts.sql");
+pub(super) const INTEGRATIONS: &str = include_str!("sql/integrations.sql");
+const CLAIM_OF: &str = include_str!("sql/claim_of.sql");
+const WORKER_OF: &str = include_str!("sql/worker_of.sql");
 
 #[async_trait]
 impl Admin for MySqlStore {
     async fn find(&self, id: Uuid) -> StoreResult<Option<Record>> {
-        let sql = format!("SELECT {} FROM outbox_messages AS m WHERE m.id = ?", statements::RECORD);
+        let sql = format!("SELECT {} FROM outbox_messages AS m WHERE m.id = ?", columns::RECORD);
         sqlx::query(AssertSqlSafe(sql))
             .bind(id.hyphenated())
             .fetch_optional(&self.pool)
@@ -22,7 +30,7 @@ impl Admin for MySqlStore {
     }
 
     async fn attempts(&self, id: Uuid) -> StoreResult<Vec<Attempt>> {
-        sqlx::query(statements::ATTEMPTS)
+        sqlx::query(ATTEMPTS_OF)
             .bind(id.hyphenated())
             .fetch_all(&self.pool)
             .await
@@ -31,17 +39,11 @@ impl Admin for MySqlStore {
     }
 
     async fn list(&self, filter: &Filter) -> StoreResult<Vec<Record>> {
-        matching(filter)
-            .build()
-            .persistent(false)
-            .fetch_all(&self.pool)
-            .await
-            .and_then(|rows| rows.iter().map(record).collect())
-            .map_err(|e| store_error("listing messages", e))
+        self.list_messages(filter).await.map_err(|e| store_error("listing messages", e))
     }
 
     async fn status_counts(&self) -> StoreResult<StatusCounts> {
-        let rows = sqlx::query(statements::STATUS_COUNTS).fetch_all(&self.pool).await;
+        let rows = sqlx::query(STATUS_COUNTS).fetch_all(&self.pool).await;
         let counts = rows.and_then(|rows| {
             rows.iter()
                 .map(|row| Ok((row.try_get(0)?, count(row, 1)?)))
@@ -52,20 +54,14 @@ impl Admin for MySqlStore {
     }
 
     async fn integrations(&self) -> StoreResult<Vec<String>> {
-        sqlx::query_scalar(statements::INTEGRATIONS)
+        sqlx::query_scalar(INTEGRATIONS)
             .fetch_all(&self.pool)
             .await
             .map_err(|e| store_error("listing integrations", e))
     }
 
     async fn claim_of(&self, worker: &str, id: Uuid) -> StoreResult<Option<(Token, i64)>> {
-        let row: Result<Option<(Uuid, i64)>, Error> = sqlx::query_as(statements::CLAIM_OF)
-            .bind(id.hyphenated())
-            .bind(worker)
-            .fetch_optional(&self.pool)
-            .await;
-        let row = row.map_err(|e| store_error("looking for a claim", e))?;
-        Ok(row.map(|(token, seq)| (Token(token), seq)))
+        self.find_claim(worker, id).await.map_err(|e| store_error("looking for a claim", e))
     }
 
     async fn now(&self) -> StoreResult<DateTime<Utc>> {
@@ -77,57 +73,29 @@ impl Admin for MySqlStore {
     }
 }
 
-/// The messages of a filter, newest first.
-fn matching(filter: &Filter) -> QueryBuilder<MySql> {
-    let mut query = QueryBuilder::new(format!(
-        "SELECT {} FROM outbox_messages AS m WHERE TRUE",
-        statements::RECORD
-    ));
-    conditions(&mut query, filter);
-    query.push(" ORDER BY m.seq DESC LIMIT ");
-    query.push_bind(i64::try_from(filter.limit).unwrap_or(i64::MAX));
-    query
-}
-
-/// What a filter asks of `outbox_messages AS m`.
-pub(super) fn conditions(query: &mut QueryBuilder<MySql>, filter: &Filter) {
-    if let Some(status) = filter.status {
-        query.push(" AND m.status = ").push_bind(status.as_str());
-        // What is not SENT has a delivery: only such messages are looked at.
-        let queues = match status {
-            Status::Sent => None,
-            Status::Pending | Status::Failed | Status::Dead => Some("0, 1, 3"),
-            Status::Claimed => Some("2"),
-        };
-        if let Some(queues) = queues {
-            query.push(" AND m.seq IN (SELECT seq FROM outbox_delivery WHERE queue IN (");
-            query.push(queues).push("))");
+impl MySqlStore {
+    /// The claim of a worker on a message: on its delivery, or on the parcel that names it.
+    async fn find_claim(&self, worker: &str, id: Uuid) -> Result<Option<(Token, i64)>, Error> {
+        let on_delivery: Option<(Uuid, i64)> = sqlx::query_as(CLAIM_OF)
+            .bind(id.hyphenated())
+            .bind(worker)
+            .fetch_optional(&self.pool)
+            .await?;
+        if let Some((token, seq)) = on_delivery {
+            return Ok(Some((Token(token), seq)));
         }
-    }
-    let texts = [
-        ("integration_type", &filter.integration),
-        ("tenant_id", &filter.tenant),
-        ("event_type", &filter.event_type),
-        ("correlation_id", &filter.correlation),
-        ("source_event_id", &filter.event_id),
-        ("source_stream_id", &filter.stream),
-    ];
-    for (column, wanted) in texts {
-        if let Some(wanted) = wanted {
-            query.push(format!(" AND m.{column} = ")).push_bind(wanted.clone());
+        let mut tx = self.pool.snapshot().await?;
+        let in_flight = in_flight(&mut tx).await?;
+        let mut found = None;
+        for (parcel, token) in in_flight.of(&HashSet::from([id])) {
+            let held = held_parcels(&mut tx, std::slice::from_ref(parcel)).await?;
+            let whose: Option<String> =
+                sqlx::query_scalar(WORKER_OF).bind(token.0).fetch_optional(&mut *tx).await?;
+            if held.iter().any(|held| !held.is_outranked) && whose.as_deref() == Some(worker) {
+                found = Some((token, parcel.message.seq));
+            }
         }
-    }
-    if let Some(since) = filter.since {
-        query.push(" AND m.created_at >= ").push_bind(since.naive_utc());
-    }
-    if let Some(until) = filter.until {
-        query.push(" AND m.created_at < ").push_bind(until.naive_utc());
-    }
-    if let Some(before) = filter.before {
-        query.push(" AND m.seq < ").push_bind(before);
-    }
-    if let Some(error) = &filter.error {
-        query.push(" AND LOCATE(LOWER(").push_bind(error.clone());
-        query.push("), LOWER(m.last_error)) > 0");
+        tx.commit().await?;
+        Ok(found)
     }
 }

@@ -1,11 +1,12 @@
 //! The history of failed attempts.
 
 use super::error::store_error;
-use super::{LIST, MySqlStore, delete, execute, fetch, identities, list, numbers};
+use super::literal::{self, filled};
+use super::{LIST, MySqlStore, execute, execute_each, fetch};
 use crate::round::Round;
 use chrono::NaiveDateTime;
 use postroom_core::{
-    ATTEMPTS_KEPT, Attempt, AttemptOutcome, StoreResult, clip_error, clip_response,
+    ATTEMPTS_KEPT, Attempt, AttemptOutcome, Key, StoreResult, clip_error, clip_response,
 };
 use sqlx::mysql::MySqlRow;
 use sqlx::{Error, MySql, MySqlConnection, QueryBuilder, Row as _};
@@ -13,17 +14,27 @@ use std::collections::HashMap;
 use std::time::Duration;
 use uuid::Uuid;
 
+const LAST_NUMBERS: &str = include_str!("sql/note_attempts.sql");
+const FORGET_OLDEST: &str = "DELETE FROM outbox_attempt WHERE seq = ? AND number <= ?";
+const FORGET: &str = include_str!("sql/forget_attempts.sql");
+/// Id of the message.
+const LATEST: &str = include_str!("sql/latest_attempt.sql");
+/// Response, number of the message, number of the attempt.
+const KEEP_RESPONSE: &str =
+    "UPDATE outbox_attempt SET response = ? WHERE seq = ? AND number = ? AND response IS NULL";
+const SWEEP: &str = include_str!("sql/sweep_attempts.sql");
+const STRAY: &str = include_str!("sql/stray_attempts.sql");
+
 /// A failed attempt that goes on record.
 pub(super) struct Failure<'a> {
-    pub(super) seq: i64,
+    pub(super) key: Key,
     pub(super) took: Duration,
     pub(super) outcome: AttemptOutcome,
     pub(super) error: &'a str,
 }
 
 /// Puts failed attempts on record, at most one of each message, and forgets the oldest of
-/// messages that have too many. The messages are locked, so that nobody else counts them. One that
-/// was deleted meanwhile has no history.
+/// messages that have too many. The messages are locked, so that nobody else counts them.
 pub(super) async fn record(
     tx: &mut MySqlConnection,
     failures: &[Failure<'_>],
@@ -31,21 +42,15 @@ pub(super) async fn record(
 ) -> Result<(), Error> {
     let kept = i32::try_from(ATTEMPTS_KEPT).unwrap_or(i32::MAX);
     for part in failures.chunks(LIST) {
-        let ids = identities(tx, &part.iter().map(|one| one.seq).collect::<Vec<_>>()).await?;
-        let there: Vec<(&Failure<'_>, Uuid)> =
-            part.iter().filter_map(|one| Some((one, *ids.get(&one.seq)?))).collect();
-        if there.is_empty() {
-            continue;
-        }
         let last = last_numbers(tx, part).await?;
         let number = |seq: i64| last.get(&seq).map_or(1, |last| last.saturating_add(1));
         let mut insert: QueryBuilder<MySql> = QueryBuilder::new(
             "INSERT INTO outbox_attempt (seq, message_id, number, at, took_ms, outcome, error) ",
         );
-        insert.push_values(there, |mut row, (failure, id)| {
-            row.push_bind(failure.seq)
-                .push_bind(id.hyphenated())
-                .push_bind(number(failure.seq))
+        insert.push_values(part, |mut row, failure| {
+            row.push_bind(failure.key.seq)
+                .push_bind(failure.key.id.hyphenated())
+                .push_bind(number(failure.key.seq))
                 .push_bind(at)
                 .push_bind(u64::try_from(failure.took.as_millis()).unwrap_or(u64::MAX))
                 .push_bind(failure.outcome.as_str())
@@ -54,9 +59,7 @@ pub(super) async fn record(
         insert.build().persistent(false).execute(&mut *tx).await?;
         for seq in last.keys().copied().filter(|seq| number(*seq) > kept) {
             let before = number(seq) - kept;
-            let sql =
-                format!("DELETE FROM outbox_attempt WHERE seq = {seq} AND number <= {before}");
-            execute(tx, sql).await?;
+            sqlx::query(FORGET_OLDEST).bind(seq).bind(before).execute(&mut *tx).await?;
         }
     }
     Ok(())
@@ -67,22 +70,10 @@ async fn last_numbers(
     tx: &mut MySqlConnection,
     failures: &[Failure<'_>],
 ) -> Result<HashMap<i64, i32>, Error> {
-    let seqs: Vec<i64> = failures.iter().map(|failure| failure.seq).collect();
-    let sql = format!(
-        "SELECT seq, MAX(number) FROM outbox_attempt FORCE INDEX (PRIMARY) WHERE seq IN ({}) GROUP BY seq",
-        list(&seqs)
-    );
+    let seqs = literal::numbers(failures.iter().map(|failure| failure.key.seq));
+    let sql = filled(LAST_NUMBERS, &[("seqs", &seqs)]);
     fetch(tx, sql).await?.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
 }
-
-/// Id of the message.
-const LATEST: &str = "
-    SELECT a.seq, MAX(a.number) FROM integration_outbox AS m FORCE INDEX (outbox_id)
-    JOIN outbox_attempt AS a FORCE INDEX (PRIMARY) ON a.seq = m.seq
-    WHERE m.id = ? GROUP BY a.seq";
-/// Response, number of the message, number of the attempt.
-const KEEP_RESPONSE: &str =
-    "UPDATE outbox_attempt SET response = ? WHERE seq = ? AND number = ? AND response IS NULL";
 
 /// Keeps what receivers answered with the latest attempts.
 pub(super) async fn keep_responses(
@@ -105,7 +96,8 @@ pub(super) async fn keep_responses(
 
 /// Forgets the attempts of messages that leave.
 pub(super) async fn forget(tx: &mut MySqlConnection, seqs: &[i64]) -> Result<(), Error> {
-    delete(tx, "outbox_attempt", seqs).await
+    let forget = |seq: &i64| filled(FORGET, &[("seq", &seq.to_string())]);
+    execute_each(tx, seqs.iter().map(forget)).await
 }
 
 /// Forgets the attempts of messages that were deleted by hand, or whose number another has. Looks at the attempts of at most
@@ -115,21 +107,13 @@ pub(super) async fn sweep(
     swept: &Round,
     messages: usize,
 ) -> Result<(), Error> {
-    let after = swept.after();
-    let sql = format!(
-        "SELECT DISTINCT seq FROM outbox_attempt FORCE INDEX (PRIMARY) \
-         WHERE seq > {after} ORDER BY seq LIMIT {messages}"
-    );
-    let seen = numbers(tx, sql).await?;
+    let (after, messages) = (swept.after().to_string(), messages.to_string());
+    let sql = filled(SWEEP, &[("after", &after), ("messages", &messages)]);
+    let seen =
+        fetch(tx, sql).await?.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>()?;
     swept.note(&seen);
     for part in seen.chunks(LIST) {
-        let sql = format!(
-            "SELECT a.seq, a.number FROM outbox_attempt AS a FORCE INDEX (PRIMARY) \
-             LEFT JOIN integration_outbox AS m FORCE INDEX (PRIMARY) \
-                    ON m.seq = a.seq AND m.id = a.message_id \
-             WHERE a.seq IN ({}) AND m.seq IS NULL",
-            list(part)
-        );
+        let sql = filled(STRAY, &[("seqs", &literal::numbers(part.iter().copied()))]);
         for row in fetch(tx, sql).await? {
             let (seq, number): (i64, i32) = (row.try_get(0)?, row.try_get(1)?);
             let sql = format!("DELETE FROM outbox_attempt WHERE seq = {seq} AND number = {number}");

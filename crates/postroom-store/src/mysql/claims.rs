@@ -1,47 +1,72 @@
-//! Taking.
+//! Taking: deliveries that are due and fresh messages, under a claim each.
 
+use super::content::{Claimed, Source};
 use super::error::store_error;
-use super::follow::follow;
+use super::literal::{self, filled};
+use super::parcel::{Parcel, parcel_token, write_list};
+use super::parcels::move_marks;
 use super::version::Locking;
-use super::{LIST, MySqlStore, delete, execute, fetch, list, numbers, row, settle, statements};
+use super::{LIST, MySqlStore, execute, fetch, row, settle};
 use crate::lost_group::{self, Lost};
 use crate::own_claims::NoLivingRelay;
 use async_trait::async_trait;
-use chrono::NaiveDateTime;
 use postroom_core::{
-    Batch, Claims, Quota, Rescued, Settled, Settlement, StoreResult, Take, Taken, Token, Wake,
+    Batch, Claims, Key, Quota, Rescued, Settled, Settlement, StoreResult, Take, Token, Wake,
 };
 use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, Error, MySqlConnection, Row as _};
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use uuid::Uuid;
+use uuid::fmt::Hyphenated;
+
+const LOOK: &str = include_str!("sql/look.sql");
+pub(super) const TAKE: &str = include_str!("sql/take.sql");
+pub(super) const HOLD: &str = include_str!("sql/hold.sql");
+const CLAIMED: &str = include_str!("sql/claimed.sql");
+const INSERT_CLAIM: &str = include_str!("sql/insert_claim.sql");
 
 /// Longer than any claim or delay that makes sense, and short of what the database can add.
 const LONGEST: Duration = Duration::from_secs(1_000 * 366 * 86_400);
 
+/// How many messages of a lane one claim has at most: it names each of its parcels, and what it is written
+/// with must fit into the server's max_allowed_packet.
+const CLAIM_ROWS: usize = 10_000;
+
 /// Which of the two queues of a lane is looked at; its number in the column `queue`.
 #[derive(Clone, Copy)]
-enum Queue {
+pub(super) enum Queue {
     Ready = 0,
     Rescued = 1,
 }
 
 /// A delivery that may be taken.
 struct Candidate {
-    seq: i64,
-    due_at: NaiveDateTime,
+    key: Key,
     rescues: u32,
     bytes: usize,
     dispatch: u32,
 }
 
+/// What there is in a lane that something is wanted of.
+struct Lane {
+    quota: Quota,
+    is_due: bool,
+    has_parcels: bool,
+    has_edits: bool,
+}
+
+/// What may be taken of a lane: a delivery or a parcel.
+enum Found {
+    Delivery(Candidate),
+    Parcel(Parcel),
+}
+
 #[async_trait]
 impl Claims for MySqlStore {
     async fn take(&self, take: &Take<'_>) -> StoreResult<Vec<Batch>> {
-        let doing = "taking due messages";
-        let batch = self.take_batch(take).await.map_err(|e| store_error(doing, e))?;
-        Ok(batch.into_iter().collect())
+        self.take_due(take).await.map_err(|e| store_error("taking due messages", e))
     }
 
     async fn take_rescued(&self, take: &Take<'_>, which: Rescued) -> StoreResult<Vec<Batch>> {
@@ -64,75 +89,211 @@ impl Claims for MySqlStore {
 }
 
 impl MySqlStore {
-    async fn take_batch(&self, take: &Take<'_>) -> Result<Option<Batch>, Error> {
-        let lanes = self.due_lanes(take, Queue::Ready).await?;
-        if lanes.is_empty() {
-            return Ok(None);
-        }
-        let locking = self.locking().await?;
-        let mut tx = self.begin().await?;
+    async fn take_due(&self, take: &Take<'_>) -> Result<Vec<Batch>, Error> {
+        let wanted = wanted(take);
+        let mut has_followed = false;
         loop {
-            let mut due: Vec<Candidate> = Vec::new();
-            for quota in &lanes {
-                let rows = quota.rows.min(take.rows);
-                due.extend(pick(&mut tx, locking, quota, Queue::Ready, rows).await?);
+            let mut lanes = self.look(&wanted, Queue::Ready).await?;
+            let edited: Vec<&str> = names(lanes.iter().filter(|lane| lane.has_edits));
+            // Once: whoever changes more meanwhile does not keep this from taking.
+            if !edited.is_empty() && !has_followed {
+                has_followed = true;
+                if self.follow_edits(Some(&edited)).await? > 0 {
+                    continue;
+                }
             }
-            // A lane may be asked for twice.
-            let mut picked = HashSet::with_capacity(due.len());
-            due.retain(|candidate| picked.insert(candidate.seq));
-            // Lane by lane: a backlog of large, older messages takes what the others leave.
-            due.truncate(within_limits(&due, take));
-            due.sort_unstable_by_key(|candidate| (candidate.due_at, candidate.seq));
-            let batch = hold(&mut tx, take, &due, Queue::Ready, false).await?;
-            // None of them may be left, and others due all the same.
-            if batch.is_some() || due.is_empty() {
-                tx.commit().await?;
-                return Ok(batch);
+            lanes.retain(|lane| lane.is_due || lane.has_parcels);
+            if take.for_queue && lanes.iter().any(|lane| lane.has_parcels) {
+                // What is in a queue is settled one by one, by whoever delivered it.
+                let fresh = lanes.iter().filter(|lane| lane.has_parcels);
+                let fresh: Vec<(&str, usize)> =
+                    fresh.map(|lane| (&*lane.quota.integration, lane.quota.rows)).collect();
+                self.unpack(&fresh).await?;
+                for lane in &mut lanes {
+                    (lane.is_due, lane.has_parcels) = (true, false);
+                }
+            }
+            if lanes.is_empty() {
+                return Ok(Vec::new());
+            }
+            let claimed = self.claim(take, &lanes).await?;
+            if claimed.is_empty() {
+                return Ok(Vec::new());
+            }
+            let batches = self.read(take, claimed).await?;
+            // All of it may have been closed by hand, and others due all the same.
+            if !batches.is_empty() {
+                return Ok(batches);
             }
         }
     }
 
     async fn take_lost(&self, take: &Take<'_>, which: Rescued) -> Result<Vec<Batch>, Error> {
-        let lanes = self.due_lanes(take, Queue::Rescued).await?;
-        let mut batches = Vec::new();
+        let mut lanes = self.look(&wanted(take), Queue::Rescued).await?;
+        lanes.retain(|lane| lane.is_due);
         if lanes.is_empty() {
-            return Ok(batches);
+            return Ok(Vec::new());
         }
         let locking = self.locking().await?;
         let mut tx = self.begin().await?;
-        let mut left = take.rows;
-        for quota in lanes {
-            let mut due = pick(&mut tx, locking, quota, Queue::Rescued, quota.rows).await?;
-            let lost = |one: &Candidate| Lost { rescues: one.rescues, bytes: weight(one, take) };
+        let (mut left, mut claimed) = (take.rows, Vec::new());
+        for Lane { quota, .. } in &lanes {
+            let mut due = pick(&mut tx, locking, quota, Queue::Rescued).await?;
+            let lost =
+                |one: &Candidate| Lost { rescues: one.rescues, bytes: weight(one.bytes, take) };
             lost_group::keep(&mut due, take, quota, which, &mut left, lost);
-            batches
-                .extend(hold(&mut tx, take, &due, Queue::Rescued, which == Rescued::Alone).await?);
+            let due = due.into_iter().map(|one| (quota.integration.clone(), one)).collect();
+            let alone = which == Rescued::Alone;
+            claimed.extend(hold(&mut tx, take, due, Queue::Rescued, alone).await?);
         }
         tx.commit().await?;
-        Ok(batches)
+        self.read(take, claimed).await
     }
 
-    /// The lanes in which something is due. Looks without locking anything: an idle relay leaves
-    /// the producers alone.
-    async fn due_lanes<'a>(&self, take: &Take<'a>, queue: Queue) -> Result<Vec<&'a Quota>, Error> {
-        let lanes: Vec<&Quota> = take.quotas.iter().filter(|quota| quota.rows > 0).collect();
-        if lanes.is_empty() || take.rows == 0 {
-            return Ok(Vec::new());
-        }
-        let sql = format!("SELECT {}", vec![statements::IS_DUE; lanes.len()].join(","));
-        let mut query = sqlx::query(AssertSqlSafe(sql));
-        for lane in &lanes {
-            query = query.bind(queue as i8).bind(&lane.integration);
-        }
-        let row = query.fetch_one(&self.pool).await?;
-        let mut due = Vec::new();
-        for (index, lane) in lanes.into_iter().enumerate() {
-            if row.try_get(index)? {
-                due.push(lane);
+    /// What there is in lanes. Looks without locking anything: an idle relay leaves everybody alone.
+    async fn look(&self, wanted: &[Quota], queue: Queue) -> Result<Vec<Lane>, Error> {
+        let mut lanes = Vec::with_capacity(wanted.len());
+        let queue = (queue as i8).to_string();
+        for part in wanted.chunks(LIST) {
+            let looks = part.iter().enumerate().map(|(place, quota)| {
+                let (place, lane) = (place.to_string(), literal::text(&quota.integration));
+                filled(LOOK, &[("place", &place), ("queue", &queue), ("lane", &lane)])
+            });
+            let sql = looks.collect::<Vec<_>>().join(" UNION ALL ");
+            let mut found = HashMap::with_capacity(part.len());
+            for row in sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(&self.pool).await? {
+                found.insert(row.try_get::<i64, _>(0)?, row);
+            }
+            // Lanes are served in the order asked for.
+            for (place, quota) in (0_i64..).zip(part) {
+                let Some(row) = found.get(&place) else { continue };
+                lanes.push(Lane {
+                    quota: quota.clone(),
+                    is_due: row.try_get(1)?,
+                    has_parcels: row.try_get(2)?,
+                    has_edits: row.try_get(3)?,
+                });
             }
         }
-        Ok(due)
+        Ok(lanes)
     }
+
+    /// Claims due deliveries and fresh messages, in one transaction. Neither keeps the other waiting: of each
+    /// lane, deliveries have half of the room first, parcels what is left, and deliveries the rest. Reads
+    /// nothing large: the lanes are locked meanwhile.
+    async fn claim(&self, take: &Take<'_>, lanes: &[Lane]) -> Result<Vec<Claimed>, Error> {
+        let fresh = lanes.iter().filter(|lane| lane.has_parcels);
+        let fresh: Vec<(&str, usize)> =
+            fresh.map(|lane| (&*lane.quota.integration, lane.quota.rows)).collect();
+        let fresh_lanes: Vec<&str> = fresh.iter().map(|(lane, _)| *lane).collect();
+        self.know_lanes(&fresh_lanes).await?;
+        let locking = self.locking().await?;
+        let odd = self.takes.fetch_add(1, Ordering::Relaxed) % 2;
+        let mut tx = self.begin().await?;
+        let mut parcels = HashMap::new();
+        if !fresh.is_empty() {
+            let marks = self.lock_lanes(&mut tx, &fresh_lanes).await?;
+            parcels = self.find_parcels(&mut tx, &marks, &fresh).await?;
+        }
+        let mut room = Room::of(take);
+        let mut due: Vec<(String, Candidate)> = Vec::new();
+        let mut picked: Vec<Parcel> = Vec::new();
+        for Lane { quota, is_due, .. } in lanes {
+            let candidates = if *is_due {
+                pick(&mut tx, locking, quota, Queue::Ready).await?
+            } else {
+                Vec::new()
+            };
+            let parcels = parcels.remove(&quota.integration).unwrap_or_default();
+            for found in shared_out(quota.rows, odd, candidates, parcels) {
+                if !room.has(&found, take) {
+                    break;
+                }
+                match found {
+                    Found::Delivery(one) => due.push((quota.integration.clone(), one)),
+                    Found::Parcel(parcel) => picked.push(parcel),
+                }
+            }
+        }
+        let mut claimed = hold(&mut tx, take, due, Queue::Ready, false).await?;
+        claimed.extend(hold_parcels(&mut tx, take, picked).await?);
+        tx.commit().await?;
+        Ok(claimed)
+    }
+}
+
+/// What is wanted of each lane, once.
+fn wanted(take: &Take<'_>) -> Vec<Quota> {
+    let mut seen = HashSet::new();
+    let quotas = take
+        .quotas
+        .iter()
+        .map(|quota| Quota { rows: quota.rows.min(take.rows).min(CLAIM_ROWS), ..quota.clone() });
+    quotas.filter(|quota| quota.rows > 0 && seen.insert(quota.integration.clone())).collect()
+}
+
+fn names<'a>(lanes: impl Iterator<Item = &'a Lane>) -> Vec<&'a str> {
+    lanes.map(|lane| lane.quota.integration.as_str()).collect()
+}
+
+/// A lane's deliveries and parcels within its quota, by turns: a limit in bytes starves neither. Of an odd
+/// quota deliveries have the larger half every other time.
+fn shared_out(
+    rows: usize,
+    odd: usize,
+    mut due: Vec<Candidate>,
+    mut parcels: Vec<Parcel>,
+) -> Vec<Found> {
+    let half = (rows + odd) / 2;
+    due.truncate(half.max(rows.saturating_sub(parcels.len())));
+    parcels.truncate(rows - due.len());
+    let mut shared = Vec::with_capacity(due.len() + parcels.len());
+    let (mut due, mut parcels) = (due.into_iter(), parcels.into_iter());
+    let mut turn = odd;
+    loop {
+        let next = if turn % 2 == 0 {
+            parcels.next().map(Found::Parcel).or_else(|| due.next().map(Found::Delivery))
+        } else {
+            due.next().map(Found::Delivery).or_else(|| parcels.next().map(Found::Parcel))
+        };
+        let Some(next) = next else { return shared };
+        shared.push(next);
+        turn += 1;
+    }
+}
+
+/// What is left of the limits over all lanes.
+struct Room {
+    rows: usize,
+    bytes: usize,
+    is_first: bool,
+}
+
+impl Room {
+    fn of(take: &Take<'_>) -> Self {
+        Self { rows: take.rows, bytes: take.bytes, is_first: true }
+    }
+
+    /// Whether one more fits. A single message may exceed the limit in bytes; after one that does not fit,
+    /// none does.
+    fn has(&mut self, found: &Found, take: &Take<'_>) -> bool {
+        let bytes = match found {
+            Found::Delivery(one) => one.bytes,
+            Found::Parcel(parcel) => usize::try_from(parcel.bytes).unwrap_or(0),
+        };
+        let bytes = weight(bytes, take);
+        let fits = self.rows > 0 && (bytes <= self.bytes || self.is_first);
+        self.is_first = false;
+        self.rows = if fits { self.rows - 1 } else { 0 };
+        self.bytes = self.bytes.saturating_sub(bytes);
+        fits
+    }
+}
+
+/// Content over both limits is not read, and weighs nothing.
+fn weight(bytes: usize, take: &Take<'_>) -> usize {
+    let most = take.payload_limit.saturating_add(take.headers_limit());
+    if bytes > most { 0 } else { bytes }
 }
 
 /// What is due in one lane, locked where the server can pass over what others have locked. Where
@@ -143,126 +304,119 @@ async fn pick(
     locking: Locking,
     quota: &Quota,
     queue: Queue,
-    rows: usize,
 ) -> Result<Vec<Candidate>, Error> {
     let clause = match locking {
         Locking::SkipLocked => locking.clause(),
         Locking::Wait => "",
     };
-    let found = sqlx::query(AssertSqlSafe(format!("{}{clause}", statements::DUE)))
+    let found = sqlx::query(AssertSqlSafe(format!("{TAKE} {clause}")))
         .bind(queue as i8)
         .bind(&quota.integration)
-        .bind(i64::try_from(rows).unwrap_or(i64::MAX))
+        .bind(i64::try_from(quota.rows).unwrap_or(i64::MAX))
         .fetch_all(&mut *tx)
         .await?;
     found.iter().map(candidate).collect()
 }
 
 fn candidate(row: &MySqlRow) -> Result<Candidate, Error> {
+    let id = row.try_get::<Hyphenated, _>(0)?.into();
     Ok(Candidate {
-        seq: row.try_get(0)?,
-        due_at: row.try_get(1)?,
-        rescues: row.try_get::<i32, _>(2)?.unsigned_abs(),
-        bytes: usize::try_from(row.try_get::<i64, _>(3)?).unwrap_or(0),
-        dispatch: row::number(row, 4)?,
+        key: Key { seq: row.try_get(1)?, id },
+        rescues: row.try_get::<i32, _>(3)?.unsigned_abs(),
+        bytes: usize::try_from(row.try_get::<i64, _>(4)?).unwrap_or(0),
+        dispatch: row::number(row, 5)?,
     })
 }
 
-/// Content over both limits is not read, and weighs nothing.
-fn weight(candidate: &Candidate, take: &Take<'_>) -> usize {
-    let most = take.payload_limit.saturating_add(take.headers_limit());
-    if candidate.bytes > most { 0 } else { candidate.bytes }
-}
-
-/// How many of the first candidates fit. A single message may exceed the limit in bytes.
-fn within_limits(due: &[Candidate], take: &Take<'_>) -> usize {
-    let mut bytes = 0;
-    let within = due.iter().take(take.rows).take_while(|candidate| {
-        bytes += weight(candidate, take);
-        bytes <= take.bytes
-    });
-    within.count().max(1).min(due.len())
-}
-
-/// Makes candidates carry the token, as far as they are still in their queue; which ones do.
-/// Where they were locked those are all of them.
-async fn claim(
+/// Makes deliveries carry a fresh token, as far as they are still in their queue: all of them, where they
+/// were locked.
+async fn hold(
     tx: &mut MySqlConnection,
-    token: Token,
-    due: &[Candidate],
+    take: &Take<'_>,
+    due: Vec<(String, Candidate)>,
     queue: Queue,
-) -> Result<HashSet<i64>, Error> {
-    let mut seqs: Vec<i64> = due.iter().map(|candidate| candidate.seq).collect();
-    seqs.sort_unstable();
-    let mut claimed = HashSet::with_capacity(seqs.len());
-    for part in seqs.chunks(LIST) {
-        let (token, part_list) = (literal(token), list(part));
-        let sql = format!(
-            "UPDATE outbox_delivery FORCE INDEX (PRIMARY) SET claim = {token} \
-             WHERE seq IN ({part_list}) AND queue = {}",
-            queue as i8
-        );
-        if execute(tx, sql).await? == part.len() as u64 {
-            claimed.extend(part);
+    alone: bool,
+) -> Result<Vec<Claimed>, Error> {
+    let token = Token::random();
+    let mut ids: Vec<Uuid> = due.iter().map(|(_, one)| one.key.id).collect();
+    ids.sort_unstable();
+    let mut held = HashSet::with_capacity(ids.len());
+    for part in ids.chunks(LIST) {
+        let (token, list, queue) =
+            (literal::token(token), literal::ids(part), (queue as i8).to_string());
+        let places = [("token", token.as_str()), ("ids", &list), ("queue", &queue)];
+        if execute(tx, filled(HOLD, &places)).await? == part.len() as u64 {
+            held.extend(part.iter().copied());
             continue;
         }
-        let sql = format!(
-            "SELECT seq FROM outbox_delivery FORCE INDEX (PRIMARY) \
-             WHERE seq IN ({part_list}) AND claim = {token}"
-        );
-        claimed.extend(numbers(tx, sql).await?);
+        for row in fetch(tx, filled(CLAIMED, &places)).await? {
+            held.insert(row.try_get::<Hyphenated, _>(0)?.into());
+        }
+    }
+    let claimed: Vec<Claimed> = due
+        .into_iter()
+        .filter(|(_, one)| held.contains(&one.key.id))
+        .map(|(lane, one)| Claimed {
+            token,
+            lane: lane.into(),
+            message: one.key,
+            rescues: one.rescues,
+            dispatch: one.dispatch,
+            source: Source::Delivery,
+        })
+        .collect();
+    if !claimed.is_empty() {
+        put_on_record(tx, take, token, alone, None).await?;
     }
     Ok(claimed)
 }
 
-/// Claims candidates under one fresh token, and reads their messages. Deliveries whose message
-/// was deleted, or closed by hand while it was claimed, are put right and do not count; `None`
-/// when no others are left.
-async fn hold(
+/// Claims parcels, whose lanes are locked.
+async fn hold_parcels(
     tx: &mut MySqlConnection,
     take: &Take<'_>,
-    due: &[Candidate],
-    queue: Queue,
+    parcels: Vec<Parcel>,
+) -> Result<Vec<Claimed>, Error> {
+    if parcels.is_empty() {
+        return Ok(Vec::new());
+    }
+    let token = parcel_token();
+    put_on_record(tx, take, token, false, Some(&parcels)).await?;
+    let mut marks: HashMap<&str, i64> = HashMap::new();
+    for Parcel { key, .. } in &parcels {
+        let mark = marks.entry(&key.integration).or_insert(i64::MIN);
+        *mark = key.message.seq.max(*mark);
+    }
+    move_marks(tx, &marks).await?;
+    let claimed = |parcel: Parcel| Claimed {
+        token,
+        lane: parcel.key.integration,
+        message: parcel.key.message,
+        rescues: 0,
+        dispatch: 1,
+        source: Source::Parcel,
+    };
+    Ok(parcels.into_iter().map(claimed).collect())
+}
+
+/// Writes the row of a claim.
+async fn put_on_record(
+    tx: &mut MySqlConnection,
+    take: &Take<'_>,
+    token: Token,
     alone: bool,
-) -> Result<Option<Batch>, Error> {
-    let token = Token::random();
-    let claimed = claim(tx, token, due, queue).await?;
-    let due: Vec<&Candidate> =
-        due.iter().filter(|candidate| claimed.contains(&candidate.seq)).collect();
-    let seqs: Vec<i64> = due.iter().map(|candidate| candidate.seq).collect();
-    let columns = statements::TAKEN
-        .replace("{limit}", &take.payload_limit.to_string())
-        .replace("{headers_limit}", &take.headers_limit().to_string());
-    let mut rows = HashMap::with_capacity(due.len());
-    for part in seqs.chunks(LIST) {
-        let sql = format!(
-            "SELECT {columns} FROM integration_outbox AS m FORCE INDEX (PRIMARY) \
-             WHERE m.seq IN ({}) AND m.status IN ('PENDING', 'FAILED')",
-            list(part)
-        );
-        for row in fetch(tx, sql).await? {
-            rows.insert(row.try_get::<i64, _>(0)?, row);
-        }
-    }
-    let mut messages: Vec<Taken> = Vec::with_capacity(rows.len());
-    let mut closed = Vec::new();
-    for candidate in due {
-        match rows.get(&candidate.seq) {
-            Some(row) => {
-                messages.push(row::taken(row, candidate.rescues, candidate.dispatch, take)?);
-            }
-            None => closed.push(candidate.seq),
-        }
-    }
-    put_right(tx, &closed).await?;
-    if messages.is_empty() {
-        return Ok(None);
-    }
-    let inserted = sqlx::query(statements::INSERT_CLAIM)
+    parcels: Option<&[Parcel]>,
+) -> Result<(), Error> {
+    let seqs = || parcels.into_iter().flatten().map(|parcel| parcel.key.message.seq);
+    let list = parcels.map(|parcels| write_list(parcels.iter().map(|parcel| &parcel.key)));
+    let inserted = sqlx::query(INSERT_CLAIM)
         .bind(token.0)
         .bind(take.worker)
         .bind(alone)
         .bind(take.for_queue)
+        .bind(list)
+        .bind(seqs().min())
+        .bind(seqs().max())
         .bind(take.relay.0)
         .execute(&mut *tx)
         .await?;
@@ -270,46 +424,7 @@ async fn hold(
         // The transaction is rolled back with it.
         return Err(Error::Configuration(NoLivingRelay.into()));
     }
-    Ok(Some(Batch { token, messages }))
-}
-
-/// Deliveries whose message is DEAD follow it; those whose message is gone, or neither open nor
-/// dead, are removed.
-async fn put_right(tx: &mut MySqlConnection, closed: &[i64]) -> Result<(), Error> {
-    for part in closed.chunks(LIST) {
-        let sql = format!(
-            "SELECT seq FROM integration_outbox FORCE INDEX (PRIMARY) \
-             WHERE seq IN ({}) AND status = 'DEAD'",
-            list(part)
-        );
-        let dead = numbers(tx, sql).await?;
-        let gone: Vec<i64> = part.iter().filter(|seq| !dead.contains(seq)).copied().collect();
-        delete(tx, "outbox_delivery", &gone).await?;
-        let sql = format!(
-            "UPDATE outbox_delivery FORCE INDEX (PRIMARY) SET claim = NULL, dead = TRUE, failed = FALSE \
-             WHERE seq IN ({})",
-            list(&dead)
-        );
-        execute(tx, sql).await?;
-        follow(tx, &dead, Locking::Wait).await?;
-    }
-    if !closed.is_empty() {
-        tracing::info!(
-            deliveries = closed.len(),
-            "put right deliveries whose message was deleted or closed by hand"
-        );
-    }
     Ok(())
-}
-
-/// A token as SQL writes it.
-pub(super) fn literal(token: Token) -> String {
-    format!("x'{}'", token.0.simple())
-}
-
-/// Tokens as SQL writes them in `IN (…)`.
-pub(super) fn literals(tokens: &[Token]) -> String {
-    tokens.iter().map(|token| literal(*token)).collect::<Vec<_>>().join(", ")
 }
 
 /// A time span as the database adds it.

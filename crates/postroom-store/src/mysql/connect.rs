@@ -15,8 +15,8 @@ pub(super) const CONNECTION_WAIT: Duration = Duration::from_secs(5);
 /// READ COMMITTED, since in the default isolation a claim locks the gaps between the rows it
 /// takes, and half of the producers' inserts end in a deadlock. Five seconds instead of fifty
 /// for a row's lock: what waits that long is better tried again. Two seconds instead of a day for a
-/// table's: a settlement may wait so twice within a call's deadline. The variable tells the trigger that follows changes by hand that these are none
-/// (`0005_identity.sql`).
+/// table's: a settlement may wait so twice within a call's deadline. The variable tells the trigger that notes changes by hand that these are none
+/// (`0001_outbox.sql`).
 ///
 /// A transaction whose client fell silent is rolled back by the server, so that the rows it has
 /// locked are free again. MariaDB has a limit for that; on MySQL it is the limit for any session

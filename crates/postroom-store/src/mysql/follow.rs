@@ -1,81 +1,181 @@
-//! Deliveries that nobody holds any more follow what was changed by hand meanwhile.
+//! Following what people change by hand.
+//!
+//! The trigger leaves a note of every change, and touches nothing else. Whoever holds the lane follows it:
+//! a message in a parcel that nobody holds gets a delivery, and a delivery that nobody holds says what its
+//! message says. While an attempt is under way the attempt decides, and its end reads the message: the note
+//! on a delivery that is held is over, and that on a parcel stays, since its end does not always lock the
+//! message.
 
-use super::version::Locking;
-use super::{LIST, fetch, list, numbers};
-use chrono::NaiveDateTime;
-use sqlx::{Error, MySqlConnection, Row as _};
+use super::deliveries::{self, Delivery, IfThere, Life, said};
+use super::literal::{self, filled};
+use super::locked::{DeliveryRow, lock_deliveries, look_at_deliveries};
+use super::parcel::{Parcel, ParcelKey};
+use super::parcels::{end_parcels, held_parcels, in_flight, make_deliveries};
+use super::{MySqlStore, execute_each, fetch};
+use postroom_core::Key;
+use sqlx::{AssertSqlSafe, Error, MySqlConnection, Row as _};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use uuid::Uuid;
+use uuid::fmt::Hyphenated;
 
-/// Whether a delivery `d` says something else than its message `m`.
-macro_rules! unlike {
-    () => {
-        "(m.due_at <> d.due_at OR m.integration_type <> d.integration \
-          OR d.failed <> (m.status = 'FAILED') OR d.dead <> (m.status = 'DEAD'))"
-    };
+const EDITS: &str = include_str!("sql/edits.sql");
+const FORGET_EDITS: &str = include_str!("sql/forget_edits.sql");
+const UNDECIDED: &str = include_str!("sql/undecided.sql");
+const ANY_EDIT: &str = "SELECT EXISTS (SELECT 1 FROM outbox_pending_edit)";
+
+/// How many changes are followed in one transaction, and in how many of them at a time: who takes meanwhile
+/// has to answer in time.
+const ROWS: usize = 500;
+const ROUNDS: usize = 10;
+
+/// A change by hand.
+struct Edit {
+    number: i64,
+    /// Where its message was before.
+    lane: String,
+    message: Uuid,
 }
-pub(super) use unlike;
 
-/// Makes deliveries say what their messages say, and counts those that did not. The messages are
-/// locked first, so that a change that is being made is waited for, or passed over by who asks for
-/// that. Read and then written: an UPDATE with a join would lock every message of the list again.
-pub(super) async fn follow(
-    tx: &mut MySqlConnection,
-    seqs: &[i64],
-    locking: Locking,
-) -> Result<u64, Error> {
-    let mut followed = 0;
-    for part in seqs.chunks(LIST) {
-        let part = &lock_messages(tx, part, locking).await?;
-        let sql = format!(
-            "SELECT d.seq, m.due_at, m.integration_type, m.status \
-             FROM outbox_delivery AS d FORCE INDEX (PRIMARY) \
-             JOIN integration_outbox AS m FORCE INDEX (PRIMARY) ON m.seq = d.seq \
-             WHERE d.seq IN ({}) AND {}",
-            list(part),
-            unlike!()
-        );
-        for row in fetch(tx, sql).await? {
-            let status: String = row.try_get(3)?;
-            sqlx::query(
-                "UPDATE outbox_delivery FORCE INDEX (PRIMARY) \
-                 SET due_at = ?, integration = ?, failed = ?, dead = ? WHERE seq = ?",
-            )
-            .bind(row.try_get::<NaiveDateTime, _>(1)?)
-            .bind(row.try_get::<String, _>(2)?)
-            .bind(status == "FAILED")
-            .bind(status == "DEAD")
-            .bind(row.try_get::<i64, _>(0)?)
-            .execute(&mut *tx)
-            .await?;
-            followed += 1;
+impl MySqlStore {
+    /// Follows changes by hand in these lanes, or in all of them; how many. Bounded: what is left is followed
+    /// the next time.
+    pub(super) async fn follow_edits(&self, lanes: Option<&[&str]>) -> Result<usize, Error> {
+        let (mut after, mut followed) = (i64::MIN, 0);
+        for _ in 0..ROUNDS {
+            let edits = self.edits(lanes, after).await?;
+            let Some(last) = edits.last() else { break };
+            after = last.number;
+            followed += self.follow(&edits).await?;
         }
+        Ok(followed)
     }
-    Ok(followed)
+
+    /// Follows changes by hand in all lanes, if there are any.
+    pub(super) async fn follow_any_edits(&self) -> Result<(), Error> {
+        if sqlx::query_scalar(ANY_EDIT).fetch_one(&self.pool).await? {
+            self.follow_edits(None).await?;
+        }
+        Ok(())
+    }
+
+    async fn edits(&self, lanes: Option<&[&str]>, after: i64) -> Result<Vec<Edit>, Error> {
+        let lanes = lanes.map_or_else(
+            || "TRUE".to_owned(),
+            |lanes| format!("integration IN ({})", literal::texts(lanes.iter().copied())),
+        );
+        let (after, rows) = (after.to_string(), ROWS.to_string());
+        let sql = filled(EDITS, &[("lanes", &lanes), ("after", &after), ("rows", &rows)]);
+        let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(&self.pool).await?;
+        let edit = |row: &sqlx::mysql::MySqlRow| {
+            let message = row.try_get::<Hyphenated, _>(2)?.into();
+            Ok(Edit { number: row.try_get(0)?, lane: row.try_get(1)?, message })
+        };
+        rows.iter().map(edit).collect()
+    }
+
+    /// Follows these changes; how many of their notes are over with it.
+    async fn follow(&self, edits: &[Edit]) -> Result<usize, Error> {
+        let lanes: HashSet<&str> = edits.iter().map(|edit| edit.lane.as_str()).collect();
+        let lanes: Vec<&str> = lanes.into_iter().collect();
+        self.know_lanes(&lanes).await?;
+        let locking = self.locking().await?;
+        let mut tx = self.begin().await?;
+        let marks = self.lock_lanes(&mut tx, &lanes).await?;
+        if marks.is_empty() {
+            return Ok(0);
+        }
+        let mut ids: Vec<Uuid> = edits.iter().map(|edit| edit.message).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        // Deliveries before messages: who reads the message after another has followed it sees at least
+        // what that one saw.
+        let locked = lock_deliveries(&mut tx, &ids, "TRUE", locking).await?;
+        let there = look_at_deliveries(&mut tx, &ids, "TRUE").await?;
+        let deliveries: HashMap<Uuid, &DeliveryRow> =
+            locked.iter().map(|row| (row.key.id, row)).collect();
+        // Somebody else is at it: the next one follows.
+        let mut undecided: HashSet<Uuid> =
+            there.iter().map(|row| row.key.id).filter(|id| !deliveries.contains_key(id)).collect();
+        let places = [
+            ("ids", literal::ids(&ids)),
+            ("lanes", literal::texts(marks.keys().map(String::as_str))),
+        ];
+        let places = places.each_ref().map(|(name, value)| (*name, value.as_str()));
+        for row in fetch(&mut tx, filled(UNDECIDED, &places)).await? {
+            undecided.insert(row.try_get::<Hyphenated, _>(0)?.into());
+        }
+        let said = said(&mut tx, &ids).await?;
+        let fresh: Vec<Uuid> =
+            ids.iter().copied().filter(|id| !deliveries.contains_key(id)).collect();
+        let parcels = parcels_of(&mut tx, edits, &fresh, &said).await?;
+        let in_flight = in_flight(&mut tx).await?;
+        let mut unpacked = Vec::new();
+        for parcel in parcels {
+            if in_flight.names(&parcel.key) {
+                undecided.insert(parcel.key.message.id);
+            } else if !undecided.contains(&parcel.key.message.id) {
+                unpacked.push(parcel);
+            }
+        }
+        let from_parcels: HashSet<Uuid> =
+            unpacked.iter().map(|parcel| parcel.key.message.id).collect();
+        make_deliveries(&mut tx, &unpacked).await?;
+        let (mut followed, mut reopened, mut over) = (Vec::new(), Vec::new(), Vec::new());
+        for id in ids.iter().filter(|id| !undecided.contains(id)) {
+            let of = |life| said.get(id).and_then(|said| Delivery::of(said, said.bytes, life));
+            match deliveries.get(id) {
+                Some(row) if row.is_claimed => {}
+                Some(_) => match of(Life::First) {
+                    Some(delivery) => followed.push(delivery),
+                    None => over.push(*id),
+                },
+                None if from_parcels.contains(id) => {}
+                None => reopened.extend(of(Life::Another)),
+            }
+        }
+        let free = IfThere::Follow { rescues: "0", dispatches: 0 };
+        deliveries::write(&mut tx, followed, free).await?;
+        deliveries::write(&mut tx, reopened, IfThere::Conflict).await?;
+        deliveries::remove(&mut tx, &over).await?;
+        let is_over =
+            |edit: &&Edit| marks.contains_key(&edit.lane) && !undecided.contains(&edit.message);
+        let done: Vec<&Edit> = edits.iter().filter(is_over).collect();
+        forget(&mut tx, &done).await?;
+        tx.commit().await?;
+        Ok(done.len())
+    }
 }
 
-/// Locks the messages of deliveries, and tells which are open and say what their deliveries say:
-/// nobody has changed them.
-pub(super) async fn lock_alike(tx: &mut MySqlConnection, seqs: &[i64]) -> Result<Vec<i64>, Error> {
-    lock_messages(tx, seqs, Locking::Wait).await?;
-    let sql = format!(
-        "SELECT d.seq FROM outbox_delivery AS d FORCE INDEX (PRIMARY) \
-         JOIN integration_outbox AS m FORCE INDEX (PRIMARY) ON m.seq = d.seq \
-         WHERE d.seq IN ({}) AND m.status IN ('PENDING', 'FAILED') AND NOT {}",
-        list(seqs),
-        unlike!()
-    );
-    numbers(tx, sql).await
-}
-
-/// Locks messages by number; which ones that could be done to.
-pub(super) async fn lock_messages(
+/// The parcels of these messages: in the lanes that they were in before their changes.
+async fn parcels_of(
     tx: &mut MySqlConnection,
-    seqs: &[i64],
-    locking: Locking,
-) -> Result<Vec<i64>, Error> {
-    let sql = format!(
-        "SELECT seq FROM integration_outbox FORCE INDEX (PRIMARY) WHERE seq IN ({}) {}",
-        list(seqs),
-        locking.clause()
-    );
-    numbers(tx, sql).await
+    edits: &[Edit],
+    ids: &[Uuid],
+    said: &HashMap<Uuid, deliveries::Said>,
+) -> Result<Vec<Parcel>, Error> {
+    let ids: HashSet<&Uuid> = ids.iter().collect();
+    let mut keys = HashSet::new();
+    for edit in edits.iter().filter(|edit| ids.contains(&edit.message)) {
+        // Of a message that was deleted the number is not known: the take finds its parcel.
+        let Some(said) = said.get(&edit.message) else { continue };
+        let message = Key { seq: said.key.seq, id: edit.message };
+        keys.insert(ParcelKey { integration: Arc::from(edit.lane.as_str()), message });
+    }
+    let keys: Vec<ParcelKey> = keys.into_iter().collect();
+    let held = held_parcels(tx, &keys).await?;
+    // One that a delivery outranks is nobody's.
+    let (outranked, parcels): (Vec<_>, Vec<_>) =
+        held.into_iter().partition(|held| held.is_outranked);
+    let outranked: Vec<ParcelKey> = outranked.into_iter().map(|held| held.parcel.key).collect();
+    end_parcels(tx, &outranked).await?;
+    Ok(parcels.into_iter().map(|held| held.parcel).collect())
+}
+
+async fn forget(tx: &mut MySqlConnection, edits: &[&Edit]) -> Result<(), Error> {
+    let forget = |edit: &&Edit| {
+        let (lane, number) = (literal::text(&edit.lane), edit.number.to_string());
+        filled(FORGET_EDITS, &[("lane", &lane), ("id", &number)])
+    };
+    execute_each(tx, edits.iter().map(forget)).await
 }

@@ -1,9 +1,11 @@
 //! Looking closer, for tools that people work with.
 
-use super::admin::conditions;
+use super::columns;
 use super::error::store_error;
+use super::list::{conditions, open_ones};
+use super::literal;
 use super::row::{count, record, time};
-use super::{LIST, MySqlStore, list, statements};
+use super::{LIST, MySqlStore};
 use async_trait::async_trait;
 use postroom_core::{Arrived, ErrorGroup, Filter, Inspect, Record, StoreResult};
 use sqlx::mysql::MySqlRow;
@@ -13,14 +15,9 @@ use uuid::Uuid;
 use uuid::fmt::Hyphenated;
 
 /// After.
-const ARRIVED: &str = "
-    SELECT integration_type, COUNT(*), MAX(seq) FROM integration_outbox FORCE INDEX (PRIMARY)
-    WHERE seq > ? GROUP BY integration_type ORDER BY integration_type";
+const ARRIVED: &str = include_str!("sql/arrived.sql");
 /// After, rows, rows.
-const UPCOMING: &str = "
-    (SELECT seq FROM integration_outbox FORCE INDEX (PRIMARY) WHERE seq > ? ORDER BY seq LIMIT ?)
-    UNION
-    (SELECT seq FROM outbox_delivery WHERE NOT dead ORDER BY due_at, seq LIMIT ?)";
+const UPCOMING: &str = include_str!("sql/upcoming.sql");
 
 #[async_trait]
 impl Inspect for MySqlStore {
@@ -31,7 +28,7 @@ impl Inspect for MySqlStore {
     ) -> StoreResult<Vec<Record>> {
         let sql = format!(
             "SELECT {} FROM outbox_messages AS m WHERE m.id BETWEEN ? AND ? ORDER BY m.id LIMIT ?",
-            statements::RECORD
+            columns::RECORD
         );
         sqlx::query(AssertSqlSafe(sql))
             .bind(ids.start().hyphenated())
@@ -44,10 +41,11 @@ impl Inspect for MySqlStore {
     }
 
     async fn errors(&self, filter: &Filter) -> StoreResult<Vec<ErrorGroup>> {
-        let mut query = QueryBuilder::new(
+        let mut query = QueryBuilder::new(format!(
             "SELECT m.integration_type, m.last_error, COUNT(*), MIN(m.created_at), \
-             MAX(m.created_at), MAX(m.id) FROM outbox_messages AS m WHERE m.last_error IS NOT NULL",
-        );
+             MAX(m.created_at), MAX(m.id) FROM {} WHERE m.last_error IS NOT NULL",
+            open_ones(filter.status)
+        ));
         conditions(&mut query, filter);
         query.push(" GROUP BY m.integration_type, m.last_error ORDER BY 3 DESC, 1, 2 LIMIT ");
         query.push_bind(i64::try_from(filter.limit).unwrap_or(i64::MAX));
@@ -88,12 +86,12 @@ impl Inspect for MySqlStore {
     }
 
     async fn states(&self, seqs: &[i64]) -> StoreResult<Vec<Record>> {
-        let columns = statements::RECORD.replace("m.payload, m.headers", "NULL, NULL");
+        let columns = columns::RECORD.replace("m.payload, m.headers", "NULL, NULL");
         let mut found = Vec::with_capacity(seqs.len());
         for part in seqs.chunks(LIST) {
             let sql = format!(
                 "SELECT {columns} FROM outbox_messages AS m WHERE m.seq IN ({})",
-                list(part)
+                literal::numbers(part.iter().copied())
             );
             let rows = sqlx::query(AssertSqlSafe(sql)).persistent(false).fetch_all(&self.pool);
             let records = rows.await.and_then(|rows| rows.iter().map(record).collect());

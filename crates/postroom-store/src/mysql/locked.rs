@@ -1,118 +1,194 @@
-//! Which deliveries a settlement may change, around rows that somebody else has locked.
+//! What a settlement may change, around rows that somebody else has locked.
 
-use super::claims::literal;
+use super::deliveries::{Said, lock_messages};
+use super::literal::{self, filled};
+use super::parcel::{Parcel, ParcelKey, holds_parcels};
+use super::parcels::held_parcels;
 use super::version::Locking;
-use super::{LIST, identities, list, numbers};
-use postroom_core::{Fence, Settlement, Verdict};
-use sqlx::{Error, MySqlConnection};
+use super::{LIST, fetch_each};
+use chrono::NaiveDateTime;
+use postroom_core::{Fence, Key, Settlement, Verdict};
+use sqlx::{Error, MySqlConnection, Row as _};
 use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
+use uuid::fmt::Hyphenated;
 
-/// The deliveries of a settlement that its fence lets through, by number. What is in neither was
-/// lost to another relay, or is another dispatch's.
+const LOCK_DELIVERIES: &str = include_str!("sql/lock_deliveries.sql");
+
+/// A delivery that was locked.
+#[derive(Clone)]
+pub(super) struct DeliveryRow {
+    pub(super) key: Key,
+    pub(super) due_at: NaiveDateTime,
+    pub(super) integration: String,
+    pub(super) state: char,
+    pub(super) is_claimed: bool,
+}
+
+/// Where a message was held.
+pub(super) enum Origin {
+    Delivery(DeliveryRow),
+    Parcel(Parcel),
+}
+
+/// A verdict that counts. Whatever its message is held by is locked by this transaction, and so is the
+/// message.
+pub(super) struct Counted<'a> {
+    pub(super) verdict: &'a Verdict,
+    pub(super) said: Said,
+    pub(super) origin: Origin,
+}
+
+/// What the fence of a settlement lets through. A verdict that is in neither was lost to another relay, is
+/// another dispatch's, or its message was deleted.
 #[derive(Default)]
-pub(super) struct LetThrough {
-    /// Locked by this transaction, together with their messages.
-    pub(super) free: HashSet<i64>,
-    /// Locked by somebody else, or their messages are.
+pub(super) struct LetThrough<'a> {
+    pub(super) counted: Vec<Counted<'a>>,
+    /// Locked by somebody else, or their messages are: by number.
     pub(super) locked: Vec<i64>,
+    /// Held under the fence, of messages that are gone, or that a delivery names too.
+    pub(super) void_deliveries: Vec<Uuid>,
+    pub(super) void_parcels: Vec<ParcelKey>,
 }
 
-/// Locks what a settlement may change. Where the server can, it passes over what somebody else has
-/// locked, so that nothing that follows has to wait.
-pub(super) async fn let_through(
+/// Locks what a settlement may change. Where the server can, it passes over what somebody else has locked, so
+/// that nothing that follows has to wait. `named` are the parcels of its claim, which is locked.
+pub(super) async fn let_through<'a>(
     tx: &mut MySqlConnection,
-    settlement: &Settlement,
+    settlement: &'a Settlement,
+    named: &[ParcelKey],
     locking: Locking,
-) -> Result<LetThrough, Error> {
-    let mut seqs: Vec<i64> = settlement.verdicts.iter().map(|verdict| verdict.seq).collect();
-    seqs.sort_unstable();
-    let fence = match settlement.fence {
-        Fence::Claim(token) => format!("claim = {}", literal(token)),
+) -> Result<LetThrough<'a>, Error> {
+    match settlement.fence {
+        Fence::Claim(token) if holds_parcels(token) => {
+            of_parcels(tx, settlement, named, locking).await
+        }
+        Fence::Claim(token) => {
+            let fence = format!("claim = {}", literal::token(token));
+            of_deliveries(tx, settlement, &fence, locking).await
+        }
         Fence::Dispatch { number, .. } => {
-            format!("dispatch = {} AND NOT dead", i64::from(number) - 1)
-        }
-    };
-    let mut held = LetThrough::default();
-    for part in seqs.chunks(LIST) {
-        let query = |seqs: &[i64]| {
-            format!(
-                "SELECT seq FROM outbox_delivery FORCE INDEX (PRIMARY) \
-                 WHERE seq IN ({}) AND {fence} ",
-                list(seqs)
-            )
-        };
-        let found = numbers(tx, query(part) + locking.clause()).await?;
-        if locking == Locking::Wait {
-            held.free.extend(found);
-            continue;
-        }
-        let deliveries = missing(part, &found);
-        if !deliveries.is_empty() {
-            held.locked.extend(numbers(tx, query(&deliveries)).await?);
-        }
-        let locked = locked_of(tx, Rows::Messages, &found).await?;
-        held.free.extend(missing(&found, &locked));
-        held.locked.extend(locked);
-    }
-    if let Fence::Dispatch { .. } = settlement.fence {
-        // The deliveries are locked, so no number changes hands from here on.
-        for other in others(tx, &settlement.verdicts).await? {
-            held.free.remove(&other);
+            let fence = format!("dispatch = {} AND state <> 'd'", i64::from(number) - 1);
+            of_deliveries(tx, settlement, &fence, locking).await
         }
     }
-    Ok(held)
 }
 
-/// Where rows are locked. Everybody locks deliveries before messages.
-#[derive(Clone, Copy)]
-pub(super) enum Rows {
-    Deliveries,
-    Messages,
-}
-
-/// Locks rows as far as nobody else has; the numbers of those that somebody has. Only on a server
-/// that can pass over them.
-pub(super) async fn locked_of(
+/// The parcels are not locked: nobody but the holder of their claim's row settles or frees them.
+async fn of_parcels<'a>(
     tx: &mut MySqlConnection,
-    rows: Rows,
-    seqs: &[i64],
-) -> Result<Vec<i64>, Error> {
-    let table = match rows {
-        Rows::Deliveries => "outbox_delivery",
-        Rows::Messages => "integration_outbox",
-    };
-    let query = |seqs: &[i64]| {
-        format!("SELECT seq FROM {table} FORCE INDEX (PRIMARY) WHERE seq IN ({}) ", list(seqs))
-    };
-    let free = numbers(tx, query(seqs) + Locking::SkipLocked.clause()).await?;
-    let passed_over = missing(seqs, &free);
-    // What is not there was deleted.
-    if passed_over.is_empty() { Ok(passed_over) } else { numbers(tx, query(&passed_over)).await }
+    settlement: &'a Settlement,
+    named: &[ParcelKey],
+    locking: Locking,
+) -> Result<LetThrough<'a>, Error> {
+    let verdicts: HashSet<Key> =
+        settlement.verdicts.iter().map(|one| Key { seq: one.seq, id: one.id }).collect();
+    let wanted: Vec<ParcelKey> =
+        named.iter().filter(|parcel| verdicts.contains(&parcel.message)).cloned().collect();
+    let mut let_through = LetThrough::default();
+    let mut origins = HashMap::with_capacity(wanted.len());
+    for held in held_parcels(tx, &wanted).await? {
+        if held.is_outranked {
+            let_through.void_parcels.push(held.parcel.key);
+        } else {
+            let key = held.parcel.key.message;
+            origins.insert(key.id, (key, Origin::Parcel(held.parcel)));
+        }
+    }
+    sort_out(tx, settlement, origins, let_through, locking).await
 }
 
-/// The numbers that are those of other messages by now: numbers come again after a TRUNCATE. A claim's
-/// token tells them apart by itself.
-async fn others(tx: &mut MySqlConnection, verdicts: &[Verdict]) -> Result<Vec<i64>, Error> {
-    let mut others = Vec::new();
-    for part in verdicts.chunks(LIST) {
-        let ids: HashMap<i64, Uuid> =
-            part.iter().map(|verdict| (verdict.seq, verdict.id)).collect();
-        let seqs: Vec<i64> = ids.keys().copied().collect();
-        for (seq, id) in identities(tx, &seqs).await? {
-            if ids.get(&seq) != Some(&id) {
-                others.push(seq);
+async fn of_deliveries<'a>(
+    tx: &mut MySqlConnection,
+    settlement: &'a Settlement,
+    fence: &str,
+    locking: Locking,
+) -> Result<LetThrough<'a>, Error> {
+    let mut ids: Vec<Uuid> = settlement.verdicts.iter().map(|verdict| verdict.id).collect();
+    ids.sort_unstable();
+    let mut let_through = LetThrough::default();
+    let mut origins = HashMap::with_capacity(ids.len());
+    for held in lock_deliveries(tx, &ids, fence, locking).await? {
+        origins.insert(held.key.id, (held.key, Origin::Delivery(held)));
+    }
+    if locking == Locking::SkipLocked {
+        ids.retain(|id| !origins.contains_key(id));
+        let passed_over = look_at_deliveries(tx, &ids, fence).await?;
+        let passed_over: HashSet<Uuid> = passed_over.iter().map(|held| held.key.id).collect();
+        let locked = settlement.verdicts.iter().filter(|one| passed_over.contains(&one.id));
+        let_through.locked.extend(locked.map(|verdict| verdict.seq));
+    }
+    sort_out(tx, settlement, origins, let_through, locking).await
+}
+
+/// Locks the messages of what is held.
+async fn sort_out<'a>(
+    tx: &mut MySqlConnection,
+    settlement: &'a Settlement,
+    mut origins: HashMap<Uuid, (Key, Origin)>,
+    mut let_through: LetThrough<'a>,
+    locking: Locking,
+) -> Result<LetThrough<'a>, Error> {
+    let keys: Vec<Key> = origins.values().map(|(key, _)| *key).collect();
+    let mut messages = lock_messages(tx, &keys, locking).await?;
+    for verdict in &settlement.verdicts {
+        let Some((_, origin)) = origins.remove(&verdict.id) else { continue };
+        if messages.by_others.contains(&verdict.id) {
+            let_through.locked.push(verdict.seq);
+        } else if let Some(said) = messages.said.remove(&verdict.id) {
+            let_through.counted.push(Counted { verdict, said, origin });
+        } else {
+            match origin {
+                Origin::Delivery(held) => let_through.void_deliveries.push(held.key.id),
+                Origin::Parcel(parcel) => let_through.void_parcels.push(parcel.key),
             }
         }
     }
-    Ok(others)
+    Ok(let_through)
 }
 
-/// Which of some numbers are not in a part of them.
-fn missing(of: &[i64], part: &[i64]) -> Vec<i64> {
-    if of.len() == part.len() {
-        return Vec::new();
+/// Locks deliveries by their key, as far as `fence` holds. Everybody locks deliveries before messages.
+pub(super) async fn lock_deliveries(
+    tx: &mut MySqlConnection,
+    ids: &[Uuid],
+    fence: &str,
+    locking: Locking,
+) -> Result<Vec<DeliveryRow>, Error> {
+    read_deliveries(tx, ids.chunks(locking.keys()), fence, locking.clause()).await
+}
+
+/// Looks at deliveries without locking them.
+pub(super) async fn look_at_deliveries(
+    tx: &mut MySqlConnection,
+    ids: &[Uuid],
+    fence: &str,
+) -> Result<Vec<DeliveryRow>, Error> {
+    read_deliveries(tx, ids.chunks(LIST), fence, "").await
+}
+
+async fn read_deliveries(
+    tx: &mut MySqlConnection,
+    parts: std::slice::Chunks<'_, Uuid>,
+    fence: &str,
+    clause: &str,
+) -> Result<Vec<DeliveryRow>, Error> {
+    let lock = |part: &[Uuid]| {
+        let sql = filled(LOCK_DELIVERIES, &[("ids", &literal::ids(part)), ("fence", fence)]);
+        format!("{sql} {clause}")
+    };
+    let statements: Vec<String> = parts.map(lock).collect();
+    let mut deliveries = Vec::new();
+    for row in fetch_each(tx, statements).await? {
+        let id = row.try_get::<Hyphenated, _>(0)?.into();
+        let state: String = row.try_get(4)?;
+        deliveries.push(DeliveryRow {
+            key: Key { seq: row.try_get(1)?, id },
+            due_at: row.try_get(2)?,
+            integration: row.try_get(3)?,
+            // The table lets no other be than these: w, f, d.
+            state: state.chars().next().unwrap_or('w'),
+            is_claimed: row.try_get(5)?,
+        });
     }
-    let part: HashSet<&i64> = part.iter().collect();
-    of.iter().filter(|seq| !part.contains(seq)).copied().collect()
+    Ok(deliveries)
 }

@@ -8,48 +8,11 @@ use postroom_core::{StoreError, StoreErrorKind, StoreResult};
 use sqlx::{Connection as _, Error, MySqlConnection};
 
 /// Every migration, in order.
-pub const MIGRATIONS: &[Migration] = &[
-    Migration {
-        number: 1,
-        name: "outbox",
-        sql: include_str!("../../migrations/mysql/0001_outbox.sql"),
-    },
-    Migration {
-        number: 2,
-        name: "dispatch",
-        sql: include_str!("../../migrations/mysql/0002_dispatch.sql"),
-    },
-    Migration {
-        number: 3,
-        name: "lease",
-        sql: include_str!("../../migrations/mysql/0003_lease.sql"),
-    },
-    Migration {
-        number: 4,
-        name: "reopened",
-        sql: include_str!("../../migrations/mysql/0004_reopened.sql"),
-    },
-    Migration {
-        number: 5,
-        name: "identity",
-        sql: include_str!("../../migrations/mysql/0005_identity.sql"),
-    },
-    Migration {
-        number: 6,
-        name: "responses",
-        sql: include_str!("../../migrations/mysql/0006_responses.sql"),
-    },
-    Migration {
-        number: 7,
-        name: "relays",
-        sql: include_str!("../../migrations/mysql/0007_relays.sql"),
-    },
-    Migration {
-        number: 8,
-        name: "checkpoint",
-        sql: include_str!("../../migrations/mysql/0008_checkpoint.sql"),
-    },
-];
+pub const MIGRATIONS: &[Migration] = &[Migration {
+    number: 1,
+    name: "outbox",
+    sql: include_str!("../../migrations/mysql/0001_outbox.sql"),
+}];
 
 /// Two processes that migrate one database at once take turns by this lock, the only one by name. A
 /// session's locks go with its connection.

@@ -1,23 +1,31 @@
 //! The outbox on MariaDB and MySQL.
 //!
 //! Every statement works on both, and the tests run on both. There is no RETURNING on MySQL,
-//! so what a statement changed is locked and read first, in the same transaction. Lists of
-//! numbers, and tokens, are written into the statements: they come from the database and from
-//! this program, never from a producer.
+//! so what a statement changed is locked and read first, in the same transaction. The indexes are
+//! named: with statistics that were taken while there was little to do, the server would read, and
+//! lock, whole tables instead.
 
 mod admin;
 mod attempts;
+mod backlog;
 mod claims;
+mod columns;
 mod connect;
+mod content;
+mod deliveries;
 mod dispatch;
 mod error;
 mod follow;
 mod hosts;
 mod inspect;
 mod intake;
+mod list;
+mod literal;
 mod locked;
 mod migrate;
 mod operate;
+mod parcel;
+mod parcels;
 #[cfg(test)]
 mod plan_tests;
 mod pool;
@@ -27,7 +35,6 @@ mod replay;
 mod rescue;
 mod row;
 mod settle;
-mod statements;
 mod triggers;
 mod upkeep;
 mod version;
@@ -41,14 +48,13 @@ use crate::OpenOptions;
 use crate::round::Round;
 use chrono::NaiveDateTime;
 use hosts::{Guide, Hosts};
+use parcels::Lanes;
 use pool::{OpenTransaction, Pool};
 use postroom_core::StoreResult;
 use sqlx::mysql::MySqlRow;
-use sqlx::{AssertSqlSafe, Error, MySqlConnection, Row as _};
-use std::collections::HashMap;
+use sqlx::{AssertSqlSafe, Error, MySqlConnection};
+use std::sync::atomic::AtomicUsize;
 use tokio::sync::OnceCell;
-use uuid::Uuid;
-use uuid::fmt::Hyphenated;
 use version::Locking;
 
 /// The outbox on MariaDB or MySQL.
@@ -59,6 +65,9 @@ pub struct MySqlStore {
     guide: Option<Guide>,
     keep_sent: bool,
     locking: OnceCell<Locking>,
+    lanes: Lanes,
+    /// How many takes there were.
+    takes: AtomicUsize,
     /// Over the messages that have attempts, and over the deliveries.
     swept: Round,
     looked_through: Round,
@@ -78,6 +87,8 @@ impl MySqlStore {
             guide,
             keep_sent: options.keep_sent,
             locking: OnceCell::new(),
+            lanes: Lanes::default(),
+            takes: AtomicUsize::new(0),
             swept: Round::default(),
             looked_through: Round::default(),
         })
@@ -118,59 +129,43 @@ impl MySqlStore {
 /// How many numbers go into one statement. MariaDB turns lists of a thousand into subqueries.
 const LIST: usize = 500;
 
-/// Numbers as SQL writes them in `IN (…)`. None at all match nothing.
-fn list(numbers: &[i64]) -> String {
-    if numbers.is_empty() {
-        return "NULL".to_owned();
-    }
-    numbers.iter().map(i64::to_string).collect::<Vec<_>>().join(", ")
-}
-
 /// Runs a statement that was put together here, and counts the rows it met.
 async fn execute(connection: &mut MySqlConnection, sql: String) -> Result<u64, Error> {
     let done = sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await?;
     Ok(done.rows_affected())
 }
 
-/// The rows of a statement that was put together here.
-async fn fetch(connection: &mut MySqlConnection, sql: String) -> Result<Vec<MySqlRow>, Error> {
-    sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(connection).await
-}
-
-/// Deletes rows by number. The key is named, here and in every statement that lists numbers: with
-/// statistics that were taken of an empty table the server would read, and lock, all of it. A
-/// DELETE takes such a hint only in this form.
-async fn delete(
+/// Runs statements that name one row each by its whole key, many in one round trip. A list of keys would not
+/// do for what locks or deletes: where a table is small, the server reads all of it instead of looking up
+/// each key, and waits for rows that somebody else has locked or not committed yet. An UPDATE of rows that
+/// are locked already may name a list: it passes over what it does not mean.
+async fn execute_each(
     connection: &mut MySqlConnection,
-    table: &'static str,
-    seqs: &[i64],
+    statements: impl IntoIterator<Item = String>,
 ) -> Result<(), Error> {
-    for part in seqs.chunks(LIST) {
-        let sql = format!(
-            "DELETE gone FROM {table} AS gone FORCE INDEX (PRIMARY) WHERE gone.seq IN ({})",
-            list(part)
-        );
-        execute(connection, sql).await?;
+    let statements: Vec<String> = statements.into_iter().collect();
+    for part in statements.chunks(LIST) {
+        execute(connection, part.join("; ")).await?;
     }
     Ok(())
 }
 
-/// The numbers that a statement put together here selects.
-async fn numbers(connection: &mut MySqlConnection, sql: String) -> Result<Vec<i64>, Error> {
-    fetch(connection, sql).await?.iter().map(|row| row.try_get(0)).collect()
+/// The rows of such statements.
+async fn fetch_each(
+    connection: &mut MySqlConnection,
+    statements: impl IntoIterator<Item = String>,
+) -> Result<Vec<MySqlRow>, Error> {
+    let statements: Vec<String> = statements.into_iter().collect();
+    let mut rows = Vec::new();
+    for part in statements.chunks(LIST) {
+        rows.extend(fetch(connection, part.join("; ")).await?);
+    }
+    Ok(rows)
 }
 
-/// The ids of the messages that have these numbers.
-async fn identities(
-    connection: &mut MySqlConnection,
-    seqs: &[i64],
-) -> Result<HashMap<i64, Uuid>, Error> {
-    let sql = format!(
-        "SELECT seq, id FROM integration_outbox FORCE INDEX (PRIMARY) WHERE seq IN ({})",
-        list(seqs)
-    );
-    let rows = fetch(connection, sql).await?;
-    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get::<Hyphenated, _>(1)?.into()))).collect()
+/// The rows of a statement that was put together here.
+async fn fetch(connection: &mut MySqlConnection, sql: String) -> Result<Vec<MySqlRow>, Error> {
+    sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(connection).await
 }
 
 /// The database's clock.

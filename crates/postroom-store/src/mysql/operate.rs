@@ -1,13 +1,16 @@
-//! What operators do to messages. Lock order: delivery, message, record.
+//! What operators do to messages. Lock order: lane, claim, delivery, message, record.
 
-use super::claims::literal;
+use super::deliveries::{self, Delivery, IfThere, Life, Said, lock_messages};
 use super::error::store_error;
-use super::follow::follow;
-use super::reconcile::FEED;
+use super::literal::{self, filled};
+use super::locked::lock_deliveries;
+use super::parcel::{Parcel, ParcelKey};
+use super::parcels::{end_parcels, held_parcels, in_flight, make_deliveries};
 use super::replay::replay;
-use super::upkeep::{before, delete_messages};
+use super::settle::{delete_messages, lock_claims};
+use super::upkeep::before;
 use super::version::Locking;
-use super::{LIST, MySqlStore, delete, execute, fetch, list, now, row};
+use super::{LIST, MySqlStore, execute, fetch, now, row};
 use crate::prunable::by_status;
 use async_trait::async_trait;
 use postroom_core::{
@@ -16,12 +19,22 @@ use postroom_core::{
 };
 use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, Error, MySqlConnection, Row as _};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 use uuid::fmt::Hyphenated;
+
+const BEGIN_ACTION: &str = "INSERT INTO outbox_action (actor, operation, target) VALUES (?, ?, ?)";
+const ACTIONS: &str = "SELECT id, at, actor, operation, target, messages FROM outbox_action \
+                       WHERE id < ? ORDER BY id DESC LIMIT ?";
+const NOTE_ACTION: &str = "UPDATE outbox_action SET messages = messages + ? WHERE id = ?";
+const REDRIVE: &str = include_str!("sql/redrive.sql");
+const CANCEL: &str = include_str!("sql/cancel.sql");
+const RELEASE: &str = include_str!("sql/release.sql");
+const PRUNE_DEAD: &str = include_str!("sql/prune_dead.sql");
 
 /// How often an operation that lost to a concurrent transaction is tried, unless it waited this long
 /// for a lock: somebody keeps that, and the operator should know.
@@ -31,28 +44,24 @@ const WAIT_LONG: Duration = Duration::from_secs(1);
 #[async_trait]
 impl Operate for MySqlStore {
     async fn begin_action(&self, action: &NewAction<'_>) -> StoreResult<ActionId> {
-        let inserted =
-            sqlx::query("INSERT INTO outbox_action (actor, operation, target) VALUES (?, ?, ?)")
-                .bind(action.actor)
-                .bind(action.operation.as_str())
-                .bind(action.target)
-                .execute(&self.pool)
-                .await
-                .map_err(|e| store_error("putting an operation on record", e))?;
+        let inserted = sqlx::query(BEGIN_ACTION)
+            .bind(action.actor)
+            .bind(action.operation.as_str())
+            .bind(action.target)
+            .execute(&self.pool)
+            .await
+            .map_err(|e| store_error("putting an operation on record", e))?;
         Ok(ActionId(i64::try_from(inserted.last_insert_id()).unwrap_or(i64::MAX)))
     }
 
     async fn actions(&self, before: Option<ActionId>, limit: usize) -> StoreResult<Vec<Action>> {
-        sqlx::query(
-            "SELECT id, at, actor, operation, target, messages FROM outbox_action \
-             WHERE id < ? ORDER BY id DESC LIMIT ?",
-        )
-        .bind(before.map_or(i64::MAX, |before| before.0))
-        .bind(i64::try_from(limit).unwrap_or(i64::MAX))
-        .fetch_all(&self.pool)
-        .await
-        .and_then(|rows| rows.iter().map(action).collect())
-        .map_err(|e| store_error("reading the record of operations", e))
+        sqlx::query(ACTIONS)
+            .bind(before.map_or(i64::MAX, |before| before.0))
+            .bind(i64::try_from(limit).unwrap_or(i64::MAX))
+            .fetch_all(&self.pool)
+            .await
+            .and_then(|rows| rows.iter().map(action).collect())
+            .map_err(|e| store_error("reading the record of operations", e))
     }
 
     async fn note_action(&self, action: ActionId, messages: u64) -> StoreResult<()> {
@@ -63,8 +72,8 @@ impl Operate for MySqlStore {
     }
 
     async fn redrive(&self, action: ActionId, keys: &[Key]) -> StoreResult<u64> {
-        let set = "status = 'PENDING', attempts = 0, due_at = {now}";
-        again("redriving", || self.reset(action, keys, "status = 'DEAD'", set)).await
+        let dead = |said: &Said| said.state() == Some('d');
+        again("redriving", || self.reset(action, keys, dead, REDRIVE, 'w')).await
     }
 
     async fn replay(
@@ -74,8 +83,11 @@ impl Operate for MySqlStore {
         fresh_ids: bool,
     ) -> StoreResult<Vec<Uuid>> {
         again("replaying", || async move {
+            self.follow_any_edits().await?;
             let mut tx = self.begin().await?;
-            let copies = replay(&mut tx, keys, fresh_ids).await?;
+            let held = held_by_claims(&mut tx, keys).await?;
+            let keys: Vec<Key> = keys.iter().filter(|key| !held.contains(*key)).copied().collect();
+            let copies = replay(&mut tx, &keys, fresh_ids).await?;
             note(&mut tx, action, copies.len()).await?;
             tx.commit().await?;
             Ok(copies)
@@ -88,9 +100,7 @@ impl Operate for MySqlStore {
     }
 
     async fn cancel(&self, action: ActionId, keys: &[Key]) -> StoreResult<u64> {
-        let set = format!("status = 'DEAD', last_error = '{CANCELLED}'");
-        let open = "status IN ('PENDING', 'FAILED')";
-        again("cancelling", || self.reset(action, keys, open, &set)).await
+        again("cancelling", || self.reset(action, keys, Said::is_open, CANCEL, 'd')).await
     }
 
     async fn prune_on_record(
@@ -125,36 +135,50 @@ fn old(status: Status, older_than: Duration) -> StoreResult<String> {
 }
 
 impl MySqlStore {
-    /// Gives messages that nobody holds, and that are as `state` says, a new state, and a delivery
-    /// that says the same.
+    /// Gives messages that nobody holds, and that are as `is_meant` says, a new state, and their deliveries
+    /// the same. What is in a parcel that nobody holds gets its delivery first.
     async fn reset(
         &self,
         action: ActionId,
         keys: &[Key],
-        state: &str,
+        is_meant: impl Fn(&Said) -> bool + Send + Sync,
         set: &str,
+        state: char,
     ) -> Result<u64, Error> {
+        // A message that was sent elsewhere by hand is still in a parcel of its old lane.
+        self.follow_any_edits().await?;
+        // In a transaction of its own: the lanes are not kept locked while this waits for a message.
+        self.unpack_of(&self.parcels_of(keys).await?).await?;
         let mut tx = self.begin().await?;
         let at = now(&mut tx).await?;
-        let set = set.replace("{now}", &format!("'{at}'"));
         let mut count = 0;
-        for part in keys.chunks(LIST) {
-            let seqs = lock(&mut tx, part, Hold::Free, state).await?;
-            let chosen = list(&seqs);
-            let sql = format!(
-                "UPDATE integration_outbox FORCE INDEX (PRIMARY) SET {set}, updated_at = '{at}', settled = {} \
-                 WHERE seq IN ({chosen})",
-                literal(Token::random())
-            );
-            execute(&mut tx, sql).await?;
+        let mut ids: Vec<Uuid> = keys.iter().map(|key| key.id).collect();
+        ids.sort_unstable();
+        for part in ids.chunks(LIST) {
+            let free = lock_deliveries(&mut tx, part, "claim IS NULL", Locking::Wait).await?;
+            let mut free: Vec<Key> = free.into_iter().map(|delivery| delivery.key).collect();
+            free.retain(|key| keys.contains(key));
+            let mut locked = lock_messages(&mut tx, &free, Locking::Wait).await?;
+            locked.said.retain(|_, said| is_meant(said));
+            let seqs: Vec<i64> = locked.said.values().map(|said| said.key.seq).collect();
+            let list = literal::numbers(seqs.iter().copied());
+            let token = literal::token(Token::random());
+            let time = format!("'{at}'");
+            let places =
+                [("at", time.as_str()), ("token", &token), ("seqs", &list), ("why", CANCELLED)];
+            execute(&mut tx, filled(set, &places)).await?;
             // In place: its number of dispatches stays.
-            let sql = format!(
-                "UPDATE outbox_delivery FORCE INDEX (PRIMARY) SET rescues = 0 \
-                 WHERE seq IN ({chosen})"
-            );
-            execute(&mut tx, sql).await?;
-            follow(&mut tx, &seqs, Locking::Wait).await?;
-            execute(&mut tx, format!("{FEED} IN ({chosen})")).await?;
+            let deliveries = locked.said.into_values().map(|said| Delivery {
+                due_at: if state == 'd' { said.due_at } else { at },
+                state,
+                key: said.key,
+                integration: said.integration,
+                bytes: 0,
+                rescues: 0,
+                life: Life::First,
+            });
+            let follow = IfThere::Follow { rescues: "0", dispatches: 0 };
+            deliveries::write(&mut tx, deliveries.collect(), follow).await?;
             count += seqs.len();
         }
         note(&mut tx, action, count).await?;
@@ -162,30 +186,90 @@ impl MySqlStore {
         Ok(count as u64)
     }
 
-    /// Takes claims away; the delivery follows what was changed by hand meanwhile. A claim that is
-    /// left empty goes with its batch, or when it expires.
+    /// Where the parcels of these messages are, if they are in any; their lanes have cursors.
+    async fn parcels_of(&self, keys: &[Key]) -> Result<Vec<ParcelKey>, Error> {
+        let ids: Vec<Uuid> = keys.iter().map(|key| key.id).collect();
+        let mut connection = self.pool.acquire().await?;
+        let said = deliveries::said(&mut connection, &ids).await?;
+        connection.answered();
+        let parcels = said.values().filter(|said| said.is_open()).map(|said| ParcelKey {
+            integration: Arc::from(said.integration.as_str()),
+            message: said.key,
+        });
+        let parcels: Vec<ParcelKey> = parcels.collect();
+        self.know_lanes(&lanes_of(&parcels)).await?;
+        Ok(parcels)
+    }
+
+    /// Gives messages in parcels that nobody holds their deliveries.
+    async fn unpack_of(&self, parcels: &[ParcelKey]) -> Result<(), Error> {
+        if parcels.is_empty() {
+            return Ok(());
+        }
+        let mut tx = self.begin().await?;
+        self.lock_lanes(&mut tx, &lanes_of(parcels)).await?;
+        let in_flight = in_flight(&mut tx).await?;
+        let held = held_parcels(&mut tx, parcels).await?;
+        let free = held.into_iter().map(|held| held.parcel);
+        let free: Vec<Parcel> = free.filter(|parcel| !in_flight.names(&parcel.key)).collect();
+        make_deliveries(&mut tx, &free).await?;
+        tx.commit().await
+    }
+
+    /// Takes messages from their relay, due at once. Of a claim on deliveries only the delivery's own is
+    /// cleared; of one on parcels the message gets a delivery, and its parcel goes: the rest of the batch
+    /// stays held. What was changed by hand meanwhile is followed. A claim that is left empty goes with its
+    /// batch, or when it expires.
     async fn release_claimed(&self, action: ActionId, keys: &[Key]) -> Result<u64, Error> {
         let mut tx = self.begin().await?;
         let at = now(&mut tx).await?;
-        let mut count = 0;
-        for part in keys.chunks(LIST) {
-            let seqs = lock(&mut tx, part, Hold::Claimed, "TRUE").await?;
-            let chosen = list(&seqs);
-            let sql = format!(
-                "UPDATE integration_outbox FORCE INDEX (PRIMARY) \
-                 SET due_at = '{at}', updated_at = '{at}', settled = {} \
-                 WHERE seq IN ({chosen}) AND status IN ('PENDING', 'FAILED')",
-                literal(Token::random())
-            );
-            execute(&mut tx, sql).await?;
-            let sql = format!(
-                "UPDATE outbox_delivery FORCE INDEX (PRIMARY) SET claim = NULL \
-                 WHERE seq IN ({chosen})"
-            );
-            execute(&mut tx, sql).await?;
-            follow(&mut tx, &seqs, Locking::Wait).await?;
-            count += seqs.len();
-        }
+        let wanted: HashSet<Uuid> = keys.iter().map(|key| key.id).collect();
+        let named = in_flight(&mut tx).await?;
+        let tokens: BTreeSet<Token> = named.of(&wanted).map(|(_, token)| token).collect();
+        // Locked before they are looked into: nobody settles them meanwhile.
+        let claims = lock_claims(&mut tx, &tokens).await?;
+        let parcels: Vec<ParcelKey> = claims
+            .into_values()
+            .flatten()
+            .filter(|parcel| keys.contains(&parcel.message))
+            .collect();
+        let mut parcels = held_parcels(&mut tx, &parcels).await?;
+        parcels.retain(|held| !held.is_outranked);
+        let mut ids: Vec<Uuid> = wanted.into_iter().collect();
+        ids.sort_unstable();
+        let mut held = lock_deliveries(&mut tx, &ids, "claim IS NOT NULL", Locking::Wait).await?;
+        held.retain(|delivery| keys.contains(&delivery.key));
+        let of_parcels = parcels.iter().map(|held| held.parcel.key.message);
+        let locked: Vec<Key> = held.iter().map(|held| held.key).chain(of_parcels).collect();
+        let locked = lock_messages(&mut tx, &locked, Locking::Wait).await?.said;
+        let now_due = |id: &Uuid, bytes: i64| {
+            let said = locked.get(id)?;
+            let delivery = Delivery::of(said, bytes, Life::First)?;
+            Some(if said.is_open() { Delivery { due_at: at, ..delivery } } else { delivery })
+        };
+        // Closed by hand, the message stays so, and the delivery goes with its claim.
+        let freed: Vec<Delivery> = held.iter().filter_map(|one| now_due(&one.key.id, 0)).collect();
+        let closed: Vec<Uuid> = held
+            .iter()
+            .map(|held| held.key.id)
+            .filter(|id| locked.get(id).is_some_and(|said| said.state().is_none()))
+            .collect();
+        let made = parcels.iter().filter_map(|held| {
+            let delivery = now_due(&held.parcel.key.message.id, held.parcel.bytes)?;
+            Some((held.parcel.key.clone(), delivery))
+        });
+        let (over, made): (Vec<ParcelKey>, Vec<Delivery>) = made.unzip();
+        let count = freed.len() + closed.len() + made.len();
+        let seqs = freed.iter().chain(&made).map(|delivery| delivery.key.seq);
+        let (list, token) = (literal::numbers(seqs), literal::token(Token::random()));
+        let follow = IfThere::Follow { rescues: "outbox_delivery.rescues", dispatches: 0 };
+        deliveries::write(&mut tx, freed, follow).await?;
+        deliveries::write(&mut tx, made, IfThere::Keep).await?;
+        deliveries::remove(&mut tx, &closed).await?;
+        end_parcels(&mut tx, &over).await?;
+        let time = format!("'{at}'");
+        let places = [("at", time.as_str()), ("token", &token), ("seqs", &list)];
+        execute(&mut tx, filled(RELEASE, &places)).await?;
         note(&mut tx, action, count).await?;
         tx.commit().await?;
         Ok(count as u64)
@@ -193,19 +277,39 @@ impl MySqlStore {
 
     /// Deletes messages for which `old` holds, as long as nobody holds them.
     async fn prune_old(&self, action: ActionId, old: &str, limit: usize) -> Result<u64, Error> {
+        self.follow_any_edits().await?;
         let mut tx = self.begin().await?;
-        let sql = format!(
-            "SELECT seq, id FROM integration_outbox FORCE INDEX (outbox_created) \
-             WHERE {old} LIMIT {limit}"
-        );
-        let mut found = Vec::new();
-        for row in fetch(&mut tx, sql).await? {
-            found.push(Key { seq: row.try_get(0)?, id: row.try_get::<Hyphenated, _>(1)?.into() });
+        let found = filled(PRUNE_DEAD, &[("old", old), ("limit", &limit.to_string())]);
+        let mut keys = Vec::new();
+        for row in fetch(&mut tx, found).await? {
+            keys.push(Key { seq: row.try_get(0)?, id: row.try_get::<Hyphenated, _>(1)?.into() });
         }
+        let held = held_by_claims(&mut tx, &keys).await?;
+        keys.retain(|key| !held.contains(key));
         let mut count = 0;
-        for part in found.chunks(LIST) {
-            let seqs = lock(&mut tx, part, Hold::Free, old).await?;
-            delete(&mut tx, "outbox_delivery", &seqs).await?;
+        for part in keys.chunks(LIST) {
+            let mut ids: Vec<Uuid> = part.iter().map(|key| key.id).collect();
+            ids.sort_unstable();
+            let deliveries = lock_deliveries(&mut tx, &ids, "TRUE", Locking::Wait).await?;
+            let claimed: HashSet<Uuid> = deliveries
+                .iter()
+                .filter(|delivery| delivery.is_claimed)
+                .map(|delivery| delivery.key.id)
+                .collect();
+            let free: Vec<i64> =
+                part.iter().filter(|key| !claimed.contains(&key.id)).map(|key| key.seq).collect();
+            // They may have been changed since.
+            let sql = format!(
+                "SELECT seq, id FROM integration_outbox FORCE INDEX (PRIMARY) \
+                 WHERE seq IN ({}) AND {old} FOR UPDATE",
+                literal::numbers(free)
+            );
+            let (mut gone, mut seqs) = (Vec::new(), Vec::new());
+            for row in fetch(&mut tx, sql).await? {
+                seqs.push(row.try_get(0)?);
+                gone.push(row.try_get::<Hyphenated, _>(1)?.into());
+            }
+            deliveries::remove(&mut tx, &gone).await?;
             delete_messages(&mut tx, &seqs).await?;
             count += seqs.len();
         }
@@ -215,53 +319,24 @@ impl MySqlStore {
     }
 }
 
-/// Whether a relay holds a message.
-#[derive(Clone, Copy, Eq, PartialEq)]
-enum Hold {
-    /// Nobody does; there may be no delivery at all.
-    Free,
-    /// One does.
-    Claimed,
+fn lanes_of(parcels: &[ParcelKey]) -> Vec<&str> {
+    let lanes: BTreeSet<&str> = parcels.iter().map(|parcel| &*parcel.integration).collect();
+    lanes.into_iter().collect()
 }
 
-/// Locks the messages among `keys` that are held as `hold` says and are as `state` says.
-async fn lock(
-    tx: &mut MySqlConnection,
-    keys: &[Key],
-    hold: Hold,
-    state: &str,
-) -> Result<Vec<i64>, Error> {
-    let seqs = list(&keys.iter().map(|key| key.seq).collect::<Vec<_>>());
-    let sql = format!(
-        "SELECT seq, claim IS NOT NULL FROM outbox_delivery FORCE INDEX (PRIMARY) \
-         WHERE seq IN ({seqs}) FOR UPDATE"
-    );
-    let mut claimed = HashSet::new();
-    for row in fetch(tx, sql).await? {
-        if row.try_get(1)? {
-            claimed.insert(row.try_get::<i64, _>(0)?);
-        }
-    }
-    let sql = format!(
-        "SELECT seq, id FROM integration_outbox FORCE INDEX (PRIMARY) \
-         WHERE seq IN ({seqs}) AND {state} FOR UPDATE"
-    );
-    let mut locked = Vec::new();
-    for row in fetch(tx, sql).await? {
-        let key = Key { seq: row.try_get(0)?, id: row.try_get::<Hyphenated, _>(1)?.into() };
-        let is_claimed = claimed.contains(&key.seq);
-        if keys.contains(&key) && is_claimed == (hold == Hold::Claimed) {
-            locked.push(key.seq);
-        }
-    }
-    Ok(locked)
+/// Which of these messages are in parcels that claims hold.
+async fn held_by_claims(tx: &mut MySqlConnection, keys: &[Key]) -> Result<HashSet<Key>, Error> {
+    let ids: HashSet<Uuid> = keys.iter().map(|key| key.id).collect();
+    let in_flight = in_flight(tx).await?;
+    let named: Vec<ParcelKey> = in_flight.of(&ids).map(|(parcel, _)| parcel.clone()).collect();
+    let held = held_parcels(tx, &named).await?;
+    Ok(held.into_iter().map(|held| held.parcel.key.message).collect())
 }
 
 /// Adds to the record of an operation, in the transaction that changed the messages.
 async fn note(tx: &mut MySqlConnection, action: ActionId, count: usize) -> Result<(), Error> {
-    let sql =
-        format!("UPDATE outbox_action SET messages = messages + {count} WHERE id = {}", action.0);
-    execute(tx, sql).await.map(|_| ())
+    let count = i64::try_from(count).unwrap_or(i64::MAX);
+    sqlx::query(NOTE_ACTION).bind(count).bind(action.0).execute(tx).await.map(drop)
 }
 
 /// Tries a transaction again when it was lost to a concurrent one: nothing of it remains.

@@ -29,6 +29,10 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 /// it meanwhile.
 const PING_AFTER: Duration = Duration::from_secs(1);
 
+/// Of the next transaction alone: the session goes on in its own isolation.
+const SNAPSHOT: &str = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; \
+     START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY";
+
 /// Makes connections.
 struct Connector {
     server: Mutex<Server>,
@@ -132,6 +136,13 @@ impl Pool {
         connection.execute("BEGIN").await?;
         Ok(OpenTransaction(connection))
     }
+
+    /// Begins a transaction whose statements all see the same moment, and that changes nothing.
+    pub(super) async fn snapshot(&self) -> Result<OpenTransaction, Error> {
+        let mut connection = self.acquire().await?;
+        connection.execute(SNAPSHOT).await?;
+        Ok(OpenTransaction(connection))
+    }
 }
 
 /// A connection that was lent. One that is not known to be clean when it is dropped, since a call
@@ -140,6 +151,13 @@ pub(super) struct Lent {
     /// `None` only while it is dropped.
     object: Option<Object<Connector>>,
     is_clean: bool,
+}
+
+impl Lent {
+    /// The last call was answered: it can be lent again as it is.
+    pub(super) fn answered(mut self) {
+        self.is_clean = true;
+    }
 }
 
 impl Deref for Lent {

@@ -1,15 +1,26 @@
 //! Freeing what expired claims hold. Lock order: relay, claim, delivery, message.
 
 use super::attempts::{self, Failure};
-use super::claims::{literal, literals};
-use super::follow::{follow, lock_messages};
+use super::deliveries::{self, Delivery, IfThere, Life, lock_messages};
+use super::literal::{self, filled};
+use super::locked::lock_deliveries;
+use super::parcel::{ParcelKey, read_list};
+use super::parcels::{end_parcels, held_parcels};
+use super::settle::{FORGET_CLAIM, end_claim};
 use super::version::Locking;
-use super::{LIST, MySqlStore, execute, fetch, list, now, numbers, row, statements};
-use postroom_core::{AttemptOutcome, RelayId, Token};
+use super::{MySqlStore, fetch, fetch_each, now, row};
+use postroom_core::{AttemptOutcome, Key, RelayId, Token};
 use sqlx::{AssertSqlSafe, Error, MySqlConnection, Row as _};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 use uuid::Uuid;
+use uuid::fmt::Hyphenated;
+
+pub(super) const EXPIRED: &str = include_str!("sql/expired.sql");
+const LOCK_RELAYS: &str = include_str!("sql/lock_relays.sql");
+const RESCUE: &str = include_str!("sql/rescue.sql");
+const CLAIMED_BY: &str = include_str!("sql/claimed_by.sql");
+const COUNT_LOST: &str = include_str!("sql/count_lost.sql");
 
 /// A claim that has expired.
 struct Expired {
@@ -18,11 +29,14 @@ struct Expired {
     alone: bool,
     dispatched: bool,
     held: Duration,
+    /// `None` when it holds deliveries.
+    parcels: Option<Vec<ParcelKey>>,
 }
 
 /// Waits for nobody where the server can: a delivery that is locked is being settled, a message
-/// that is locked is being changed, and both are left for the next time, with their claim. Rows are found first and locked by their key then:
-/// to lock them by another index is to lock that first, and a settlement comes the other way.
+/// that is locked is being changed, and both are left for the next time, with their claim. Rows are found
+/// first and locked by their key then: to lock them by another index is to lock that first, and a settlement
+/// comes the other way.
 pub(super) async fn rescue(
     store: &MySqlStore,
     asking: RelayId,
@@ -43,49 +57,41 @@ async fn rescue_some(
     asking: RelayId,
     limit: usize,
 ) -> Result<(u64, u64), Error> {
-    let expired = format!("{} LIMIT {limit}", statements::EXPIRED);
+    let expired = filled(EXPIRED, &[("limit", &limit.to_string())]);
     let expired = sqlx::query(AssertSqlSafe(expired)).bind(asking.0);
-    let (mut tokens, mut relays) = (Vec::new(), HashSet::new());
+    let (mut tokens, mut relays) = (Vec::new(), BTreeSet::new());
     for row in expired.fetch_all(&store.pool).await? {
         tokens.push(Token(row.try_get::<Uuid, _>(0)?));
-        relays.insert(row.try_get::<Uuid, _>(1)?);
+        relays.insert(Token(row.try_get::<Uuid, _>(1)?));
     }
     if tokens.is_empty() {
         return Ok((0, 0));
     }
+    tokens.sort_unstable();
     let locking = store.locking().await?;
     let mut tx = store.begin().await?;
     let alive = lock_relays(&mut tx, relays).await?;
     let (mut freed, mut ended) = (0, 0);
-    for part in tokens.chunks(LIST) {
-        let sql = format!(
-            "SELECT token, worker, alone, \
-                    GREATEST(0, TIMESTAMPDIFF(MICROSECOND, since, COALESCE( \
-                        (SELECT r.until FROM outbox_relay AS r WHERE r.id = c.relay), \
-                        UTC_TIMESTAMP(6)))), \
-                    dispatched \
-             FROM outbox_claim AS c FORCE INDEX (PRIMARY) \
-             WHERE token IN ({}) AND relay NOT IN ({alive}) {}",
-            literals(part),
-            locking.clause()
-        );
-        for row in fetch(&mut tx, sql).await? {
-            let token = Token(row.try_get::<Uuid, _>(0)?);
-            let held = Duration::from_micros(row::count(&row, 3)?);
+    for part in tokens.chunks(locking.keys()) {
+        let sql = filled(RESCUE, &[("tokens", &literal::tokens(part)), ("alive", &alive)]);
+        // Locked in one statement, and looked into by others after it: what a settlement did that was
+        // waited for is seen.
+        for row in fetch(&mut tx, format!("{sql} {}", locking.clause())).await? {
+            let list: Option<String> = row.try_get(5)?;
             let claim = Expired {
-                token,
+                token: Token(row.try_get::<Uuid, _>(0)?),
                 worker: row.try_get(1)?,
                 alone: row.try_get(2)?,
                 dispatched: row.try_get(4)?,
-                held,
+                held: Duration::from_micros(row::count(&row, 3)?),
+                parcels: list.as_deref().map(read_list).transpose()?,
             };
-            freed += free(&mut tx, &claim, locking).await?;
-            let forgotten = sqlx::query(statements::FORGET_CLAIM)
-                .bind(claim.token.0)
-                .bind(claim.token.0)
-                .execute(&mut *tx)
-                .await?;
-            ended += forgotten.rows_affected();
+            let (messages, has_ended) = match &claim.parcels {
+                Some(parcels) => free_parcels(&mut tx, &claim, parcels, locking).await?,
+                None => free_deliveries(&mut tx, &claim, locking).await?,
+            };
+            freed += messages;
+            ended += u64::from(has_ended);
         }
     }
     tx.commit().await?;
@@ -94,98 +100,116 @@ async fn rescue_some(
 
 /// Locks the rows of these relays, and says which of them live after all. A relay that comes back
 /// waits for this to end, and then sees what it has lost. Others that rescue do not wait.
-async fn lock_relays(tx: &mut MySqlConnection, relays: HashSet<Uuid>) -> Result<String, Error> {
-    let mut relays: Vec<Token> = relays.into_iter().map(Token).collect();
-    relays.sort_unstable();
+async fn lock_relays(tx: &mut MySqlConnection, relays: BTreeSet<Token>) -> Result<String, Error> {
     let mut alive = Vec::new();
-    for part in relays.chunks(LIST) {
-        let sql = format!(
-            "SELECT id, until >= UTC_TIMESTAMP(6) FROM outbox_relay FORCE INDEX (PRIMARY) \
-             WHERE id IN ({}) LOCK IN SHARE MODE",
-            literals(part)
-        );
-        for row in fetch(tx, sql).await? {
-            if row.try_get(1)? {
-                alive.push(Token(row.try_get::<Uuid, _>(0)?));
-            }
+    let lock = |relay: Token| filled(LOCK_RELAYS, &[("relay", &literal::token(relay))]);
+    for row in fetch_each(tx, relays.into_iter().map(lock)).await? {
+        if row.try_get(1)? {
+            alive.push(Token(row.try_get::<Uuid, _>(0)?));
         }
     }
-    Ok(if alive.is_empty() { "''".to_owned() } else { literals(&alive) })
+    Ok(if alive.is_empty() { "''".to_owned() } else { literal::tokens(&alive) })
 }
 
-async fn free(tx: &mut MySqlConnection, claim: &Expired, locking: Locking) -> Result<u64, Error> {
-    let token = literal(claim.token);
-    let held =
-        numbers(tx, format!("SELECT seq FROM outbox_delivery WHERE claim = {token}")).await?;
-    let mut seqs = Vec::with_capacity(held.len());
-    for part in held.chunks(LIST) {
-        let sql = format!(
-            "SELECT seq FROM outbox_delivery FORCE INDEX (PRIMARY) \
-             WHERE seq IN ({}) AND claim = {token} {}",
-            list(part),
-            locking.clause()
-        );
-        let deliveries = numbers(tx, sql).await?;
-        seqs.extend(unchanging(tx, deliveries, locking).await?);
-    }
-    for part in seqs.chunks(LIST) {
-        let sql = format!(
-            "UPDATE outbox_delivery FORCE INDEX (PRIMARY) \
-             SET claim = NULL, rescues = rescues + {} WHERE seq IN ({})",
-            i32::from(!claim.dispatched),
-            list(part)
-        );
-        execute(tx, sql).await?;
-    }
-    if claim.alone {
-        count_lost(tx, claim, &seqs).await?;
-    }
-    follow(tx, &seqs, Locking::Wait).await?;
-    Ok(seqs.len() as u64)
-}
-
-/// Locks the messages, so that no change to them is missed, and leaves out those that someone is
-/// changing. Of a message that was deleted there is nothing to lock, and nothing to wait for.
-async fn unchanging(
+/// Makes deliveries of what is open in the parcels of a claim, and deletes them. How many messages that
+/// were, and whether the claim has ended with it.
+async fn free_parcels(
     tx: &mut MySqlConnection,
-    mut seqs: Vec<i64>,
+    claim: &Expired,
+    parcels: &[ParcelKey],
     locking: Locking,
-) -> Result<Vec<i64>, Error> {
-    let sql = format!(
-        "SELECT seq FROM integration_outbox FORCE INDEX (PRIMARY) WHERE seq IN ({})",
-        list(&seqs)
-    );
-    let there = numbers(tx, sql).await?;
-    let locked = lock_messages(tx, &seqs, locking).await?;
-    seqs.retain(|seq| locked.contains(seq) || !there.contains(seq));
-    Ok(seqs)
+) -> Result<(u64, bool), Error> {
+    let held = held_parcels(tx, parcels).await?;
+    let keys: Vec<Key> = held.iter().map(|held| held.parcel.key.message).collect();
+    let locked = lock_messages(tx, &keys, locking).await?;
+    let (mut made, mut over) = (Vec::new(), Vec::new());
+    for held in &held {
+        let id = held.parcel.key.message.id;
+        if locked.by_others.contains(&id) {
+            continue;
+        }
+        over.push(held.parcel.key.clone());
+        let said = locked.said.get(&id).filter(|_| !held.is_outranked);
+        let delivery = said.and_then(|said| Delivery::of(said, held.parcel.bytes, Life::First));
+        let rescues = i32::from(!claim.dispatched);
+        made.extend(delivery.map(|delivery| Delivery { rescues, ..delivery }));
+    }
+    deliveries::write(tx, made, IfThere::Keep).await?;
+    end_parcels(tx, &over).await?;
+    let is_over = over.len() == held.len();
+    if is_over {
+        end_claim(tx, claim.token, &[]).await?;
+    }
+    Ok((over.len() as u64, is_over))
 }
 
-/// Lost alone, it was this message: that counts as an attempt, unless it was closed meanwhile.
-async fn count_lost(tx: &mut MySqlConnection, claim: &Expired, seqs: &[i64]) -> Result<(), Error> {
+/// Frees the deliveries of a claim, as their messages say by now.
+async fn free_deliveries(
+    tx: &mut MySqlConnection,
+    claim: &Expired,
+    locking: Locking,
+) -> Result<(u64, bool), Error> {
+    let token = literal::token(claim.token);
+    let mut ids: Vec<Uuid> = Vec::new();
+    for row in fetch(tx, filled(CLAIMED_BY, &[("token", &token)])).await? {
+        ids.push(row.try_get::<Hyphenated, _>(0)?.into());
+    }
+    ids.sort_unstable();
+    let held = lock_deliveries(tx, &ids, &format!("claim = {token}"), locking).await?;
+    let keys: Vec<Key> = held.iter().map(|held| held.key).collect();
+    let mut locked = lock_messages(tx, &keys, locking).await?;
+    let free: Vec<Key> =
+        keys.into_iter().filter(|key| !locked.by_others.contains(&key.id)).collect();
+    if claim.alone {
+        let open = locked.said.values().filter(|said| said.is_open()).map(|said| said.key);
+        let counted = count_lost(tx, claim, &open.collect::<Vec<_>>()).await?;
+        for said in locked.said.values_mut().filter(|said| counted.contains(&said.key)) {
+            said.status = "FAILED".to_owned();
+        }
+    }
+    let (mut freed, mut over) = (Vec::new(), Vec::new());
+    for key in &free {
+        let said = locked.said.get(&key.id);
+        match said.and_then(|said| Delivery::of(said, 0, Life::First)) {
+            Some(delivery) => freed.push(delivery),
+            // Deleted, or closed by hand.
+            None => over.push(key.id),
+        }
+    }
+    let rescues =
+        if claim.dispatched { "outbox_delivery.rescues" } else { "outbox_delivery.rescues + 1" };
+    deliveries::write(tx, freed, IfThere::Follow { rescues, dispatches: 0 }).await?;
+    deliveries::remove(tx, &over).await?;
+    let forgotten =
+        sqlx::query(FORGET_CLAIM).bind(claim.token.0).bind(claim.token.0).execute(&mut *tx).await?;
+    Ok((free.len() as u64, forgotten.rows_affected() > 0))
+}
+
+/// Lost alone, it was this message: that counts as an attempt. Which ones were counted.
+async fn count_lost(
+    tx: &mut MySqlConnection,
+    claim: &Expired,
+    keys: &[Key],
+) -> Result<HashSet<Key>, Error> {
     let at = now(tx).await?;
     let error = format!(
         "lost with its relay: the claim of {} expired while it handled this message alone",
         claim.worker
     );
     let mut lost = Vec::new();
-    for seq in seqs {
-        let counted = sqlx::query(
-            "UPDATE integration_outbox FORCE INDEX (PRIMARY) \
-             SET status = 'FAILED', attempts = LEAST(CAST(attempts AS SIGNED) + 1, 2147483647), \
-                 last_error = ?, updated_at = ?, settled = ? \
-             WHERE seq = ? AND status IN ('PENDING', 'FAILED')",
-        )
-        .bind(&error)
-        .bind(at)
-        .bind(Token::random().0)
-        .bind(seq)
-        .execute(&mut *tx)
-        .await?;
+    for key in keys {
+        let counted = sqlx::query(COUNT_LOST)
+            .bind(&error)
+            .bind(at)
+            .bind(Token::random().0)
+            .bind(key.seq)
+            .execute(&mut *tx)
+            .await?;
         if counted.rows_affected() == 1 {
             let outcome = AttemptOutcome::Lost;
-            lost.push(Failure { seq: *seq, took: claim.held, outcome, error: &error });
+            lost.push(Failure { key: *key, took: claim.held, outcome, error: &error });
         }
     }
-    attempts::record(tx, &lost, at).await
+    attempts::record(tx, &lost, at).await?;
+    Ok(lost.iter().map(|failure| failure.key).collect())
 }

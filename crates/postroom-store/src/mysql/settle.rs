@@ -1,19 +1,33 @@
-//! Settling: fenced by a claim's token or a dispatch's number, all of a call in one transaction.
+//! Settling: fenced by a claim's token or a dispatch's number, all of a call in one transaction. Lock order:
+//! claim, delivery, message.
 
 use super::attempts::{self, Failure};
-use super::claims::{literal, literals, micros};
+use super::claims::micros;
+use super::deliveries::{self, Delivery, IfThere, Life, Said, said};
 use super::error::{enqueue_error, store_error};
-use super::follow::{follow, lock_alike};
-use super::locked::{LetThrough, let_through};
-use super::version::Locking;
-use super::{LIST, MySqlStore, delete, execute, fetch, list, now, numbers, statements};
+use super::literal::{self, filled};
+use super::locked::{Counted, DeliveryRow, LetThrough, Origin, let_through};
+use super::parcel::{ParcelKey, holds_parcels, read_list};
+use super::parcels::{end_parcels, held_parcels};
+use super::{LIST, MySqlStore, execute, execute_each, fetch, fetch_each, now};
 use chrono::{NaiveDateTime, TimeDelta};
 use postroom_core::{
-    AttemptOutcome, Fate, Fence, Settled, Settlement, StoreResult, Token, Verdict, clip_error,
+    AttemptOutcome, Fate, Fence, Key, Settled, Settlement, StoreResult, Token, clip_error,
 };
-use sqlx::{Error, MySql, MySqlConnection, QueryBuilder};
-use std::collections::HashSet;
+use sqlx::{Error, MySql, MySqlConnection, QueryBuilder, Row as _};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
+use uuid::Uuid;
+use uuid::fmt::Hyphenated;
+
+const LOCK_CLAIMS: &str = include_str!("sql/lock_claims.sql");
+pub(super) const SENT: &str = include_str!("sql/settle_sent.sql");
+const SENT_DELETE: &str = include_str!("sql/settle_sent_delete.sql");
+const PUT_OFF: &str = include_str!("sql/put_off.sql");
+const MARK_FAILED: &str = include_str!("sql/mark_failed.sql");
+const ALREADY: &str = include_str!("sql/already_settled.sql");
+pub(super) const FORGET_CLAIM: &str = include_str!("sql/forget_claim.sql");
+const FORGET_PARCELS: &str = include_str!("sql/forget_parcels.sql");
 
 const DOING: &str = "recording outcomes";
 
@@ -25,115 +39,235 @@ pub(super) async fn settle(store: &MySqlStore, settlements: &[Settlement]) -> St
     let failed = |error| store_error(DOING, error);
     let locking = store.locking().await.map_err(failed)?;
     let mut tx = store.begin().await.map_err(failed)?;
-    lock_finished(&mut tx, settlements).await.map_err(failed)?;
+    // Claims come before deliveries in the order of locks.
+    let tokens: BTreeSet<Token> = settlements.iter().filter_map(claim_of).collect();
+    let mut claims = lock_claims(&mut tx, &tokens).await.map_err(failed)?;
     let at = now(&mut tx).await.map_err(failed)?;
     for settlement in settlements {
-        let held = let_through(&mut tx, settlement, locking).await.map_err(failed)?;
-        apply(&mut tx, settlement, &held, at, store.keep_sent).await.map_err(failed)?;
-        for verdict in &settlement.verdicts {
-            if let Fate::Dead { announcement: Some(announcement), .. } = &verdict.fate
-                && held.free.contains(&verdict.seq)
-            {
+        let mut none = Vec::new();
+        let named = claims.get_mut(&settlement.fence.token()).unwrap_or(&mut none);
+        let found = let_through(&mut tx, settlement, named, locking).await.map_err(failed)?;
+        let ended =
+            apply(&mut tx, settlement, &found, at, store.keep_sent).await.map_err(failed)?;
+        for Counted { verdict, .. } in &found.counted {
+            if let Fate::Dead { announcement: Some(announcement), .. } = &verdict.fate {
                 let announcement = (**announcement).clone();
                 postroom::enqueue(&mut *tx, announcement).await.map_err(enqueue_error)?;
             }
         }
-        settled.late.extend(late(&mut tx, settlement, &held).await.map_err(failed)?);
-        settled.locked.extend(held.locked);
+        named.retain(|parcel| !ended.contains(parcel));
+        // A claim with a locked message still holds something.
+        if let Fence::Claim(token) = settlement.fence
+            && settlement.finished
+            && found.locked.is_empty()
+        {
+            end_claim(&mut tx, token, named).await.map_err(failed)?;
+        }
+        settled.late.extend(late(&mut tx, settlement, &found).await.map_err(failed)?);
+        settled.locked.extend(found.locked);
     }
     tx.commit().await.map_err(failed)?;
     Ok(settled)
 }
 
-/// Claims come before deliveries in the order of locks, so those that are about to go are locked
-/// first.
-async fn lock_finished(tx: &mut MySqlConnection, settlements: &[Settlement]) -> Result<(), Error> {
-    let tokens: Vec<Token> = settlements.iter().filter_map(finished).collect();
-    for part in tokens.chunks(LIST) {
-        let sql = format!(
-            "SELECT token FROM outbox_claim WHERE token IN ({}) ORDER BY token FOR UPDATE",
-            literals(part)
-        );
-        fetch(tx, sql).await?;
-    }
-    Ok(())
-}
-
-/// The claim that ends with a settlement.
-fn finished(settlement: &Settlement) -> Option<Token> {
+/// The claim that a settlement locks: settlements of a claim on parcels take turns, and one that may go must
+/// not be written to meanwhile.
+fn claim_of(settlement: &Settlement) -> Option<Token> {
     match settlement.fence {
-        Fence::Claim(token) => settlement.finished.then_some(token),
+        Fence::Claim(token) => (settlement.finished || holds_parcels(token)).then_some(token),
         Fence::Dispatch { .. } => None,
     }
 }
 
-/// Applies one settlement to what is free.
+/// Locks claims in the order of their tokens, and reads what those on parcels name. One that is missing is
+/// over.
+pub(super) async fn lock_claims(
+    tx: &mut MySqlConnection,
+    tokens: &BTreeSet<Token>,
+) -> Result<BTreeMap<Token, Vec<ParcelKey>>, Error> {
+    let mut claims = BTreeMap::new();
+    let lock = |token: &Token| filled(LOCK_CLAIMS, &[("token", &literal::token(*token))]);
+    for row in fetch_each(tx, tokens.iter().map(lock)).await? {
+        let list: Option<String> = row.try_get(1)?;
+        claims.insert(Token(row.try_get(0)?), read_list(&list.unwrap_or_default())?);
+    }
+    Ok(claims)
+}
+
+/// Ends a claim that holds nothing. What is left of its parcels is open and stays held, or was closed by hand
+/// and goes with it.
+pub(super) async fn end_claim(
+    tx: &mut MySqlConnection,
+    token: Token,
+    left: &[ParcelKey],
+) -> Result<(), Error> {
+    if !holds_parcels(token) {
+        let forgotten = sqlx::query(FORGET_CLAIM).bind(token.0).bind(token.0);
+        return forgotten.execute(&mut *tx).await.map(drop);
+    }
+    let held = held_parcels(tx, left).await?;
+    let ids: Vec<Uuid> = held.iter().map(|held| held.parcel.key.message.id).collect();
+    let said = said(tx, &ids).await?;
+    let is_open = |id: &Uuid| said.get(id).is_some_and(Said::is_open);
+    let is_over = |id: &Uuid, is_outranked: bool| is_outranked || !is_open(id);
+    if held.iter().any(|held| !is_over(&held.parcel.key.message.id, held.is_outranked)) {
+        return Ok(());
+    }
+    let over: Vec<ParcelKey> = held.into_iter().map(|held| held.parcel.key).collect();
+    // The dead keep a delivery.
+    let dead = said.values().filter_map(|said| Delivery::of(said, said.bytes, Life::First));
+    deliveries::write(tx, dead.collect(), IfThere::Keep).await?;
+    end_parcels(tx, &over).await?;
+    sqlx::query(FORGET_PARCELS).bind(token.0).execute(&mut *tx).await.map(drop)
+}
+
+/// What becomes of a message that was not delivered.
+struct Undelivered<'a> {
+    counted: &'a Counted<'a>,
+    /// `None` when it was closed by hand.
+    delivery: Option<Delivery>,
+    written: Written<'a>,
+}
+
+/// What is written to a message.
+enum Written<'a> {
+    /// Nothing: it goes back as it is.
+    Nothing,
+    /// When it is due again.
+    PutOff(NaiveDateTime),
+    Failed(Failed<'a>),
+}
+
+/// A message that was not accepted.
+struct Failed<'a> {
+    key: Key,
+    due_at: NaiveDateTime,
+    is_dead: bool,
+    error: &'a str,
+    tried: Option<(AttemptOutcome, Duration)>,
+}
+
+/// Applies one settlement to what its fence lets through; the parcels that are over.
 async fn apply(
     tx: &mut MySqlConnection,
     settlement: &Settlement,
-    held: &LetThrough,
+    found: &LetThrough<'_>,
     at: NaiveDateTime,
     keep_sent: bool,
-) -> Result<(), Error> {
+) -> Result<HashSet<ParcelKey>, Error> {
     let token = settlement.fence.token();
-    let chosen = |wanted: fn(&Fate) -> bool| -> Vec<i64> {
-        settlement
-            .verdicts
-            .iter()
-            .filter(|verdict| held.free.contains(&verdict.seq) && wanted(&verdict.fate))
-            .map(|verdict| verdict.seq)
-            .collect()
+    let mut over: Vec<Uuid> = found.void_deliveries.clone();
+    let mut ended: Vec<ParcelKey> = found.void_parcels.clone();
+    let (mut sent, mut undelivered) = (Vec::new(), Vec::new());
+    for counted in &found.counted {
+        if let Origin::Parcel(parcel) = &counted.origin {
+            ended.push(parcel.key.clone());
+        }
+        match undelivered_of(counted, at) {
+            Some(one) => undelivered.push(one),
+            None => sent.push(counted),
+        }
+    }
+    let gone = |counted: &Counted<'_>| match &counted.origin {
+        Origin::Delivery(held) => Some(held.key.id),
+        Origin::Parcel(_) => None,
     };
-    let sent = chosen(|fate| matches!(fate, Fate::Sent));
-    for part in sent.chunks(LIST) {
-        mark_sent(tx, token, part, at, keep_sent).await?;
-    }
-    let mut released = chosen(|fate| matches!(fate, Fate::Released));
-    let postponed: Vec<(i64, NaiveDateTime)> = settlement
-        .verdicts
-        .iter()
-        .filter(|verdict| held.free.contains(&verdict.seq))
-        .filter_map(|verdict| match verdict.fate {
-            Fate::Postponed { delay } => Some((verdict.seq, due_after(at, delay))),
-            _ => None,
-        })
-        .collect();
-    for part in postponed.chunks(LIST) {
-        released.extend(put_off(tx, settlement.fence, part, at).await?);
-    }
-    for part in released.chunks(LIST) {
-        let sql = format!(
-            "UPDATE outbox_delivery FORCE INDEX (PRIMARY) SET claim = NULL{} WHERE seq IN ({})",
-            ends_dispatch(settlement.fence),
-            list(part)
-        );
-        execute(tx, sql).await?;
-        follow(tx, part, Locking::Wait).await?;
-    }
-    let failed: Vec<Failed<'_>> = settlement
-        .verdicts
-        .iter()
-        .filter(|verdict| held.free.contains(&verdict.seq))
-        .filter_map(|verdict| Failed::of(verdict, at))
-        .collect();
+    over.extend(sent.iter().filter_map(|one| gone(one)));
+    let closed = undelivered.iter().filter(|one| one.delivery.is_none());
+    over.extend(closed.filter_map(|one| gone(one.counted)));
+    over.sort_unstable();
+    deliveries::remove(tx, &over).await?;
+    end_parcels(tx, &ended).await?;
+    let sent: Vec<i64> = sent.iter().map(|one| one.said.key.seq).collect();
+    mark_sent(tx, token, &sent, at, keep_sent).await?;
+    write_deliveries(tx, settlement.fence, &undelivered).await?;
+    put_off(tx, &undelivered, at).await?;
+    let failed = undelivered.iter().filter_map(|one| match &one.written {
+        Written::Failed(failed) => Some(failed),
+        Written::Nothing | Written::PutOff(_) => None,
+    });
+    let failed: Vec<&Failed<'_>> = failed.collect();
     for part in failed.chunks(LIST) {
         mark_failed(tx, settlement.fence, part, at).await?;
     }
-    // A claim with a locked message still holds something.
-    if let Some(token) = finished(settlement)
-        && held.locked.is_empty()
-    {
-        sqlx::query(statements::FORGET_CLAIM).bind(token.0).bind(token.0).execute(&mut *tx).await?;
-    }
-    Ok(())
+    Ok(ended.into_iter().collect())
 }
 
-/// What else a verdict that does not end the delivery sets.
-fn ends_dispatch(fence: Fence) -> &'static str {
-    match fence {
-        Fence::Claim(_) => "",
-        Fence::Dispatch { .. } => ", dispatch = dispatch + 1",
+/// What becomes of a message; `None` when it was delivered. The attempt decides over what was changed by hand
+/// meanwhile, except where the message goes: it finishes, and then goes on there.
+fn undelivered_of<'a>(counted: &'a Counted<'a>, at: NaiveDateTime) -> Option<Undelivered<'a>> {
+    let said = &counted.said;
+    let bytes = match &counted.origin {
+        Origin::Parcel(parcel) => parcel.bytes,
+        Origin::Delivery(_) => 0,
+    };
+    let as_it_says = || Delivery::of(said, bytes, Life::First);
+    let delivery = |state, due_at| Delivery {
+        key: said.key,
+        due_at,
+        integration: said.integration.clone(),
+        state,
+        bytes,
+        rescues: 0,
+        life: Life::First,
+    };
+    let failed = |is_dead, due_at, error, tried| Undelivered {
+        counted,
+        delivery: Some(delivery(if is_dead { 'd' } else { 'f' }, due_at)),
+        written: Written::Failed(Failed { key: said.key, due_at, is_dead, error, tried }),
+    };
+    Some(match &counted.verdict.fate {
+        Fate::Sent => return None,
+        Fate::Failed { delay, error, took } => {
+            failed(false, due_after(at, *delay), error, Some((AttemptOutcome::Retry, *took)))
+        }
+        // The dead keep the time at which they were due.
+        Fate::Dead { error, tried, .. } => {
+            failed(true, said.due_at, error, tried.map(|tried| (tried.outcome, tried.took)))
+        }
+        Fate::Postponed { delay } if is_unchanged(counted, at) => {
+            let due_at = due_after(at, *delay);
+            let delivery = as_it_says().map(|delivery| Delivery { due_at, ..delivery });
+            Undelivered { counted, delivery, written: Written::PutOff(due_at) }
+        }
+        Fate::Released | Fate::Postponed { .. } => {
+            Undelivered { counted, delivery: as_it_says(), written: Written::Nothing }
+        }
+    })
+}
+
+/// Whether an open message still says what it said when it was taken.
+fn is_unchanged(counted: &Counted<'_>, at: NaiveDateTime) -> bool {
+    let said = &counted.said;
+    match &counted.origin {
+        Origin::Delivery(DeliveryRow { due_at, integration, state, .. }) => {
+            said.is_open()
+                && said.state() == Some(*state)
+                && said.due_at == *due_at
+                && said.integration == *integration
+        }
+        Origin::Parcel(parcel) => {
+            said.state() == Some('w')
+                && said.due_at <= at
+                && *said.integration == *parcel.key.integration
+        }
     }
+}
+
+/// An outcome clears the rescues; what goes back as it is keeps them.
+async fn write_deliveries(
+    tx: &mut MySqlConnection,
+    fence: Fence,
+    undelivered: &[Undelivered<'_>],
+) -> Result<(), Error> {
+    let dispatches = u8::from(matches!(fence, Fence::Dispatch { .. }));
+    for (is_outcome, rescues) in [(true, "0"), (false, "outbox_delivery.rescues")] {
+        let of = |one: &&Undelivered<'_>| matches!(one.written, Written::Failed(_)) == is_outcome;
+        let deliveries = undelivered.iter().filter(of).filter_map(|one| one.delivery.clone());
+        let follow = IfThere::Follow { rescues, dispatches };
+        deliveries::write(tx, deliveries.collect(), follow).await?;
+    }
+    Ok(())
 }
 
 async fn mark_sent(
@@ -143,134 +277,80 @@ async fn mark_sent(
     at: NaiveDateTime,
     keep_sent: bool,
 ) -> Result<(), Error> {
-    delete(tx, "outbox_delivery", seqs).await?;
-    if !keep_sent {
-        delete(tx, "integration_outbox", seqs).await?;
-        return attempts::forget(tx, seqs).await;
+    let (at, token) = (format!("'{at}'"), literal::token(token));
+    for part in seqs.chunks(LIST) {
+        let list = literal::numbers(part.iter().copied());
+        if keep_sent {
+            let places = [("at", at.as_str()), ("token", &token), ("seqs", &list)];
+            execute(tx, filled(SENT, &places)).await?;
+        } else {
+            delete_messages(tx, part).await?;
+        }
     }
-    let sql = format!(
-        "UPDATE integration_outbox FORCE INDEX (PRIMARY) \
-         SET status = 'SENT', sent_at = '{at}', updated_at = '{at}', settled = {} \
-         WHERE seq IN ({})",
-        literal(token),
-        list(seqs)
-    );
-    execute(tx, sql).await.map(|_| ())
+    Ok(())
+}
+
+/// Deletes messages of which the ledger has nothing any more, with their attempts.
+pub(super) async fn delete_messages(tx: &mut MySqlConnection, seqs: &[i64]) -> Result<(), Error> {
+    let delete = |seq: &i64| filled(SENT_DELETE, &[("seq", &seq.to_string())]);
+    execute_each(tx, seqs.iter().map(delete)).await?;
+    attempts::forget(tx, seqs).await
 }
 
 fn due_after(at: NaiveDateTime, delay: Duration) -> NaiveDateTime {
     at + TimeDelta::microseconds(micros(delay))
 }
 
-/// Postpones deliveries that their messages still agree with, until the time beside each; the
-/// others, which were changed by hand.
 async fn put_off(
     tx: &mut MySqlConnection,
-    fence: Fence,
-    postponed: &[(i64, NaiveDateTime)],
+    undelivered: &[Undelivered<'_>],
     at: NaiveDateTime,
-) -> Result<Vec<i64>, Error> {
-    let all: Vec<i64> = postponed.iter().map(|(seq, _)| *seq).collect();
-    let alike: HashSet<i64> = lock_alike(tx, &all).await?.into_iter().collect();
-    let (alike, changed): (Vec<i64>, Vec<i64>) =
-        all.into_iter().partition(|seq| alike.contains(seq));
-    if alike.is_empty() {
-        return Ok(changed);
+) -> Result<(), Error> {
+    let postponed = undelivered.iter().filter_map(|one| match one.written {
+        Written::PutOff(due_at) => Some((one.counted.said.key.seq, due_at)),
+        Written::Nothing | Written::Failed(_) => None,
+    });
+    let postponed: Vec<(i64, NaiveDateTime)> = postponed.collect();
+    for part in postponed.chunks(LIST) {
+        let due_at = by_seq(part, |(seq, due_at)| (*seq, format!("'{due_at}'")));
+        let (at, token) = (format!("'{at}'"), literal::token(Token::random()));
+        let seqs = literal::numbers(part.iter().map(|(seq, _)| *seq));
+        let places = [("due_at", due_at.as_str()), ("at", &at), ("token", &token), ("seqs", &seqs)];
+        execute(tx, filled(PUT_OFF, &places)).await?;
     }
-    let mut due_at = String::new();
-    for (seq, until) in postponed {
-        due_at.push_str(&format!(" WHEN {seq} THEN '{until}'"));
-    }
-    let seqs = list(&alike);
-    let sql = format!(
-        "UPDATE outbox_delivery FORCE INDEX (PRIMARY) \
-         SET claim = NULL, due_at = CASE seq{due_at} END{} WHERE seq IN ({seqs})",
-        ends_dispatch(fence)
-    );
-    execute(tx, sql).await?;
-    // A fresh token each time: no earlier settlement can pass for this one.
-    let sql = format!(
-        "UPDATE integration_outbox FORCE INDEX (PRIMARY) \
-         SET due_at = CASE seq{due_at} END, updated_at = '{at}', settled = {} \
-         WHERE seq IN ({seqs})",
-        literal(Token::random())
-    );
-    execute(tx, sql).await?;
-    Ok(changed)
+    Ok(())
 }
 
-/// A message that was not accepted: due again, or dead.
-struct Failed<'a> {
-    seq: i64,
-    /// When it is due again; `None` when it is dead.
-    due_at: Option<NaiveDateTime>,
-    error: &'a str,
-    tried: Option<(AttemptOutcome, Duration)>,
-}
-
-impl<'a> Failed<'a> {
-    fn of(verdict: &'a Verdict, at: NaiveDateTime) -> Option<Self> {
-        let seq = verdict.seq;
-        match &verdict.fate {
-            Fate::Failed { delay, error, took } => {
-                let due_at = due_after(at, *delay);
-                let tried = Some((AttemptOutcome::Retry, *took));
-                Some(Self { seq, due_at: Some(due_at), error, tried })
-            }
-            Fate::Dead { error, tried, .. } => {
-                let tried = tried.map(|tried| (tried.outcome, tried.took));
-                Some(Self { seq, due_at: None, error, tried })
-            }
-            Fate::Sent | Fate::Released | Fate::Postponed { .. } => None,
-        }
-    }
-}
-
-/// Frees the deliveries, marks the messages, and puts the attempts on record: a statement each,
-/// however many there are.
+/// Marks the messages, and puts the attempts on record: a statement each, however many there are.
 async fn mark_failed(
     tx: &mut MySqlConnection,
     fence: Fence,
-    failed: &[Failed<'_>],
+    failed: &[&Failed<'_>],
     at: NaiveDateTime,
 ) -> Result<(), Error> {
-    let seqs = list(&failed.iter().map(|one| one.seq).collect::<Vec<_>>());
-    // The dead keep the time at which they were due.
-    let due_at = by_seq(failed, "due_at", |one| one.due_at.map(|due_at| format!("'{due_at}'")));
-    let dead = by_seq(failed, "TRUE", |one| one.due_at.map(|_| "FALSE".to_owned()));
-    let again = by_seq(failed, "FALSE", |one| one.due_at.map(|_| "TRUE".to_owned()));
-    let sql = format!(
-        "UPDATE outbox_delivery FORCE INDEX (PRIMARY) \
-         SET claim = NULL, rescues = 0, due_at = {due_at}, dead = {dead}, failed = {again}{} \
-         WHERE seq IN ({seqs})",
-        ends_dispatch(fence)
-    );
-    execute(tx, sql).await?;
-
-    let status = by_seq(failed, "'DEAD'", |one| one.due_at.map(|_| "'FAILED'".to_owned()));
-    let attempts = attempts(fence, &by_seq(failed, "0", |one| one.tried.map(|_| "1".to_owned())));
-    // A count set by hand to the end of its type must not stop everyone else's outcome.
-    let mut update: QueryBuilder<MySql> = QueryBuilder::new(format!(
-        "UPDATE integration_outbox FORCE INDEX (PRIMARY) \
-         SET status = {status}, due_at = {due_at}, updated_at = '{at}', settled = {}, \
-             attempts = LEAST({attempts}, 2147483647), \
-             last_error = CASE seq ",
-        literal(fence.token())
-    ));
+    let status = |one: &&Failed<'_>| if one.is_dead { "'DEAD'" } else { "'FAILED'" }.to_owned();
+    let more = by_seq(failed, |one| (one.key.seq, i32::from(one.tried.is_some()).to_string()));
+    let places = [
+        ("status", by_seq(failed, |one| (one.key.seq, status(one)))),
+        ("due_at", by_seq(failed, |one| (one.key.seq, format!("'{}'", one.due_at)))),
+        ("attempts", attempts(fence, &more)),
+        ("at", format!("'{at}'")),
+        ("token", literal::token(fence.token())),
+    ];
+    let places = places.each_ref().map(|(name, value)| (*name, value.as_str()));
+    let mut update: QueryBuilder<MySql> = QueryBuilder::new(filled(MARK_FAILED, &places));
     for one in failed {
-        update.push(format!("WHEN {} THEN ", one.seq)).push_bind(clip_error(one.error)).push(" ");
+        update.push(format!(" WHEN {} THEN ", one.key.seq)).push_bind(clip_error(one.error));
     }
-    update.push(format!("END WHERE seq IN ({seqs})"));
+    let seqs = literal::numbers(failed.iter().map(|one| one.key.seq));
+    update.push(format!(" END WHERE seq IN ({seqs})"));
     update.build().persistent(false).execute(&mut *tx).await?;
 
-    let failures: Vec<Failure<'_>> = failed
-        .iter()
-        .filter_map(|one| {
-            let (outcome, took) = one.tried?;
-            Some(Failure { seq: one.seq, took, outcome, error: one.error })
-        })
-        .collect();
-    attempts::record(tx, &failures, at).await
+    let failures = failed.iter().filter_map(|one| {
+        let (outcome, took) = one.tried?;
+        Some(Failure { key: one.key, took, outcome, error: one.error })
+    });
+    attempts::record(tx, &failures.collect::<Vec<_>>(), at).await
 }
 
 /// How many attempts have failed once `more` are counted. An external worker may have counted its
@@ -286,23 +366,15 @@ fn attempts(fence: Fence, more: &str) -> String {
     }
 }
 
-/// A value that depends on the message; `otherwise` where there is none.
-fn by_seq(
-    failed: &[Failed<'_>],
-    otherwise: &str,
-    value: impl Fn(&Failed<'_>) -> Option<String>,
-) -> String {
-    let mut cases = String::new();
-    for one in failed {
-        if let Some(value) = value(one) {
-            cases.push_str(&format!(" WHEN {} THEN {value}", one.seq));
-        }
+/// A value that depends on the message.
+fn by_seq<T>(all: &[T], value: impl Fn(&T) -> (i64, String)) -> String {
+    let mut cases = String::from("CASE seq");
+    for one in all {
+        let (seq, value) = value(one);
+        cases.push_str(&format!(" WHEN {seq} THEN {value}"));
     }
-    if cases.is_empty() {
-        otherwise.to_owned()
-    } else {
-        format!("CASE seq{cases} ELSE {otherwise} END")
-    }
+    cases.push_str(" END");
+    cases
 }
 
 /// Verdicts that changed nothing are late, unless the same settlement was applied before: then
@@ -310,20 +382,22 @@ fn by_seq(
 async fn late(
     tx: &mut MySqlConnection,
     settlement: &Settlement,
-    held: &LetThrough,
+    found: &LetThrough<'_>,
 ) -> Result<Vec<i64>, Error> {
-    let mut unchanged: Vec<i64> = settlement.verdicts.iter().map(|verdict| verdict.seq).collect();
-    unchanged.retain(|seq| !held.free.contains(seq) && !held.locked.contains(seq));
+    let counted: HashSet<Uuid> = found.counted.iter().map(|one| one.verdict.id).collect();
+    let locked: HashSet<i64> = found.locked.iter().copied().collect();
+    let mut unchanged: Vec<Key> =
+        settlement.verdicts.iter().map(|one| Key { seq: one.seq, id: one.id }).collect();
+    unchanged.retain(|key| !counted.contains(&key.id) && !locked.contains(&key.seq));
     let mut known = HashSet::new();
+    let token = literal::token(settlement.fence.token());
     for part in unchanged.chunks(LIST) {
-        let sql = format!(
-            "SELECT seq FROM integration_outbox FORCE INDEX (PRIMARY) \
-             WHERE seq IN ({}) AND settled = {}",
-            list(part),
-            literal(settlement.fence.token())
-        );
-        known.extend(numbers(tx, sql).await?);
+        let seqs = literal::numbers(part.iter().map(|key| key.seq));
+        for row in fetch(tx, filled(ALREADY, &[("token", &token), ("seqs", &seqs)])).await? {
+            let id = row.try_get::<Hyphenated, _>(1)?.into();
+            known.insert(Key { seq: row.try_get(0)?, id });
+        }
     }
-    unchanged.retain(|seq| !known.contains(seq));
-    Ok(unchanged)
+    unchanged.retain(|key| !known.contains(key));
+    Ok(unchanged.iter().map(|key| key.seq).collect())
 }

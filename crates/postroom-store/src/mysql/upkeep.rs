@@ -1,18 +1,22 @@
 //! Rescuing, pruning, counting and mending.
 
 use super::error::store_error;
-use super::row::count;
-use super::{
-    LIST, MySqlStore, attempts, delete, list, migrate, numbers, reconcile, rescue, statements,
-    triggers,
-};
+use super::literal::{self, filled};
+use super::settle::delete_messages;
+use super::{LIST, MySqlStore, attempts, deliveries, fetch, migrate, reconcile, rescue, triggers};
 use crate::migrations::trigger_is_missing;
 use crate::round::Round;
 use async_trait::async_trait;
-use postroom_core::{Backlog, Finding, LaneBacklog, Reconciled, RelayId, StoreResult, Upkeep};
-use sqlx::mysql::MySqlRow;
+use postroom_core::{Backlog, Finding, Reconciled, RelayId, StoreResult, Upkeep};
 use sqlx::{Error, MySqlConnection, Row as _};
 use std::time::Duration;
+use uuid::Uuid;
+use uuid::fmt::Hyphenated;
+
+const PRUNE: &str = include_str!("sql/prune.sql");
+const SEEN: &str = include_str!("sql/prune_orphans.sql");
+const ORPHANS: &str = include_str!("sql/orphans.sql");
+const CHANGING_INDEXES: &str = include_str!("sql/changing_indexes.sql");
 
 #[async_trait]
 impl Upkeep for MySqlStore {
@@ -26,10 +30,7 @@ impl Upkeep for MySqlStore {
     }
 
     async fn backlog(&self) -> StoreResult<Backlog> {
-        let doing = "counting the backlog";
-        let rows = sqlx::query(statements::BACKLOG).fetch_all(&self.pool).await;
-        let lanes = rows.and_then(|rows| rows.iter().map(lane).collect());
-        Ok(Backlog { lanes: lanes.map_err(|e| store_error(doing, e))? })
+        self.count_backlog().await.map_err(|e| store_error("counting the backlog", e))
     }
 
     async fn ready(&self) -> StoreResult<()> {
@@ -49,7 +50,7 @@ impl Upkeep for MySqlStore {
         let mut connection = self.pool.acquire().await.map_err(failed)?;
         let missing = triggers::missing(&mut connection).await.map_err(failed)?;
         findings.extend(missing.into_iter().map(trigger_is_missing));
-        let costly: Vec<String> = sqlx::query_scalar(statements::COSTLY_INDEXES)
+        let costly: Vec<String> = sqlx::query_scalar(CHANGING_INDEXES)
             .fetch_all(&mut *connection)
             .await
             .map_err(failed)?;
@@ -71,16 +72,10 @@ impl MySqlStore {
         let mut tx = self.begin().await?;
         prune_orphans(&mut tx, &self.looked_through, limit).await?;
         attempts::sweep(&mut tx, &self.swept, limit).await?;
-        // The index on the time of creation bounds what is read. A message that was set to SENT
-        // by hand may say no time.
-        let before = before(older_than);
-        let sql = format!(
-            "SELECT seq FROM integration_outbox FORCE INDEX (outbox_created) \
-             WHERE created_at < {before} AND status = 'SENT' \
-               AND COALESCE(sent_at, created_at) < {before} \
-             LIMIT {limit} {locking}"
-        );
-        let seqs = numbers(&mut tx, sql).await?;
+        let places = [("before", before(older_than)), ("limit", limit.to_string())];
+        let sql = filled(PRUNE, &places.each_ref().map(|(name, value)| (*name, value.as_str())));
+        let rows = fetch(&mut tx, format!("{sql} {locking}")).await?;
+        let seqs = rows.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>()?;
         delete_messages(&mut tx, &seqs).await?;
         tx.commit().await?;
         Ok(seqs.len() as u64)
@@ -94,23 +89,17 @@ async fn prune_orphans(
     looked_through: &Round,
     deliveries: usize,
 ) -> Result<(), Error> {
-    let sql = format!(
-        "SELECT seq FROM outbox_delivery FORCE INDEX (PRIMARY) \
-         WHERE seq > {} ORDER BY seq LIMIT {deliveries}",
-        looked_through.after()
-    );
-    let seen = numbers(tx, sql).await?;
+    let (after, rows) = (looked_through.after().to_string(), deliveries.to_string());
+    let seen = fetch(tx, filled(SEEN, &[("after", &after), ("rows", &rows)])).await?;
+    let seen = seen.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>()?;
     looked_through.note(&seen);
     for part in seen.chunks(LIST) {
-        let sql = format!(
-            "SELECT d.seq FROM outbox_delivery AS d FORCE INDEX (PRIMARY) \
-             LEFT JOIN integration_outbox AS m FORCE INDEX (PRIMARY) ON m.seq = d.seq \
-             WHERE d.seq IN ({}) AND d.queue = 3 AND m.seq IS NULL",
-            list(part)
-        );
-        let orphans = numbers(tx, sql).await?;
-        delete(tx, "outbox_delivery", &orphans).await?;
-        attempts::forget(tx, &orphans).await?;
+        let sql = filled(ORPHANS, &[("seqs", &literal::numbers(part.iter().copied()))]);
+        let mut orphans: Vec<Uuid> = Vec::new();
+        for row in fetch(tx, sql).await? {
+            orphans.push(row.try_get::<Hyphenated, _>(0)?.into());
+        }
+        deliveries::remove(tx, &orphans).await?;
     }
     Ok(())
 }
@@ -118,21 +107,4 @@ async fn prune_orphans(
 /// The moment so long ago, by the database's clock.
 pub(super) fn before(older_than: Duration) -> String {
     format!("UTC_TIMESTAMP(6) - INTERVAL {} MICROSECOND", super::claims::micros(older_than))
-}
-
-/// Deletes messages that have no delivery any more, with their attempts.
-pub(super) async fn delete_messages(tx: &mut MySqlConnection, seqs: &[i64]) -> Result<(), Error> {
-    delete(tx, "integration_outbox", seqs).await?;
-    attempts::forget(tx, seqs).await
-}
-
-fn lane(row: &MySqlRow) -> Result<LaneBacklog, Error> {
-    Ok(LaneBacklog {
-        integration: row.try_get(0)?,
-        pending: count(row, 1)?,
-        claimed: count(row, 2)?,
-        failed: count(row, 3)?,
-        dead: count(row, 4)?,
-        lag_ms: count(row, 5)?,
-    })
 }

@@ -17,6 +17,15 @@ impl Locking {
             Self::Wait => "FOR UPDATE",
         }
     }
+
+    /// How many keys a SELECT that locks may name: a list may be read by going through the whole table, and
+    /// who cannot pass over what others have locked there would wait for it.
+    pub(super) fn keys(self) -> usize {
+        match self {
+            Self::SkipLocked => super::LIST,
+            Self::Wait => 1,
+        }
+    }
 }
 
 /// A server that speaks MySQL's protocol and does not keep what MySQL promises.

@@ -130,9 +130,15 @@ async fn postgres_transactions_are_read_committed_whatever_the_default() {
 async fn mariadb_transactions_are_read_committed_whatever_the_default() {
     let outbox = mariadb::start().await;
     let mut triggers = "CREATE TABLE seen (isolation TEXT, of TEXT)".to_owned();
-    for table in
-        ["outbox_delivery", "outbox_claim", "outbox_relay", "outbox_attempt", "outbox_action"]
-    {
+    for table in [
+        "outbox_parcel",
+        "outbox_delivery",
+        "outbox_claim",
+        "outbox_lane_cursor",
+        "outbox_relay",
+        "outbox_attempt",
+        "outbox_action",
+    ] {
         for change in ["INSERT", "UPDATE", "DELETE"] {
             triggers.push_str(&format!(
                 "; CREATE TRIGGER see_{table}_{change} AFTER {change} ON {table} FOR EACH ROW \

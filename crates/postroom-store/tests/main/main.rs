@@ -15,6 +15,7 @@ mod ledger_restore;
 mod ledger_stress;
 mod mariadb;
 mod mariadb_conflicts;
+mod mariadb_ledger;
 mod mariadb_migrations;
 mod mariadb_rows;
 mod mariadb_tls;

@@ -234,7 +234,9 @@ impl Harness for Maria {
     }
 
     async fn delete_deliveries(&self) {
-        self.execute("DELETE FROM outbox_delivery".to_owned()).await.expect("deleted");
+        let all = "DELETE FROM outbox_delivery; DELETE FROM outbox_parcel; \
+                   DELETE FROM outbox_pending_edit";
+        self.execute(all.to_owned()).await.expect("deleted");
     }
 
     async fn delete_claims(&self) {
@@ -250,7 +252,9 @@ impl Harness for Maria {
     }
 
     async fn deliveries(&self) -> u64 {
-        self.count("outbox_delivery").await
+        let named = "(SELECT message_id FROM outbox_delivery UNION \
+                      SELECT message_id FROM outbox_parcel) AS named";
+        self.count(named).await
     }
 
     async fn claims(&self) -> u64 {

@@ -60,7 +60,7 @@ fn waiting_store(outbox: &Maria) -> Arc<dyn Store> {
     Arc::new(store.without_skip_locked())
 }
 
-/// Someone holds a message and wants its delivery, a relay the reverse: one of them gives way.
+/// Someone holds a message and wants the claim on it, a relay the reverse: one of them gives way.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deadlock_is_a_conflict_and_the_same_settlement_works_afterwards() {
     let outbox: Maria = start().await;
@@ -83,7 +83,7 @@ async fn a_deadlock_is_a_conflict_and_the_same_settlement_works_afterwards() {
         (outbox.database.lock_waits().await.len() == 1).then_some(())
     })
     .await;
-    let circle = "SELECT seq FROM outbox_delivery FOR UPDATE; COMMIT";
+    let circle = "SELECT token FROM outbox_claim FOR UPDATE; COMMIT";
     sqlx::raw_sql(circle).execute(&mut by_hand).await.expect("the relay gives way");
 
     let conflict = settling.await.expect("ended").expect_err("a deadlock");
@@ -103,7 +103,7 @@ async fn a_claim_under_way_keeps_no_producer_waiting() {
     }
     // Before the lock: a heartbeat looks at claims.
     let relay = living_relay(&*store, CLAIM_TIME).await;
-    // A claim is put on record last: here it stops, with its deliveries locked.
+    // Claims are looked into once the lane is locked: here it stops.
     let mut by_hand = outbox.database.connection().await;
     let stop = "LOCK TABLES outbox_claim WRITE";
     sqlx::raw_sql(stop).execute(&mut by_hand).await.expect("locked");

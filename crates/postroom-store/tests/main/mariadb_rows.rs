@@ -161,8 +161,11 @@ async fn a_producer_needs_no_rights_but_those_of_its_role() {
         "UPDATE integration_outbox SET status = 'SENT'",
         "DELETE FROM integration_outbox",
         "SELECT seq FROM outbox_delivery",
-        "INSERT INTO outbox_delivery (seq, integration, due_at, bytes, failed, dead) \
-         VALUES (9, 'noop', '2020-01-01', 1, FALSE, FALSE)",
+        "SELECT seq FROM outbox_parcel",
+        "INSERT INTO outbox_delivery (message_id, seq, integration, due_at, bytes, state) \
+         VALUES (UUID(), 9, 'noop', '2020-01-01', 1, 'w')",
+        "INSERT INTO outbox_parcel (integration, seq, message_id, due_at, bytes) \
+         VALUES ('noop', 9, UUID(), '2020-01-01', 1)",
     ] {
         execute(&mut producer, forbidden).await.expect_err(forbidden);
     }
@@ -232,9 +235,12 @@ async fn what_is_wrong_is_diagnosed_and_mended() {
     }
     for sql in [
         "CREATE INDEX by_status ON integration_outbox (status)",
-        "DELETE FROM outbox_delivery WHERE seq = 1",
+        "DELETE FROM outbox_parcel WHERE seq = 1",
         "DELETE FROM integration_outbox WHERE seq = 2",
-        "UPDATE outbox_delivery SET claim = x'00112233445566778899aabbccddeeff' WHERE seq = 3",
+        "DELETE FROM outbox_parcel WHERE seq = 3",
+        "INSERT INTO outbox_delivery (message_id, seq, integration, due_at, bytes, state, claim) \
+         SELECT id, seq, integration_type, due_at, 2, 'w', x'00112233445566778899aabbccddeeff' \
+         FROM integration_outbox WHERE seq = 3",
     ] {
         outbox.execute(sql.to_owned()).await.expect("broken");
     }

@@ -92,7 +92,9 @@ pub(super) async fn connect(url: &str) -> anyhow::Result<MySqlConnection> {
 }
 
 pub(super) async fn left(connection: &mut MySqlConnection) -> anyhow::Result<i64> {
-    let count = sqlx::query_scalar("SELECT COUNT(*) FROM outbox_delivery");
+    let count = sqlx::query_scalar(
+        "SELECT (SELECT COUNT(*) FROM outbox_delivery) + (SELECT COUNT(*) FROM outbox_parcel)",
+    );
     Ok(count.fetch_one(connection).await?)
 }
 
@@ -125,7 +127,10 @@ pub(super) async fn lock_rows(url: &str, time: Duration) -> anyhow::Result<()> {
     let mut connection = connect(url).await?;
     let begin = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; BEGIN";
     sqlx::raw_sql(begin).execute(&mut connection).await?;
-    let last = format!("SELECT seq FROM outbox_delivery ORDER BY seq DESC LIMIT {ROWS_LOCKED}");
+    let last = format!(
+        "SELECT seq FROM outbox_delivery UNION SELECT seq FROM outbox_parcel \
+         ORDER BY seq DESC LIMIT {ROWS_LOCKED}"
+    );
     let last: Vec<i64> = sqlx::query_scalar(AssertSqlSafe(last)).fetch_all(&mut connection).await?;
     if !last.is_empty() {
         let mut lock: QueryBuilder<MySql> =

@@ -1,6 +1,7 @@
 //! People: one who changes messages by hand, one who operates, and what looks after the outbox.
 
 use super::books::Event;
+use super::outbox::Edit;
 use super::producers::pause;
 use super::relays::accepted;
 use super::{LANES, Run, below};
@@ -14,7 +15,7 @@ use std::time::Duration;
 const NEWEST: usize = 1_000;
 
 /// Some of the newest messages.
-pub(super) fn some(run: &Run, chance: &mut StdRng, most: usize) -> Vec<Key> {
+fn some(run: &Run, chance: &mut StdRng, most: usize) -> Vec<Key> {
     let messages = run.books.messages();
     if messages == 0 {
         return Vec::new();
@@ -31,36 +32,30 @@ pub(super) fn some(run: &Run, chance: &mut StdRng, most: usize) -> Vec<Key> {
 /// Changes messages by plain SQL.
 pub(super) async fn edit(run: Arc<Run>, number: u64) {
     let mut chance = run.chance(200 + number);
-    let client = run.client().await;
+    let mut session = run.outbox.session().await;
     while run.is_on() {
         let keys = some(&run, &mut chance, 6);
         let ids: Vec<_> = keys.iter().map(|key| key.id).collect();
-        let set = match below(&mut chance, 5) {
-            0 => "due_at = clock_timestamp() + random() * interval '300 ms'
-                  WHERE status IN ('PENDING', 'FAILED')"
-                .to_owned(),
-            1 => format!(
-                "integration_type = '{}' WHERE status IN ('PENDING', 'FAILED')",
-                LANES[below(&mut chance, LANES.len())]
-            ),
+        let edit = match below(&mut chance, 5) {
+            0 => Edit::DueSoon,
+            1 => Edit::Elsewhere(LANES[below(&mut chance, LANES.len())]),
             2 => {
                 ids.iter().for_each(|id| run.books.may_be_sent_by_hand(*id));
-                "status = 'SENT' WHERE status IN ('PENDING', 'FAILED')".to_owned()
+                Edit::Sent
             }
             _ => {
                 ids.iter().for_each(|id| run.books.cause(*id, "opened by hand"));
-                "status = 'PENDING' WHERE status = 'SENT'".to_owned()
+                Edit::Opened
             }
         };
-        let sql = format!("UPDATE core_outbox.integration_outbox SET {set} AND id = ANY ($1)");
-        client.batch_execute("BEGIN").await.expect("begin");
-        let changed = client.execute(&sql, &[&ids]).await;
+        session.execute("BEGIN").await;
+        let changed = session.change(&edit, &ids).await;
         if chance.random_bool(0.2) {
-            pause(&mut chance, 60).await;
+            pause(&mut chance, run.outbox.longest_pause_ms().min(60)).await;
         }
         // Whoever changes several messages may meet a relay that has them in another order.
         let end = if changed.is_ok() && chance.random_bool(0.9) { "COMMIT" } else { "ROLLBACK" };
-        client.batch_execute(end).await.expect("an end");
+        session.execute(end).await;
         run.books.count(Event::Edit, usize::try_from(changed.unwrap_or(0)).unwrap_or(0));
         pause(&mut chance, 4).await;
     }
@@ -69,7 +64,7 @@ pub(super) async fn edit(run: Arc<Run>, number: u64) {
 /// Releases, cancels and redrives.
 pub(super) async fn operate(run: Arc<Run>) {
     let mut chance = run.chance(300);
-    let store = run.store().await;
+    let store = run.outbox.store().await;
     let action = NewAction { actor: "ann", operation: Operation::Release, target: "a test" };
     let action = store.begin_action(&action).await.expect("an action");
     while run.is_on() {
@@ -95,7 +90,7 @@ pub(super) async fn operate(run: Arc<Run>) {
 /// Counts the backlog; with every other seed, reconciles too. What that finds was lost until then.
 pub(super) async fn keep_up(run: Arc<Run>) {
     let mut chance = run.chance(400);
-    let store = run.store().await;
+    let store = run.outbox.store().await;
     while run.is_on() {
         pause(&mut chance, 500).await;
         accepted(&run, store.backlog().await);

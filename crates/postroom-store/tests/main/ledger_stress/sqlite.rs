@@ -1,22 +1,17 @@
-//! Applications and people on SQLite. There is one writer: transactions are short, and take the lock at their
-//! beginning.
+//! The ledger on SQLite. There is one writer: transactions are short, and take the lock at their beginning.
 
-use super::books::Event;
-use super::hands::some;
-use super::producers::pause;
-use super::{Database, Found, LANES, Run, below};
-use postroom_core::Key;
-use rand::RngExt;
-use rand::rngs::StdRng;
+use super::outbox::{Edit, NewRow, Outbox, Session};
+use async_trait::async_trait;
+use postroom_core::{Key, Store};
+use postroom_store::OpenOptions;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Row as _};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 use uuid::Uuid;
 
-/// How many messages there may be for each second of a run.
-const PER_SECOND: usize = 600;
 /// How long they wait for other writers.
 const BUSY_WAIT: Duration = Duration::from_secs(30);
 
@@ -52,16 +47,16 @@ const UNLIKE: &str = "
     WHERE d.integration <> m.integration_type LIMIT 5";
 
 /// An outbox in a file of its own.
-pub(super) struct File(TempDir);
+pub(super) struct SqliteOutbox(TempDir);
 
-impl File {
-    pub(super) async fn migrated() -> Self {
-        let file = Self(tempfile::tempdir().expect("a temporary folder"));
-        postroom_store::migrate(&file.url()).await.expect("migrated");
-        file
-    }
+pub(super) async fn start() -> SqliteOutbox {
+    let file = SqliteOutbox(tempfile::tempdir().expect("a temporary folder"));
+    postroom_store::migrate(&file.url()).await.expect("migrated");
+    file
+}
 
-    pub(super) fn url(&self) -> String {
+impl SqliteOutbox {
+    fn url(&self) -> String {
         format!("sqlite://{}", self.0.path().join("outbox.db").display())
     }
 
@@ -72,123 +67,114 @@ impl File {
         options.connect().await.expect("the file opens")
     }
 
-    pub(super) async fn look(&self) -> Found {
+    async fn texts(&self, sql: &'static str) -> Vec<String> {
+        sqlx::query_scalar(sql).fetch_all(&mut self.connect().await).await.expect("rows")
+    }
+}
+
+#[async_trait]
+impl Outbox for SqliteOutbox {
+    fn name(&self) -> &'static str {
+        "SQLite"
+    }
+
+    fn relays_may_deadlock(&self) -> bool {
+        false
+    }
+
+    fn messages_per_second(&self) -> usize {
+        600
+    }
+
+    fn longest_pause_ms(&self) -> u64 {
+        20
+    }
+
+    async fn store(&self) -> Arc<dyn Store> {
+        let options = OpenOptions { connections: 3, notify: false, ..OpenOptions::default() };
+        postroom_store::open(&self.url(), &options).await.expect("store")
+    }
+
+    async fn session(&self) -> Box<dyn Session> {
+        Box::new(SqliteSession(self.connect().await))
+    }
+
+    async fn open(&self) -> i64 {
         let mut file = self.connect().await;
+        sqlx::query_scalar(OPEN).fetch_one(&mut file).await.expect("a count")
+    }
+
+    async fn left(&self) -> Vec<String> {
+        self.texts(LEFT).await
+    }
+
+    async fn stuck(&self) -> Vec<String> {
+        self.texts(STUCK).await
+    }
+
+    async fn unlike(&self) -> Vec<String> {
+        self.texts(UNLIKE).await
+    }
+
+    async fn statuses(&self) -> HashMap<Uuid, String> {
         let statuses = sqlx::query("SELECT id, status FROM integration_outbox");
-        let statuses = statuses.fetch_all(&mut file).await.expect("messages");
-        let status = |row: &sqlx::sqlite::SqliteRow| (id(&row.get::<String, _>(0)), row.get(1));
-        Found {
-            open: sqlx::query_scalar(OPEN).fetch_one(&mut file).await.expect("a count"),
-            left: texts(&mut file, LEFT).await,
-            stuck: texts(&mut file, STUCK).await,
-            unlike: texts(&mut file, UNLIKE).await,
-            statuses: statuses.iter().map(status).collect(),
-        }
+        let rows = statuses.fetch_all(&mut self.connect().await).await.expect("messages");
+        let id = |row: &sqlx::sqlite::SqliteRow| row.get::<String, _>(0).parse().expect("an id");
+        rows.iter().map(|row| (id(row), row.get(1))).collect()
     }
 }
 
-fn id(text: &str) -> Uuid {
-    text.parse().expect("an id")
-}
+struct SqliteSession(SqliteConnection);
 
-async fn texts(file: &mut SqliteConnection, sql: &'static str) -> Vec<String> {
-    sqlx::query_scalar(sql).fetch_all(file).await.expect("rows")
-}
-
-async fn execute(file: &mut SqliteConnection, sql: &'static str) {
-    sqlx::query(sql).execute(file).await.expect(sql);
-}
-
-async fn connect(run: &Run) -> SqliteConnection {
-    match &run.database {
-        Database::Sqlite(file) => file.connect().await,
-        Database::Postgres(_) => unreachable!("they have a database of their own"),
+#[async_trait]
+impl Session for SqliteSession {
+    async fn execute(&mut self, sql: &str) {
+        let sql = if sql == "BEGIN" { "BEGIN IMMEDIATE" } else { sql };
+        let done = sqlx::query(AssertSqlSafe(sql.to_owned())).execute(&mut self.0).await;
+        done.expect("executed");
     }
-}
 
-pub(super) async fn produce(run: Arc<Run>, number: u64) {
-    let mut chance = run.chance(number);
-    let mut file = connect(&run).await;
-    let most = PER_SECOND
-        * usize::try_from((run.ends_at - std::time::Instant::now()).as_secs()).unwrap_or(0);
-    while run.is_on() && run.books.messages() < most {
-        execute(&mut file, "BEGIN IMMEDIATE").await;
+    async fn insert(&mut self, rows: &[NewRow]) -> Vec<Key> {
         let mut keys = Vec::new();
-        let rows = if chance.random_bool(0.7) { 1 } else { below(&mut chance, 50) + 1 };
-        for _ in 0..rows {
-            keys.push(insert(&mut file, &mut chance).await);
+        for row in rows {
+            // A few have a number that lies below every mark.
+            let low = row.id.as_bytes()[0] < 5;
+            let seq = low.then(|| -i64::from(row.id.as_fields().0) - 1);
+            let inserted = sqlx::query(INSERT)
+                .bind(row.id.to_string())
+                .bind(row.lane)
+                .bind(f64::from(row.delay_ms) / 1_000.0)
+                .bind(row.status)
+                .bind(seq)
+                .fetch_one(&mut self.0)
+                .await
+                .expect("insert");
+            keys.push(Key { seq: inserted.get(0), id: row.id });
         }
-        if number == 0 {
-            pause(&mut chance, 20).await;
-        }
-        if chance.random_bool(0.1) {
-            execute(&mut file, "ROLLBACK").await;
-            run.books.count(Event::RolledBack, keys.len());
-        } else {
-            execute(&mut file, "COMMIT").await;
-            run.books.committed(keys);
-        }
-        pause(&mut chance, 12).await;
+        keys
     }
-}
 
-async fn insert(file: &mut SqliteConnection, chance: &mut StdRng) -> Key {
-    let id = Uuid::new_v4();
-    let delay = match below(chance, 20) {
-        0 => 0.2,
-        1 => 1.3,
-        _ => 0.0,
-    };
-    // A few have a number that lies below every mark.
-    let seq = chance.random_bool(0.02).then(|| -chance.random_range(1..i64::MAX));
-    let row = sqlx::query(INSERT)
-        .bind(id.to_string())
-        .bind(LANES[below(chance, LANES.len())])
-        .bind(delay)
-        .bind(if chance.random_bool(0.03) { "FAILED" } else { "PENDING" })
-        .bind(seq)
-        .fetch_one(file)
-        .await
-        .expect("insert");
-    Key { seq: row.get(0), id }
-}
-
-/// Changes messages by plain SQL.
-pub(super) async fn edit(run: Arc<Run>, number: u64) {
-    let mut chance = run.chance(200 + number);
-    let mut file = connect(&run).await;
-    while run.is_on() {
-        let keys = some(&run, &mut chance, 6);
-        let set = match below(&mut chance, 5) {
-            0 => "due_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '+0.' || abs(random() % 3) || ' seconds')
-                  WHERE status IN ('PENDING', 'FAILED')"
-                .to_owned(),
-            1 => format!(
-                "integration_type = '{}' WHERE status IN ('PENDING', 'FAILED')",
-                LANES[below(&mut chance, LANES.len())]
-            ),
-            2 => {
-                keys.iter().for_each(|key| run.books.may_be_sent_by_hand(key.id));
-                "status = 'SENT' WHERE status IN ('PENDING', 'FAILED')".to_owned()
+    async fn change(&mut self, edit: &Edit, ids: &[Uuid]) -> Result<u64, String> {
+        let set = match edit {
+            Edit::DueSoon => {
+                "due_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '+0.' || abs(random() % 3) || ' seconds')
+                 WHERE status IN ('PENDING', 'FAILED')"
+                    .to_owned()
             }
-            _ => {
-                keys.iter().for_each(|key| run.books.cause(key.id, "opened by hand"));
-                "status = 'PENDING' WHERE status = 'SENT'".to_owned()
+            Edit::Elsewhere(lane) => {
+                format!("integration_type = '{lane}' WHERE status IN ('PENDING', 'FAILED')")
             }
+            Edit::Sent => "status = 'SENT' WHERE status IN ('PENDING', 'FAILED')".to_owned(),
+            Edit::Opened => "status = 'PENDING' WHERE status = 'SENT'".to_owned(),
         };
-        let ids: Vec<String> = keys.iter().map(|key| key.id.to_string()).collect();
+        let ids: Vec<String> = ids.iter().map(Uuid::to_string).collect();
         let sql = format!(
             "UPDATE integration_outbox SET {set} AND id IN (SELECT value FROM json_each(?1))"
         );
-        execute(&mut file, "BEGIN IMMEDIATE").await;
         let changed = sqlx::query(AssertSqlSafe(sql))
             .bind(serde_json::to_string(&ids).expect("a list"))
-            .execute(&mut file)
-            .await
-            .expect("changed");
-        let end = if chance.random_bool(0.9) { "COMMIT" } else { "ROLLBACK" };
-        execute(&mut file, end).await;
-        run.books.count(Event::Edit, usize::try_from(changed.rows_affected()).unwrap_or(0));
-        pause(&mut chance, 4).await;
+            .execute(&mut self.0)
+            .await;
+        changed.map(|done| done.rows_affected()).map_err(|error| error.to_string())
     }
 }

@@ -1,0 +1,2 @@
+-- The attempts of a message that leaves. {seq}.
+DELETE FROM outbox_attempt WHERE seq = {seq}

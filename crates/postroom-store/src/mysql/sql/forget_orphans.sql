@@ -1,0 +1,2 @@
+-- Removes a delivery. {id}.
+DELETE FROM outbox_delivery WHERE message_id = {id}

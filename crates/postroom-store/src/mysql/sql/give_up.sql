@@ -1,0 +1,5 @@
+-- Gives up claims that their relay does not know. They name nobody, and losing them counts for nothing.
+-- {nobody}, {tokens}, {relay}.
+UPDATE outbox_claim FORCE INDEX (PRIMARY)
+SET relay = {nobody}, alone = FALSE, dispatched = TRUE
+WHERE token IN ({tokens}) AND relay = {relay}

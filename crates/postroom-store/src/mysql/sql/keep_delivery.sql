@@ -1,0 +1,3 @@
+
+-- A delivery that is there outranks a parcel.
+ON DUPLICATE KEY UPDATE seq = outbox_delivery.seq

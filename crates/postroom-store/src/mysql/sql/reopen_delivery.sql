@@ -1,0 +1,2 @@
+-- {ids}.
+UPDATE outbox_delivery FORCE INDEX (PRIMARY) SET state = 'w' WHERE message_id IN ({ids})

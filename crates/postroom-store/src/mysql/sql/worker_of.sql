@@ -1,0 +1,2 @@
+-- Token.
+SELECT worker FROM outbox_claim WHERE token = ?
