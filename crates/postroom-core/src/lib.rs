@@ -34,8 +34,8 @@ pub use store::{
     ATTEMPTS_KEPT, Action, ActionId, Admin, Arrived, Attempt, AttemptOutcome, Backlog, Batch,
     CANCELLED, Checkpoint, Claims, ContentFault, Dispatched, Dispatches, Enqueued, ErrorGroup,
     Fate, Fence, Filter, Finding, Heartbeat, Inspect, Intake, Key, LaneBacklog, NewAction, Operate,
-    Operation, POSITION_BYTES, Quota, RELAY_KEPT, REPLAY_HEADER, RESPONSE_BYTES, Reconciled,
-    RelayId, RelayRow, Relays, Rescued, Settled, Settlement, Severity, StatusCounts, Store,
-    StoreError, StoreErrorKind, StoreResult, Take, Taken, Token, Tried, Upkeep, Verdict, Wake,
-    rows_after,
+    Operation, PARCEL_MESSAGES, POSITION_BYTES, Quota, RELAY_KEPT, REPLAY_HEADER, RESPONSE_BYTES,
+    Reconciled, RelayId, RelayRow, Relays, Rescued, Settled, Settlement, Severity, StatusCounts,
+    Store, StoreError, StoreErrorKind, StoreResult, Take, Taken, Token, Tried, Upkeep, Verdict,
+    Wake, rows_after,
 };

@@ -7,7 +7,8 @@ use crate::relay::Shared;
 use crate::room::{LaneRoom, RescuedClaim, Reservation};
 use crate::stop::Stop;
 use postroom_core::{
-    Batch, Quota, Rescued, StoreError, StoreErrorKind, StoreResult, Take, Taken, Wake,
+    Batch, PARCEL_MESSAGES, Quota, Rescued, StoreError, StoreErrorKind, StoreResult, Take, Taken,
+    Wake,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -422,13 +423,18 @@ struct Found {
     no_room: bool,
 }
 
-/// Whether some lane got all it asked for, so that more may be waiting.
+/// Whether some lane got as much of what it asked for as it may, so that more may be waiting.
 fn is_full<'a>(quotas: &[Quota], messages: impl Iterator<Item = &'a Taken>) -> bool {
     let mut counts: HashMap<&str, usize> = HashMap::new();
     for taken in messages {
         *counts.entry(&taken.message.integration).or_default() += 1;
     }
-    quotas.iter().any(|quota| counts.get(quota.integration.as_str()) == Some(&quota.rows))
+    quotas.iter().any(|quota| {
+        let left =
+            counts.get(quota.integration.as_str()).map(|count| quota.rows.saturating_sub(*count));
+        let may_be_left = if quota.rows > PARCEL_MESSAGES { PARCEL_MESSAGES } else { 1 };
+        left.is_some_and(|left| left < may_be_left)
+    })
 }
 
 async fn woken(wake: &mut Option<Box<dyn Wake>>) {

@@ -34,6 +34,9 @@ pub fn rows_after(rescues: u32, rows: usize) -> usize {
     rows.checked_shr(rescues).unwrap_or(0).max(1)
 }
 
+/// The most fresh messages that a store keeps in one row, and gives out together.
+pub const PARCEL_MESSAGES: usize = 64;
+
 /// Which rescued messages to take.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Rescued {
@@ -248,7 +251,8 @@ pub trait Claims: Send + Sync {
     /// Takes due messages, each batch under a fresh token and by due time within each integration.
     /// Never takes one that another claim holds, and none that was rescued (see
     /// [`take_rescued`](Self::take_rescued)). The quotas bound all batches together. No batch is
-    /// empty, and there is none when nothing is due.
+    /// empty, and there is none when nothing is due. Of a quota of more than [`PARCEL_MESSAGES`], fewer
+    /// than that may be left though more is due: what is kept together does not fit.
     ///
     /// A claim lasts as long as its relay's row, which [`beat`](super::Relays::beat) keeps. Where
     /// there is something to take and the row is missing or has expired, nothing is taken, and that

@@ -16,8 +16,8 @@ pub use admin::{
     ATTEMPTS_KEPT, Admin, Attempt, AttemptOutcome, Filter, RESPONSE_BYTES, StatusCounts,
 };
 pub use claims::{
-    Batch, Claims, ContentFault, Fate, Fence, Quota, Rescued, Settled, Settlement, Take, Taken,
-    Token, Tried, Verdict, Wake, rows_after,
+    Batch, Claims, ContentFault, Fate, Fence, PARCEL_MESSAGES, Quota, Rescued, Settled, Settlement,
+    Take, Taken, Token, Tried, Verdict, Wake, rows_after,
 };
 pub use dispatch::{Dispatched, Dispatches};
 pub use error::{StoreError, StoreErrorKind, StoreResult};

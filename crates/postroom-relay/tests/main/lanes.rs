@@ -20,9 +20,27 @@ on_stores! { [mariadb memory postgres]:
 
 on_stores! { [memory]: a_paused_lane_tries_again_by_itself }
 
+on_stores! { [memory postgres]: a_backlog_that_does_not_fit_its_batches_is_drained_without_a_pause }
+
 on_stores! { [postgres]:
     a_slow_delivery_keeps_its_claim
     an_idle_lane_has_nothing_in_flight
+}
+
+/// Fresh messages are taken by up to 64, of which a batch of 100 holds one and a half: what is left of it
+/// does not mean that nothing waits.
+async fn a_backlog_that_does_not_fit_its_batches_is_drained_without_a_pause(outbox: Outbox) {
+    let batch: Vec<_> = (0..640).map(|_| message("memory:all")).collect();
+    let accepted = outbox.store.accept(&batch, None).await.unwrap();
+    // Nobody looks again by himself before the test is over.
+    let settings = Settings { poll_interval: 10 * SOON, batch_size: 100, ..Settings::default() };
+    let sink = MemorySink::new();
+    let relay = outbox.start(settings, vec![lane("memory:all", sink.clone())]);
+    eventually("all of them", SOON, async || {
+        (sink.delivered().len() == accepted.len()).then_some(())
+    })
+    .await;
+    relay.stop().await.unwrap();
 }
 
 async fn a_refusal_pauses_its_lane_alone_and_uses_no_attempt(outbox: Outbox) {

@@ -1,13 +1,14 @@
 //! Inserting messages: what the trigger on INSERT does, in two steps, so that a producer's transaction
 //! can stay open in between.
 
-use super::parcels::{PARCEL_MESSAGES, Parcel, ParcelKey};
+use super::parcels::{Parcel, ParcelKey};
 use super::refused;
 use super::tables::{Delivery, Fence, Row, Tables, fence, is_open};
 use crate::remembered::DELIVERED_BEFORE;
 use chrono::{DateTime, TimeDelta, Utc};
 use postroom_core::{
-    Enqueued, Limits, Message, NewMessage, RawJson, StoreError, StoreErrorKind, StoreResult,
+    Enqueued, Limits, Message, NewMessage, PARCEL_MESSAGES, RawJson, StoreError, StoreErrorKind,
+    StoreResult,
 };
 use std::collections::HashMap;
 use uuid::Uuid;

@@ -11,9 +11,6 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Bound;
 use uuid::Uuid;
 
-/// How many messages of one insert and lane share a parcel at the most.
-pub(super) const PARCEL_MESSAGES: usize = 64;
-
 /// No parcel has a number that is lower, or higher.
 pub(super) const BEFORE_ALL: i64 = i64::MIN;
 pub(super) const AFTER_ALL: i64 = i64::MAX;
