@@ -251,7 +251,7 @@ fn shared_out(
     let (mut due, mut parcels) = (due.into_iter(), parcels.into_iter());
     let mut turn = odd;
     loop {
-        let next = if turn % 2 == 0 {
+        let next = if turn.is_multiple_of(2) {
             parcels.next().map(Found::Parcel).or_else(|| due.next().map(Found::Delivery))
         } else {
             due.next().map(Found::Delivery).or_else(|| parcels.next().map(Found::Parcel))
