@@ -121,6 +121,9 @@ CREATE TABLE IF NOT EXISTS outbox_delivery (
     message_id  CHAR(36)     CHARACTER SET ascii COLLATE ascii_general_ci NOT NULL,
     seq         BIGINT       NOT NULL,
     due_at      DATETIME(6)  NOT NULL,
+    -- When it was due for the first time, or again after it was put off or changed by hand: what its lag
+    -- counts from.
+    since       DATETIME(6)  NOT NULL,
     -- The claim that holds it.
     claim       BINARY(16),
     -- How often it was rescued since its last outcome.
@@ -139,6 +142,7 @@ CREATE TABLE IF NOT EXISTS outbox_delivery (
 
     PRIMARY KEY (message_id),
     KEY outbox_delivery_queue (queue, integration, due_at, seq),
+    KEY outbox_delivery_since (integration, queue, since),
     KEY outbox_delivery_claim (claim),
     -- Lists go by it in pages.
     KEY outbox_delivery_number (seq),
@@ -250,6 +254,20 @@ CREATE TABLE IF NOT EXISTS outbox_action (
   /*M! COLLATE utf8mb4_nopad_bin */
   /*!80000 COLLATE utf8mb4_bin */ /*!80017 COLLATE utf8mb4_0900_bin */;
 
+-- The events of messages that were delivered and pruned, where retention asks for that: an event that comes
+-- again is not delivered again. By 128 bits of a SHA-256, so that the table stays narrow. A take looks here:
+-- a trigger that did would lock, in the default isolation, the gap that relays write to.
+CREATE TABLE IF NOT EXISTS outbox_remembered (
+    event BINARY(16)  NOT NULL,
+    -- When it is forgotten.
+    until DATETIME(6) NOT NULL,
+
+    PRIMARY KEY (event),
+    KEY outbox_remembered_until (until)
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4
+  /*M! COLLATE utf8mb4_nopad_bin */
+  /*!80000 COLLATE utf8mb4_bin */ /*!80017 COLLATE utf8mb4_0900_bin */;
+
 -- How far those have come who bring messages from elsewhere. A position moves in the transaction that
 -- writes the messages up to it, so that none is written twice or left out after a crash.
 CREATE TABLE IF NOT EXISTS outbox_checkpoint (
@@ -277,14 +295,15 @@ IF NEW.status = 'PENDING' AND NEW.due_at <= UTC_TIMESTAMP(6) + INTERVAL 1 SECOND
             OCTET_LENGTH(NEW.payload) + COALESCE(OCTET_LENGTH(NEW.headers), 0))
     ON DUPLICATE KEY UPDATE seq = NEW.seq;
 ELSEIF NEW.status IN ('PENDING', 'FAILED', 'DEAD') THEN
-    INSERT INTO outbox_delivery (message_id, seq, integration, due_at, bytes, state)
-    VALUES (NEW.id, NEW.seq, NEW.integration_type, NEW.due_at,
+    INSERT INTO outbox_delivery (message_id, seq, integration, due_at, since, bytes, state)
+    VALUES (NEW.id, NEW.seq, NEW.integration_type, NEW.due_at, NEW.due_at,
             OCTET_LENGTH(NEW.payload) + COALESCE(OCTET_LENGTH(NEW.headers), 0),
             CASE NEW.status WHEN 'FAILED' THEN 'f' WHEN 'DEAD' THEN 'd' ELSE 'w' END)
     ON DUPLICATE KEY UPDATE
         seq = IF(claim IS NULL, NEW.seq, seq),
         integration = IF(claim IS NULL, NEW.integration_type, integration),
         due_at = IF(claim IS NULL, NEW.due_at, due_at),
+        since = IF(claim IS NULL, NEW.due_at, since),
         state = IF(claim IS NULL,
                    CASE NEW.status WHEN 'FAILED' THEN 'f' WHEN 'DEAD' THEN 'd' ELSE 'w' END, state);
 END IF$$

@@ -23,6 +23,7 @@ GRANT SELECT, INSERT, UPDATE ON outbox_lane_cursor TO postroom_relay;
 GRANT SELECT, DELETE ON outbox_pending_edit TO postroom_relay;
 GRANT SELECT, INSERT, DELETE, UPDATE (response) ON outbox_attempt TO postroom_relay;
 GRANT SELECT, INSERT, UPDATE ON outbox_action TO postroom_relay;
+GRANT SELECT, INSERT, UPDATE, DELETE ON outbox_remembered TO postroom_relay;
 GRANT SELECT, INSERT, UPDATE ON outbox_checkpoint TO postroom_relay;
 GRANT SELECT ON outbox_messages TO postroom_relay;
 GRANT SELECT ON outbox_schema_migration TO postroom_relay;

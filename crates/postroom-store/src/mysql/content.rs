@@ -1,7 +1,7 @@
 //! Reading what was taken, after its claim was committed: nothing large is read while a lane is locked.
 
 use super::columns;
-use super::deliveries::{self, Delivery, IfThere, Life, lock_messages, said};
+use super::deliveries::{self, Delivery, IfThere, Life, Wait, lock_messages, said};
 use super::literal::{self, filled};
 use super::locked::lock_deliveries;
 use super::parcel::ParcelKey;
@@ -45,7 +45,6 @@ impl MySqlStore {
         claimed: Vec<Claimed>,
     ) -> Result<Vec<Batch>, Error> {
         let mut rows = HashMap::with_capacity(claimed.len());
-        let mut connection = self.pool.acquire().await?;
         let columns = filled(
             columns::TAKEN,
             &[
@@ -55,6 +54,8 @@ impl MySqlStore {
         );
         let mut seqs: Vec<i64> = claimed.iter().map(|one| one.message.seq).collect();
         seqs.sort_unstable();
+        self.close_remembered(&seqs).await?;
+        let mut connection = self.pool.acquire().await?;
         for part in seqs.chunks(LIST) {
             let seqs = literal::numbers(part.iter().copied());
             let sql = filled(CONTENT, &[("columns", &columns), ("seqs", &seqs)]);
@@ -164,7 +165,8 @@ async fn set_deliveries_aside(
             None => over.push(key.id),
         }
     }
-    let free = IfThere::Follow { rescues: "outbox_delivery.rescues", dispatches: 0 };
+    let free =
+        IfThere::Follow { wait: Wait::GoesOn, rescues: "outbox_delivery.rescues", dispatches: 0 };
     deliveries::write(tx, followed, free).await?;
     deliveries::remove(tx, &over).await
 }

@@ -63,6 +63,8 @@ impl Said {
 pub(super) struct Delivery {
     pub(super) key: Key,
     pub(super) due_at: NaiveDateTime,
+    /// When it was due for the first time, where it is new.
+    pub(super) since: NaiveDateTime,
     pub(super) integration: String,
     pub(super) state: char,
     pub(super) bytes: i64,
@@ -86,6 +88,7 @@ impl Delivery {
         Some(Self {
             key: said.key,
             due_at: said.due_at,
+            since: said.due_at,
             integration: said.integration.clone(),
             state: said.state()?,
             bytes,
@@ -95,13 +98,13 @@ impl Delivery {
     }
 
     fn row(&self) -> String {
-        let Self { key, due_at, integration, state, bytes, rescues, life } = self;
+        let Self { key, due_at, since, integration, state, bytes, rescues, life } = self;
         let dispatch = match life {
             Life::First => "0",
             Life::Another => "UNIX_TIMESTAMP() - 1577836800",
         };
         format!(
-            "({}, {}, '{due_at}', {rescues}, {dispatch}, {bytes}, '{state}', {})",
+            "({}, {}, '{due_at}', '{since}', {rescues}, {dispatch}, {bytes}, '{state}', {})",
             literal::id(key.id),
             key.seq,
             literal::text(integration)
@@ -116,8 +119,26 @@ pub(super) enum IfThere {
     Conflict,
     /// It outranks what is written here, and stays.
     Keep,
-    /// It is locked, and follows: its rescues as SQL, and how many dispatches are over with it.
-    Follow { rescues: &'static str, dispatches: u8 },
+    /// It is locked, and follows: its wait, its rescues as SQL, and how many dispatches are over with it.
+    Follow { wait: Wait, rescues: &'static str, dispatches: u8 },
+}
+
+/// Since when a delivery that is there waits.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Wait {
+    /// As before.
+    GoesOn,
+    /// It was put off, changed by hand or opened again.
+    BeginsAnew,
+}
+
+impl Wait {
+    fn since(self) -> &'static str {
+        match self {
+            Self::GoesOn => "outbox_delivery.since",
+            Self::BeginsAnew => "VALUES(since)",
+        }
+    }
 }
 
 /// Writes deliveries, in the order of their keys.
@@ -133,9 +154,11 @@ pub(super) async fn write(
         match if_there {
             IfThere::Conflict => {}
             IfThere::Keep => sql.push_str(&filled(KEEP, &[])),
-            IfThere::Follow { rescues, dispatches } => {
+            IfThere::Follow { wait, rescues, dispatches } => {
                 let dispatches = dispatches.to_string();
-                sql.push_str(&filled(FOLLOW, &[("rescues", rescues), ("dispatches", &dispatches)]));
+                let places =
+                    [("since", wait.since()), ("rescues", rescues), ("dispatches", &dispatches)];
+                sql.push_str(&filled(FOLLOW, &places));
             }
         }
         execute(tx, sql).await?;

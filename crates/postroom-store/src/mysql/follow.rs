@@ -6,7 +6,7 @@
 //! on a delivery that is held is over, and that on a parcel stays, since its end does not always lock the
 //! message.
 
-use super::deliveries::{self, Delivery, IfThere, Life, said};
+use super::deliveries::{self, Delivery, IfThere, Life, Wait, said};
 use super::literal::{self, filled};
 use super::locked::{DeliveryRow, lock_deliveries, look_at_deliveries};
 use super::parcel::{Parcel, ParcelKey};
@@ -134,7 +134,7 @@ impl MySqlStore {
                 None => reopened.extend(of(Life::Another)),
             }
         }
-        let free = IfThere::Follow { rescues: "0", dispatches: 0 };
+        let free = IfThere::Follow { wait: Wait::BeginsAnew, rescues: "0", dispatches: 0 };
         deliveries::write(&mut tx, followed, free).await?;
         deliveries::write(&mut tx, reopened, IfThere::Conflict).await?;
         deliveries::remove(&mut tx, &over).await?;

@@ -31,6 +31,7 @@ mod plan_tests;
 mod pool;
 mod reconcile;
 mod relays;
+mod remembered;
 mod replay;
 mod rescue;
 mod row;
@@ -54,6 +55,7 @@ use postroom_core::StoreResult;
 use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, Error, MySqlConnection};
 use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
 use tokio::sync::OnceCell;
 use version::Locking;
 
@@ -64,6 +66,7 @@ pub struct MySqlStore {
     /// Where there are several servers.
     guide: Option<Guide>,
     keep_sent: bool,
+    remember_events: Duration,
     locking: OnceCell<Locking>,
     lanes: Lanes,
     /// How many takes there were.
@@ -86,6 +89,7 @@ impl MySqlStore {
             pool,
             guide,
             keep_sent: options.keep_sent,
+            remember_events: options.remember_events,
             locking: OnceCell::new(),
             lanes: Lanes::default(),
             takes: AtomicUsize::new(0),

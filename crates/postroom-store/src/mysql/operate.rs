@@ -1,6 +1,6 @@
 //! What operators do to messages. Lock order: lane, claim, delivery, message, record.
 
-use super::deliveries::{self, Delivery, IfThere, Life, Said, lock_messages};
+use super::deliveries::{self, Delivery, IfThere, Life, Said, Wait, lock_messages};
 use super::error::store_error;
 use super::literal::{self, filled};
 use super::locked::lock_deliveries;
@@ -10,7 +10,7 @@ use super::replay::replay;
 use super::settle::{delete_messages, lock_claims};
 use super::upkeep::before;
 use super::version::Locking;
-use super::{LIST, MySqlStore, execute, fetch, now, row};
+use super::{LIST, MySqlStore, execute, fetch, now, remembered, row};
 use crate::prunable::by_status;
 use async_trait::async_trait;
 use postroom_core::{
@@ -111,7 +111,8 @@ impl Operate for MySqlStore {
         limit: usize,
     ) -> StoreResult<u64> {
         let old = old(status, older_than)?;
-        again("pruning", || self.prune_old(action, &old, limit)).await
+        let remembered = by_status(status, self.remember_events, Duration::ZERO)?;
+        again("pruning", || self.prune_old(action, &old, limit, remembered)).await
     }
 
     async fn prunable(&self, status: Status, older_than: Duration) -> StoreResult<u64> {
@@ -170,6 +171,7 @@ impl MySqlStore {
             // In place: its number of dispatches stays.
             let deliveries = locked.said.into_values().map(|said| Delivery {
                 due_at: if state == 'd' { said.due_at } else { at },
+                since: if state == 'd' { said.due_at } else { at },
                 state,
                 key: said.key,
                 integration: said.integration,
@@ -177,7 +179,7 @@ impl MySqlStore {
                 rescues: 0,
                 life: Life::First,
             });
-            let follow = IfThere::Follow { rescues: "0", dispatches: 0 };
+            let follow = IfThere::Follow { wait: Wait::BeginsAnew, rescues: "0", dispatches: 0 };
             deliveries::write(&mut tx, deliveries.collect(), follow).await?;
             count += seqs.len();
         }
@@ -262,7 +264,11 @@ impl MySqlStore {
         let count = freed.len() + closed.len() + made.len();
         let seqs = freed.iter().chain(&made).map(|delivery| delivery.key.seq);
         let (list, token) = (literal::numbers(seqs), literal::token(Token::random()));
-        let follow = IfThere::Follow { rescues: "outbox_delivery.rescues", dispatches: 0 };
+        let follow = IfThere::Follow {
+            wait: Wait::GoesOn,
+            rescues: "outbox_delivery.rescues",
+            dispatches: 0,
+        };
         deliveries::write(&mut tx, freed, follow).await?;
         deliveries::write(&mut tx, made, IfThere::Keep).await?;
         deliveries::remove(&mut tx, &closed).await?;
@@ -276,7 +282,13 @@ impl MySqlStore {
     }
 
     /// Deletes messages for which `old` holds, as long as nobody holds them.
-    async fn prune_old(&self, action: ActionId, old: &str, limit: usize) -> Result<u64, Error> {
+    async fn prune_old(
+        &self,
+        action: ActionId,
+        old: &str,
+        limit: usize,
+        remembered: Duration,
+    ) -> Result<u64, Error> {
         self.follow_any_edits().await?;
         let mut tx = self.begin().await?;
         let found = filled(PRUNE_DEAD, &[("old", old), ("limit", &limit.to_string())]);
@@ -310,6 +322,7 @@ impl MySqlStore {
                 gone.push(row.try_get::<Hyphenated, _>(1)?.into());
             }
             deliveries::remove(&mut tx, &gone).await?;
+            remembered::remember(&mut tx, &seqs, remembered).await?;
             delete_messages(&mut tx, &seqs).await?;
             count += seqs.len();
         }

@@ -1,6 +1,6 @@
 //! Finding and mending what no trigger saw.
 
-use super::deliveries::{self, Delivery, IfThere, Life, Said, lock_messages};
+use super::deliveries::{self, Delivery, IfThere, Life, Said, Wait, lock_messages};
 use super::literal::{self, filled};
 use super::locked::{lock_deliveries, look_at_deliveries};
 use super::parcel::{Parcel, ParcelKey};
@@ -206,7 +206,8 @@ async fn correct(
         }
     }
     let count = followed.len() + over.len();
-    let free = IfThere::Follow { rescues: "outbox_delivery.rescues", dispatches: 0 };
+    let free =
+        IfThere::Follow { wait: Wait::GoesOn, rescues: "outbox_delivery.rescues", dispatches: 0 };
     deliveries::write(tx, followed, free).await?;
     deliveries::remove(tx, &over).await?;
     Ok(count as u64)

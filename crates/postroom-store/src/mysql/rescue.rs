@@ -1,7 +1,7 @@
 //! Freeing what expired claims hold. Lock order: relay, claim, delivery, message.
 
 use super::attempts::{self, Failure};
-use super::deliveries::{self, Delivery, IfThere, Life, lock_messages};
+use super::deliveries::{self, Delivery, IfThere, Life, Wait, lock_messages};
 use super::literal::{self, filled};
 use super::locked::lock_deliveries;
 use super::parcel::{ParcelKey, read_list};
@@ -178,7 +178,8 @@ async fn free_deliveries(
     }
     let rescues =
         if claim.dispatched { "outbox_delivery.rescues" } else { "outbox_delivery.rescues + 1" };
-    deliveries::write(tx, freed, IfThere::Follow { rescues, dispatches: 0 }).await?;
+    deliveries::write(tx, freed, IfThere::Follow { wait: Wait::GoesOn, rescues, dispatches: 0 })
+        .await?;
     deliveries::remove(tx, &over).await?;
     let forgotten =
         sqlx::query(FORGET_CLAIM).bind(claim.token.0).bind(claim.token.0).execute(&mut *tx).await?;

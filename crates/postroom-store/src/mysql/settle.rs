@@ -3,13 +3,13 @@
 
 use super::attempts::{self, Failure};
 use super::claims::micros;
-use super::deliveries::{self, Delivery, IfThere, Life, Said, said};
+use super::deliveries::{self, Delivery, IfThere, Life, Said, Wait, said};
 use super::error::{enqueue_error, store_error};
 use super::literal::{self, filled};
 use super::locked::{Counted, DeliveryRow, LetThrough, Origin, let_through};
 use super::parcel::{ParcelKey, holds_parcels, read_list};
 use super::parcels::{end_parcels, held_parcels};
-use super::{LIST, MySqlStore, execute, execute_each, fetch, fetch_each, now};
+use super::{LIST, MySqlStore, execute, execute_each, fetch, fetch_each, now, remembered};
 use chrono::{NaiveDateTime, TimeDelta};
 use postroom_core::{
     AttemptOutcome, Fate, Fence, Key, Settled, Settlement, StoreResult, Token, clip_error,
@@ -47,8 +47,7 @@ pub(super) async fn settle(store: &MySqlStore, settlements: &[Settlement]) -> St
         let mut none = Vec::new();
         let named = claims.get_mut(&settlement.fence.token()).unwrap_or(&mut none);
         let found = let_through(&mut tx, settlement, named, locking).await.map_err(failed)?;
-        let ended =
-            apply(&mut tx, settlement, &found, at, store.keep_sent).await.map_err(failed)?;
+        let ended = apply(&mut tx, settlement, &found, at, store).await.map_err(failed)?;
         for Counted { verdict, .. } in &found.counted {
             if let Fate::Dead { announcement: Some(announcement), .. } = &verdict.fate {
                 let announcement = (**announcement).clone();
@@ -153,7 +152,7 @@ async fn apply(
     settlement: &Settlement,
     found: &LetThrough<'_>,
     at: NaiveDateTime,
-    keep_sent: bool,
+    store: &MySqlStore,
 ) -> Result<HashSet<ParcelKey>, Error> {
     let token = settlement.fence.token();
     let mut over: Vec<Uuid> = found.void_deliveries.clone();
@@ -179,7 +178,7 @@ async fn apply(
     deliveries::remove(tx, &over).await?;
     end_parcels(tx, &ended).await?;
     let sent: Vec<i64> = sent.iter().map(|one| one.said.key.seq).collect();
-    mark_sent(tx, token, &sent, at, keep_sent).await?;
+    mark_sent(tx, token, &sent, at, store).await?;
     write_deliveries(tx, settlement.fence, &undelivered).await?;
     put_off(tx, &undelivered, at).await?;
     let failed = undelivered.iter().filter_map(|one| match &one.written {
@@ -205,6 +204,7 @@ fn undelivered_of<'a>(counted: &'a Counted<'a>, at: NaiveDateTime) -> Option<Und
     let delivery = |state, due_at| Delivery {
         key: said.key,
         due_at,
+        since: said.due_at,
         integration: said.integration.clone(),
         state,
         bytes,
@@ -227,7 +227,8 @@ fn undelivered_of<'a>(counted: &'a Counted<'a>, at: NaiveDateTime) -> Option<Und
         }
         Fate::Postponed { delay } if is_unchanged(counted, at) => {
             let due_at = due_after(at, *delay);
-            let delivery = as_it_says().map(|delivery| Delivery { due_at, ..delivery });
+            let delivery =
+                as_it_says().map(|delivery| Delivery { due_at, since: due_at, ..delivery });
             Undelivered { counted, delivery, written: Written::PutOff(due_at) }
         }
         Fate::Released | Fate::Postponed { .. } => {
@@ -261,11 +262,22 @@ async fn write_deliveries(
     undelivered: &[Undelivered<'_>],
 ) -> Result<(), Error> {
     let dispatches = u8::from(matches!(fence, Fence::Dispatch { .. }));
-    for (is_outcome, rescues) in [(true, "0"), (false, "outbox_delivery.rescues")] {
-        let of = |one: &&Undelivered<'_>| matches!(one.written, Written::Failed(_)) == is_outcome;
-        let deliveries = undelivered.iter().filter(of).filter_map(|one| one.delivery.clone());
-        let follow = IfThere::Follow { rescues, dispatches };
-        deliveries::write(tx, deliveries.collect(), follow).await?;
+    let (mut failed, mut put_off, mut as_they_were) = (Vec::new(), Vec::new(), Vec::new());
+    for one in undelivered {
+        let kind = match one.written {
+            Written::Failed(_) => &mut failed,
+            Written::PutOff(_) => &mut put_off,
+            Written::Nothing => &mut as_they_were,
+        };
+        kind.extend(one.delivery.clone());
+    }
+    let kept = "outbox_delivery.rescues";
+    for (deliveries, wait, rescues) in [
+        (failed, Wait::GoesOn, "0"),
+        (put_off, Wait::BeginsAnew, kept),
+        (as_they_were, Wait::GoesOn, kept),
+    ] {
+        deliveries::write(tx, deliveries, IfThere::Follow { wait, rescues, dispatches }).await?;
     }
     Ok(())
 }
@@ -275,15 +287,16 @@ async fn mark_sent(
     token: Token,
     seqs: &[i64],
     at: NaiveDateTime,
-    keep_sent: bool,
+    store: &MySqlStore,
 ) -> Result<(), Error> {
     let (at, token) = (format!("'{at}'"), literal::token(token));
     for part in seqs.chunks(LIST) {
         let list = literal::numbers(part.iter().copied());
-        if keep_sent {
+        if store.keep_sent {
             let places = [("at", at.as_str()), ("token", &token), ("seqs", &list)];
             execute(tx, filled(SENT, &places)).await?;
         } else {
+            remembered::remember(tx, part, store.remember_events).await?;
             delete_messages(tx, part).await?;
         }
     }

@@ -3,7 +3,9 @@
 use super::error::store_error;
 use super::literal::{self, filled};
 use super::settle::delete_messages;
-use super::{LIST, MySqlStore, attempts, deliveries, fetch, migrate, reconcile, rescue, triggers};
+use super::{
+    LIST, MySqlStore, attempts, deliveries, fetch, migrate, reconcile, remembered, rescue, triggers,
+};
 use crate::migrations::trigger_is_missing;
 use crate::round::Round;
 use async_trait::async_trait;
@@ -76,7 +78,9 @@ impl MySqlStore {
         let sql = filled(PRUNE, &places.each_ref().map(|(name, value)| (*name, value.as_str())));
         let rows = fetch(&mut tx, format!("{sql} {locking}")).await?;
         let seqs = rows.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>()?;
+        remembered::remember(&mut tx, &seqs, self.remember_events).await?;
         delete_messages(&mut tx, &seqs).await?;
+        remembered::forget(&mut tx, limit).await?;
         tx.commit().await?;
         Ok(seqs.len() as u64)
     }

@@ -72,8 +72,11 @@ impl Maria {
     }
 
     fn open(&self, keep_sent: bool) -> Arc<dyn Store> {
-        let options = OpenOptions { keep_sent, ..OpenOptions::default() };
-        let store = MySqlStore::new(&self.url, &options).expect("a store");
+        self.open_with(&OpenOptions { keep_sent, ..OpenOptions::default() })
+    }
+
+    fn open_with(&self, options: &OpenOptions) -> Arc<dyn Store> {
+        let store = MySqlStore::new(&self.url, options).expect("a store");
         Arc::new(if self.skip_locked { store } else { store.without_skip_locked() })
     }
 
@@ -131,8 +134,9 @@ impl Harness for Maria {
         self.open(false)
     }
 
-    async fn store_that_remembers(&self, _keep_sent: bool) -> Arc<dyn Store> {
-        unimplemented!("comes with the ledger on this store")
+    async fn store_that_remembers(&self, keep_sent: bool) -> Arc<dyn Store> {
+        let remember_events = Duration::from_secs(3_600);
+        self.open_with(&OpenOptions { keep_sent, remember_events, ..OpenOptions::default() })
     }
 
     async fn insert(&self, row: &PlainRow) -> Result<Uuid, String> {

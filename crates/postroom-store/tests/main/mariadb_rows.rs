@@ -162,8 +162,8 @@ async fn a_producer_needs_no_rights_but_those_of_its_role() {
         "DELETE FROM integration_outbox",
         "SELECT seq FROM outbox_delivery",
         "SELECT seq FROM outbox_parcel",
-        "INSERT INTO outbox_delivery (message_id, seq, integration, due_at, bytes, state) \
-         VALUES (UUID(), 9, 'noop', '2020-01-01', 1, 'w')",
+        "INSERT INTO outbox_delivery (message_id, seq, integration, due_at, since, bytes, state) \
+         VALUES (UUID(), 9, 'noop', '2020-01-01', '2020-01-01', 1, 'w')",
         "INSERT INTO outbox_parcel (integration, seq, message_id, due_at, bytes) \
          VALUES ('noop', 9, UUID(), '2020-01-01', 1)",
     ] {
@@ -238,8 +238,8 @@ async fn what_is_wrong_is_diagnosed_and_mended() {
         "DELETE FROM outbox_parcel WHERE seq = 1",
         "DELETE FROM integration_outbox WHERE seq = 2",
         "DELETE FROM outbox_parcel WHERE seq = 3",
-        "INSERT INTO outbox_delivery (message_id, seq, integration, due_at, bytes, state, claim) \
-         SELECT id, seq, integration_type, due_at, 2, 'w', x'00112233445566778899aabbccddeeff' \
+        "INSERT INTO outbox_delivery (message_id, seq, integration, due_at, since, bytes, state, claim) \
+         SELECT id, seq, integration_type, due_at, due_at, 2, 'w', x'00112233445566778899aabbccddeeff' \
          FROM integration_outbox WHERE seq = 3",
     ] {
         outbox.execute(sql.to_owned()).await.expect("broken");
