@@ -15,6 +15,7 @@ mod migrations;
 pub mod mysql;
 mod open;
 mod own_claims;
+mod parcel_token;
 pub mod postgres;
 mod prunable;
 mod remembered;

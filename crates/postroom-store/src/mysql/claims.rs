@@ -3,12 +3,13 @@
 use super::content::{Claimed, Source};
 use super::error::store_error;
 use super::literal::{self, filled};
-use super::parcel::{Parcel, parcel_token, write_list};
+use super::parcel::{Parcel, write_list};
 use super::parcels::move_marks;
 use super::version::Locking;
 use super::{LIST, MySqlStore, execute, fetch, row, settle};
 use crate::lost_group::{self, Lost};
 use crate::own_claims::NoLivingRelay;
+use crate::parcel_token::parcel_token;
 use async_trait::async_trait;
 use postroom_core::{
     Batch, Claims, Key, Quota, Rescued, Settled, Settlement, StoreResult, Take, Token, Wake,

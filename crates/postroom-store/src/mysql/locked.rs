@@ -2,10 +2,11 @@
 
 use super::deliveries::{Said, lock_messages};
 use super::literal::{self, filled};
-use super::parcel::{Parcel, ParcelKey, holds_parcels};
+use super::parcel::{Parcel, ParcelKey};
 use super::parcels::held_parcels;
 use super::version::Locking;
 use super::{LIST, fetch_each};
+use crate::parcel_token::holds_parcels;
 use chrono::NaiveDateTime;
 use postroom_core::{Fence, Key, Settlement, Verdict};
 use sqlx::{Error, MySqlConnection, Row as _};

@@ -2,7 +2,7 @@
 
 use super::literal;
 use chrono::NaiveDateTime;
-use postroom_core::{Key, Token};
+use postroom_core::Key;
 use sqlx::mysql::MySqlRow;
 use sqlx::{Error, Row as _};
 use std::collections::BTreeMap;
@@ -34,16 +34,6 @@ impl Parcel {
         let key = ParcelKey { integration, message };
         Ok(Self { key, bytes: row.try_get(3)?, due_at: row.try_get(4)? })
     }
-}
-
-/// A claim on parcels is told from one on deliveries by its token, whoever is asked to settle it.
-pub(super) fn parcel_token() -> Token {
-    Token(uuid::Builder::from_custom_bytes(*Uuid::new_v4().as_bytes()).into_uuid())
-}
-
-/// Whether a claim holds parcels.
-pub(super) fn holds_parcels(token: Token) -> bool {
-    token.0.get_version_num() == 8
 }
 
 /// Where these parcels are, as a condition on `outbox_parcel AS p`: by lane and number. Others may have the
@@ -140,11 +130,5 @@ mod tests {
         for broken in [&whole[1..], cut(1), cut(2), cut(9), "6e:1;", "6e:1=x,;", "zz:;"] {
             assert!(read_list(broken).is_err(), "{broken}");
         }
-    }
-
-    #[test]
-    fn tokens_tell_what_a_claim_holds() {
-        assert!(holds_parcels(parcel_token()));
-        assert!(!holds_parcels(Token::random()));
     }
 }

@@ -7,9 +7,10 @@ use super::deliveries::{self, Delivery, IfThere, Life, Said, Wait, said};
 use super::error::{enqueue_error, store_error};
 use super::literal::{self, filled};
 use super::locked::{Counted, DeliveryRow, LetThrough, Origin, let_through};
-use super::parcel::{ParcelKey, holds_parcels, read_list};
+use super::parcel::{ParcelKey, read_list};
 use super::parcels::{end_parcels, held_parcels};
 use super::{LIST, MySqlStore, execute, execute_each, fetch, fetch_each, now, remembered};
+use crate::parcel_token::holds_parcels;
 use chrono::{NaiveDateTime, TimeDelta};
 use postroom_core::{
     AttemptOutcome, Fate, Fence, Key, Settled, Settlement, StoreResult, Token, clip_error,

@@ -10,6 +10,7 @@ use super::content::{Answer, READ_PARCELS, Read, clamp_i32, read_parcels, readin
 use super::error::store_error;
 use super::transaction::{BEGIN, BEGIN_CLAIMING, COMMIT, in_order, transact};
 use super::{PgStore, statements};
+use crate::parcel_token::parcel_token;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use postroom_core::{Quota, StoreResult, Take, Token};
@@ -151,16 +152,6 @@ impl Lanes {
         *risen_at = Some(Instant::now());
         true
     }
-}
-
-/// A claim on parcels is told from one on deliveries by its token, whoever is asked to settle it.
-pub(super) fn parcel_token() -> Token {
-    Token(uuid::Builder::from_custom_bytes(*Uuid::new_v4().as_bytes()).into_uuid())
-}
-
-/// Whether a claim holds parcels.
-pub(super) fn holds_parcels(token: Token) -> bool {
-    token.0.get_version_num() == 8
 }
 
 /// The statements of a take, prepared.

@@ -2,12 +2,12 @@
 
 use super::connection::{Connection, Prepared};
 use super::error::{met_a_lock, store_error};
-use super::parcels::holds_parcels;
 use super::recording::Recording;
 use super::transaction::{
     BEGIN_SETTLING, COMMIT, JOIN_BY_HASH, OWN_WRITES, WAIT_BRIEFLY, in_order,
 };
 use super::{locked, statements};
+use crate::parcel_token::holds_parcels;
 use deadpool_postgres::Transaction;
 use futures_util::FutureExt;
 use postroom_core::{
