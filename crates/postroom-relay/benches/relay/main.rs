@@ -85,7 +85,7 @@ async fn throughput(url: &str, size: Size) -> anyhow::Result<()> {
         let seed = seed::drain(url, messages).await?;
         outbox::fill(url, messages).await?;
         let noting = ours::drain_in_child(url, messages, Recording::Background)?;
-        recorded.push(outbox::record(url).await?);
+        recorded.push(ours::record(url).await?);
         outbox::fill(url, messages).await?;
         let bare_noting = bare::drain(url, messages, Recording::Background).await?;
         eprintln!(

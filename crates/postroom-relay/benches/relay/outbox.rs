@@ -1,8 +1,6 @@
 //! Filling Postroom's own tables.
 
 use anyhow::Context as _;
-use postroom_store::{OpenOptions, open};
-use std::time::{Duration, Instant};
 use tokio_postgres::{Client, NoTls};
 
 pub(crate) async fn connect(url: &str) -> anyhow::Result<Client> {
@@ -34,20 +32,6 @@ pub(crate) async fn empty(url: &str) -> anyhow::Result<Client> {
         )
         .await?;
     Ok(client)
-}
-
-/// Records what is still noted, as a relay does when it has time; in messages per second.
-pub(crate) async fn record(url: &str) -> anyhow::Result<f64> {
-    let store = open(url, &OpenOptions::default()).await?;
-    let started = Instant::now();
-    let mut recorded = 0_u32;
-    loop {
-        match store.record_sent(Duration::ZERO, 8).await? {
-            0 => break,
-            more => recorded += u32::try_from(more)?,
-        }
-    }
-    Ok(f64::from(recorded) / started.elapsed().as_secs_f64())
 }
 
 /// Leaves nothing to do in the background that could fall into a measurement.

@@ -12,11 +12,16 @@ WITH beside AS MATERIALIZED (
         ))
         GROUP BY d.lane
         UNION ALL
+        -- Lanes stand together in a claim, and most claims have one.
+        SELECT c.lanes[1], c.messages
+        FROM core_outbox.claim c
+        WHERE c.token = ANY ($8::uuid[]) AND c.lanes[1] = c.lanes[cardinality(c.lanes)]
+        UNION ALL
         SELECT held.lane, sum(cardinality(p.refs))
         FROM core_outbox.claim c
         CROSS JOIN LATERAL unnest(c.lanes, c.numbers) AS held (lane, number)
         JOIN core_outbox.parcel p ON p.lane = held.lane AND p.number = held.number
-        WHERE c.token = ANY ($8::uuid[])
+        WHERE c.token = ANY ($8::uuid[]) AND c.lanes[1] <> c.lanes[cardinality(c.lanes)]
         GROUP BY held.lane
     ) AS taken
     GROUP BY lane
@@ -24,7 +29,8 @@ WITH beside AS MATERIALIZED (
 wanted AS MATERIALIZED (
     SELECT core_outbox.lane_of(w.integration) AS lane, w.integration, w.place,
            w.quota - coalesce((SELECT rows FROM beside
-                               WHERE beside.lane = core_outbox.lane_of(w.integration)), 0) AS quota
+                               WHERE beside.lane = core_outbox.lane_of(w.integration)), 0)::bigint
+               AS quota
     FROM unnest($4::text[], $5::int[]) WITH ORDINALITY AS w (integration, quota, place)
 ),
 claimed AS MATERIALIZED (
@@ -37,7 +43,7 @@ due AS MATERIALIZED (
     SELECT p.lane, p.number, p.messages, p.bytes,
            p.rows_until <= wanted.quota AS fits_lane,
            sum(p.messages) OVER through AS rows_until,
-           sum(p.bytes) OVER through AS bytes_until
+           sum(p.bytes::float8) OVER through AS bytes_until
     FROM wanted
     JOIN core_outbox.lane_cursor c ON c.lane = wanted.lane
     CROSS JOIN LATERAL (
@@ -58,9 +64,9 @@ due AS MATERIALIZED (
 ),
 picked AS MATERIALIZED (
     SELECT lane, number, messages FROM due
-    WHERE fits_lane AND rows_until + (SELECT coalesce(sum(rows), 0) FROM beside) <= $6::bigint
-      AND bytes_until - bytes < $7::bigint
-      AND (messages = 1 OR bytes_until <= $7::bigint)
+    WHERE fits_lane AND rows_until + (SELECT coalesce(sum(rows), 0) FROM beside)::bigint <= $6::bigint
+      AND bytes_until - bytes < $7::float8
+      AND (messages = 1 OR bytes_until <= $7::float8)
 ),
 held AS (
     -- The relay's id as in `take.sql`.

@@ -15,7 +15,8 @@ WITH beside AS MATERIALIZED (
 wanted AS MATERIALIZED (
     SELECT core_outbox.lane_of(w.integration) AS lane, w.integration, w.place,
            w.quota - coalesce((SELECT rows FROM beside
-                               WHERE beside.lane = core_outbox.lane_of(w.integration)), 0) AS quota
+                               WHERE beside.lane = core_outbox.lane_of(w.integration)), 0)::bigint
+               AS quota
     FROM unnest($4::text[], $5::int[]) WITH ORDINALITY AS w (integration, quota, place)
 ),
 here AS MATERIALIZED (
@@ -28,7 +29,7 @@ due AS MATERIALIZED (
     SELECT p.lane, p.number, p.messages, p.bytes,
            p.rows_until <= wanted.quota AS fits_lane,
            sum(p.messages) OVER through AS rows_until,
-           sum(p.bytes) OVER through AS bytes_until
+           sum(p.bytes::float8) OVER through AS bytes_until
     FROM wanted
     JOIN here ON here.lane = wanted.lane
     CROSS JOIN LATERAL (
@@ -47,9 +48,9 @@ due AS MATERIALIZED (
 ),
 picked AS MATERIALIZED (
     SELECT lane, number, messages FROM due
-    WHERE fits_lane AND rows_until + (SELECT coalesce(sum(rows), 0) FROM beside) <= $6::bigint
-      AND bytes_until - bytes < $7::bigint
-      AND (messages = 1 OR bytes_until <= $7::bigint)
+    WHERE fits_lane AND rows_until + (SELECT coalesce(sum(rows), 0) FROM beside)::bigint <= $6::bigint
+      AND bytes_until - bytes < $7::float8
+      AND (messages = 1 OR bytes_until <= $7::float8)
 ),
 moved AS (
     UPDATE core_outbox.lane_cursor c
