@@ -18,6 +18,7 @@ async fn a_kept_failed_job_never_swallows_a_redispatch() {
     sink.fail_next(1, Outcome::retry("503"));
     let outbox = own(server.address(), Arc::new(sink.clone()));
     let id = outbox.enqueue(&outbox.message("order.created", 5)).await;
+    outbox.take_for_queue().await;
     let queue = outbox.queue();
     // The first attempt, and nobody there to remove its job.
     let worker = outbox.start(Part::Worker);

@@ -6,10 +6,12 @@ use postroom_bullmq::{
     Delivery, JobData, JobName, Part, Queue, QueueLane, QueuePattern, TenantRates, Transport,
     Workers,
 };
-use postroom_core::{AttemptLimit, NewMessage, Record, RetryPolicy, Sink, Store, SystemClock};
+use postroom_core::{
+    AttemptLimit, NewMessage, Quota, Record, RetryPolicy, Sink, Store, SystemClock, Take,
+};
 use postroom_relay::{Metrics, Relay, Settings};
 use postroom_store::memory::MemoryStore;
-use postroom_testkit::{Redis as Server, eventually};
+use postroom_testkit::{Redis as Server, eventually, living_relay};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -86,6 +88,22 @@ impl Outbox {
 
     pub(crate) async fn enqueue(&self, message: &NewMessage) -> Uuid {
         self.store.enqueue(message).await.expect("enqueued").id()
+    }
+
+    /// Takes what is due, as a relay does that is about to add jobs and dies.
+    pub(crate) async fn take_for_queue(&self) {
+        let store: &dyn Store = &*self.store;
+        let quotas = [Quota { integration: self.lane.integration.clone(), rows: 100 }];
+        let take = Take {
+            worker: "gone",
+            relay: living_relay(store, Duration::from_secs(60)).await,
+            quotas: &quotas,
+            rows: 100,
+            bytes: 1 << 20,
+            payload_limit: 1 << 20,
+            for_queue: true,
+        };
+        assert!(!store.take(&take).await.expect("taken").is_empty());
     }
 
     pub(crate) async fn enqueue_many(&self, n: usize) -> Vec<Uuid> {

@@ -181,6 +181,7 @@ async fn a_stale_job_is_not_delivered() {
     let sink = MemorySink::new();
     let outbox = own(server.address(), Arc::new(sink.clone()));
     let id = outbox.enqueue(&outbox.message("order.created", 1)).await;
+    outbox.take_for_queue().await;
     let queue = outbox.queue();
     let data = RawJson::trusted(format!(r#"{{"outboxId":"{id}"}}"#));
     let stale = |id| postroom_bullmq::NewJob {

@@ -65,8 +65,8 @@ due AS MATERIALIZED (
 picked AS MATERIALIZED (
     SELECT lane, number, messages FROM due
     WHERE fits_lane AND rows_until + (SELECT coalesce(sum(rows), 0) FROM beside)::bigint <= $6::bigint
-      AND bytes_until - bytes < $7::float8
-      AND (messages = 1 OR bytes_until <= $7::float8)
+      AND bytes_until - bytes < $7::bigint::float8
+      AND (messages = 1 OR bytes_until <= $7::bigint::float8)
 ),
 held AS (
     -- The relay's id as in `take.sql`.
