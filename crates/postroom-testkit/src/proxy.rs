@@ -63,6 +63,9 @@ struct Severed {
     half_open: usize,
     /// Of those, reset.
     reset: usize,
+    /// Reset when the proxy was [down](Passage::Down), though it may be open again before anybody has
+    /// noticed.
+    down: usize,
 }
 
 impl State {
@@ -134,6 +137,10 @@ impl Proxy {
     /// Does this from now on.
     pub fn set(&self, passage: Passage) {
         self.state.passage.send_replace(passage);
+        if passage == Passage::Down {
+            let number = self.connections();
+            self.state.severed.send_modify(|severed| severed.down = number);
+        }
     }
 
     /// Leads new connections to another server; those that are open stay where they are.
@@ -198,7 +205,7 @@ async fn serve(number: usize, mut client: TcpStream, state: &State) -> io::Resul
     let mut severed = state.severed.subscribe();
     tokio::select! {
         biased;
-        _ = severed.wait_for(|severed| number <= severed.half_open) => {}
+        _ = severed.wait_for(|severed| number <= severed.half_open.max(severed.down)) => {}
         ended = pass(&mut client, &mut server, state) => return ended,
     }
     let swallow = async {
@@ -207,7 +214,7 @@ async fn serve(number: usize, mut client: TcpStream, state: &State) -> io::Resul
         std::future::pending::<()>().await;
     };
     tokio::select! {
-        _ = severed.wait_for(|severed| number <= severed.reset) => {}
+        _ = severed.wait_for(|severed| number <= severed.reset.max(severed.down)) => {}
         () = swallow => {}
     }
     end(&client, &server)
