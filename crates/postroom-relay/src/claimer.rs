@@ -432,8 +432,7 @@ fn is_full<'a>(quotas: &[Quota], messages: impl Iterator<Item = &'a Taken>) -> b
     quotas.iter().any(|quota| {
         let left =
             counts.get(quota.integration.as_str()).map(|count| quota.rows.saturating_sub(*count));
-        let may_be_left = if quota.rows > PARCEL_MESSAGES { PARCEL_MESSAGES } else { 1 };
-        left.is_some_and(|left| left < may_be_left)
+        left.is_some_and(|left| left < PARCEL_MESSAGES.min(quota.rows))
     })
 }
 

@@ -12,6 +12,8 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const NOTED_BEFORE: Duration = Duration::from_secs(10);
 /// How many settlements at once. Each is a batch at the most.
 const RECORD_MAX: usize = 8;
+/// The same, where the first of them could not be recorded: somebody has locked their messages.
+const BEHIND_LOCKED: usize = 256;
 /// Room for others between two batches.
 const BREATH: Duration = Duration::from_millis(5);
 
@@ -26,8 +28,10 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 
 /// Records all that was noted at least so long ago.
 pub(crate) async fn record(shared: &Shared, noted_before: Duration) -> Result<(), StoreError> {
-    while shared.store.record_sent(noted_before, RECORD_MAX).await? > 0 {
-        tokio::time::sleep(BREATH).await;
+    for most in [RECORD_MAX, BEHIND_LOCKED] {
+        while shared.store.record_sent(noted_before, most).await? > 0 {
+            tokio::time::sleep(BREATH).await;
+        }
     }
     Ok(())
 }

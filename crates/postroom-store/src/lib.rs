@@ -27,7 +27,7 @@ pub use migrations::{
     MigrateOptions, Migrated, Migration, Planned, grants, migrate, migrate_with, migrations, plan,
     set_notify,
 };
-pub use open::{OpenOptions, open};
+pub use open::{OpenOptions, has_background_recording, open};
 pub use repository::Repository;
 
 /// What to do about a right that the database's user lacks.

@@ -80,6 +80,13 @@ pub async fn open(url: &str, options: &OpenOptions) -> StoreResult<Arc<dyn Store
     })
 }
 
+/// Whether the outbox at `url` can have SENT recorded in the background, as
+/// [`OpenOptions::record_later`] asks.
+#[must_use]
+pub fn has_background_recording(url: &str) -> bool {
+    matches!(locate(url), Ok(Location::Postgres))
+}
+
 /// What a URL points at.
 pub(crate) enum Location {
     Postgres,

@@ -28,8 +28,8 @@ pub(super) async fn run(args: &Reconcile, origin: &Origin<'_>) -> Result<(), Fai
     );
     if advanced + numbered > 0 {
         text.push_str(&format!(
-            "{advanced} sequence that was behind moved on, {numbered} messages that shared a number \
-             given one of their own\n"
+            "{advanced} sequence that was behind moved on, {numbered} messages that shared a number, \
+             or were in two parcels, put right\n"
         ));
     }
     Ok(output::print(&text)?)

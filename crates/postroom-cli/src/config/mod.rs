@@ -91,6 +91,17 @@ impl Origin<'_> {
                 file,
             }
         };
+        if !postroom_store::has_background_recording(&config.database.url) {
+            let later = config.integrations.iter().filter(|one| one.is_recorded_later);
+            outside.extend(later.map(|one| Fault {
+                place: Place::Outside,
+                problem: format!(
+                    "integrations.\"{}\".record_sent = \"background\" is for an outbox on PostgreSQL",
+                    one.name
+                ),
+                hint: Some("remove it: elsewhere SENT is recorded at once".to_owned()),
+            }));
+        }
         let mut faults = document.into_faults();
         faults.append(&mut outside);
         if faults.is_empty() { Ok(config) } else { Err(Faults { file: shown, faults }) }

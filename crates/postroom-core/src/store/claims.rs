@@ -251,8 +251,8 @@ pub trait Claims: Send + Sync {
     /// Takes due messages, each batch under a fresh token and by due time within each integration.
     /// Never takes one that another claim holds, and none that was rescued (see
     /// [`take_rescued`](Self::take_rescued)). The quotas bound all batches together. No batch is
-    /// empty, and there is none when nothing is due. Of a quota of more than [`PARCEL_MESSAGES`], fewer
-    /// than that may be left though more is due: what is kept together does not fit.
+    /// empty, and there is none when nothing is due. Of a quota, fewer rows than
+    /// [`PARCEL_MESSAGES`] may be left though more is due: what is kept together does not fit.
     ///
     /// A claim lasts as long as its relay's row, which [`beat`](super::Relays::beat) keeps. Where
     /// there is something to take and the row is missing or has expired, nothing is taken, and that

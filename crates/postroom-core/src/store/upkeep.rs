@@ -55,7 +55,8 @@ pub struct Reconciled {
     pub followed: u64,
     /// Sequences that were behind the numbers in use, and were moved on.
     pub advanced: u64,
-    /// Messages that shared their number with another, and got one of their own.
+    /// Messages that shared their number with another, and got one of their own; or that were in two
+    /// parcels, and have one delivery now.
     pub numbered: u64,
 }
 
@@ -129,7 +130,9 @@ impl Finding {
             findings.push(Self::fault(problem, REMEDY));
         }
         if *numbered > 0 {
-            let problem = format!("{numbered} messages share their number with another");
+            let problem = format!(
+                "{numbered} messages share their number with another, or are in two parcels"
+            );
             findings.push(Self::warning(problem, REMEDY));
         }
         if *removed > 0 {

@@ -387,24 +387,26 @@ DECLARE
     -- Read once: a message that is fresh at one moment and not at another must not fall between.
     soon timestamptz := core_outbox.soon();
     own  text;
-BEGIN
     -- What was delivered and pruned is over at once. It stays visible, and RETURNING names a row.
+    over uuid[] := '{}';
+BEGIN
     IF EXISTS (SELECT FROM core_outbox.remembered) THEN
-        own := pg_catalog.current_setting('core_outbox.relay', true);
-        PERFORM pg_catalog.set_config('core_outbox.relay', 'on', true);
-        UPDATE core_outbox.integration_outbox m
-        SET status = 'SENT', sent_at = pg_catalog.now(), settled = pg_catalog.gen_random_uuid(),
-            last_error = 'not delivered: the same event was delivered before'
-        WHERE m.id OPERATOR(pg_catalog.=) ANY (ARRAY(
+        over := ARRAY(
             SELECT f.id FROM fresh f
-            WHERE NOT core_outbox.is_replay(f.headers)
+            WHERE core_outbox.is_waiting(f.status) AND NOT core_outbox.is_replay(f.headers)
               AND EXISTS (
                   SELECT FROM core_outbox.remembered r
                   WHERE r.key OPERATOR(pg_catalog.=) core_outbox.dedupe_key(
                             f.source_event_id, f.source_stream_id, f.integration_type, f.copy)
                     AND r.until OPERATOR(pg_catalog.>) pg_catalog.now()
               )
-        ));
+        );
+        own := pg_catalog.current_setting('core_outbox.relay', true);
+        PERFORM pg_catalog.set_config('core_outbox.relay', 'on', true);
+        UPDATE core_outbox.integration_outbox m
+        SET status = 'SENT', sent_at = pg_catalog.now(), settled = pg_catalog.gen_random_uuid(),
+            last_error = 'not delivered: the same event was delivered before'
+        WHERE m.id OPERATOR(pg_catalog.=) ANY (over);
         PERFORM pg_catalog.set_config('core_outbox.relay', coalesce(own, ''), true);
     END IF;
     IF EXISTS (SELECT FROM fresh OFFSET 1) THEN
@@ -421,11 +423,13 @@ BEGIN
                        core_outbox.content_bytes(payload, headers) AS bytes
                 FROM fresh
                 WHERE core_outbox.is_fresh(status, due_at, soon)
+                  AND id OPERATOR(pg_catalog.<>) ALL (over)
             ) AS m
             GROUP BY m.integration_type, core_outbox.parcel_group(m.seq)
             OFFSET 0
         ) AS f;
-        IF NOT EXISTS (SELECT FROM fresh WHERE core_outbox.is_deferred(status, due_at, soon)) THEN
+        IF NOT EXISTS (SELECT FROM fresh WHERE core_outbox.is_deferred(status, due_at, soon)
+                                             AND id OPERATOR(pg_catalog.<>) ALL (over)) THEN
             RETURN NULL;
         END IF;
     ELSE
@@ -434,7 +438,7 @@ BEGIN
                due_at, seq, core_outbox.content_bytes(payload, headers),
                core_outbox.content_bytes(payload, headers), integration_type, ARRAY[id]
         FROM fresh
-        WHERE core_outbox.is_fresh(status, due_at, soon);
+        WHERE core_outbox.is_fresh(status, due_at, soon) AND id OPERATOR(pg_catalog.<>) ALL (over);
         IF FOUND THEN
             RETURN NULL;
         END IF;
@@ -445,7 +449,7 @@ BEGIN
     SELECT id, seq, due_at, due_at, core_outbox.lane_of(integration_type),
            core_outbox.content_bytes(payload, headers), core_outbox.state_of(status), integration_type
     FROM fresh
-    WHERE core_outbox.is_deferred(status, due_at, soon)
+    WHERE core_outbox.is_deferred(status, due_at, soon) AND id OPERATOR(pg_catalog.<>) ALL (over)
     ON CONFLICT (message_id) DO UPDATE
     SET seq = excluded.seq, due_at = excluded.due_at, since = excluded.since,
         lane = excluded.lane, bytes = excluded.bytes, state = excluded.state, integration = excluded.integration
@@ -493,7 +497,9 @@ BEGIN
     ELSE
         DELETE FROM core_outbox.delivery WHERE message_id = NEW.id AND claim IS NULL;
     END IF;
-    IF FOUND OR EXISTS (SELECT FROM core_outbox.delivery WHERE message_id = NEW.id) THEN
+    -- One that nobody holds was made between the two statements, by whoever did not see this change.
+    IF FOUND OR EXISTS (SELECT FROM core_outbox.delivery
+                        WHERE message_id = NEW.id AND claim IS NOT NULL) THEN
         RETURN NULL;
     END IF;
     INSERT INTO core_outbox.pending_edit (lane, message_id)

@@ -175,6 +175,11 @@ impl Tables {
             return self.close(id, fence);
         }
         let is_as_taken = self.deliveries.get(id).is_some_and(|delivery| delivery.agrees(&row));
+        if let Some(mut delivery) = self.deliveries.get_mut(id)
+            && delivery.due_at != row.message.due_at
+        {
+            delivery.since = row.message.due_at;
+        }
         if let Some(due_at) = put_off.filter(|_| row.is_deliverable() && is_as_taken) {
             row.message.due_at = due_at;
             row.updated_at = now;

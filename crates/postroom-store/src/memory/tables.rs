@@ -5,6 +5,7 @@ use super::feed::Staged;
 use super::flaw::Flaw;
 use super::follow::PendingEdit;
 use super::parcels::{ParcelKey, Parcels};
+use crate::remembered::DELIVERED_BEFORE;
 use chrono::{DateTime, TimeDelta, Utc};
 use postroom_core::{
     ATTEMPTS_KEPT, Action, Attempt, Message, REPLAY_HEADER, RawJson, RelayId, Token, Tried,
@@ -242,6 +243,7 @@ impl Tables {
     pub(super) fn prune(&mut self, seq: i64, remembered: Duration) {
         if let Some(row) = self.messages.get(&seq)
             && !is_replay(&row.message)
+            && row.last_error.as_deref() != Some(DELIVERED_BEFORE)
             && !remembered.is_zero()
         {
             let sent_at = row.sent_at.unwrap_or(row.message.created_at);

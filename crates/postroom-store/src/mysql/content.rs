@@ -166,7 +166,7 @@ async fn set_deliveries_aside(
         }
     }
     let free =
-        IfThere::Follow { wait: Wait::GoesOn, rescues: "outbox_delivery.rescues", dispatches: 0 };
+        IfThere::Follow { wait: Wait::AsItSays, rescues: "outbox_delivery.rescues", dispatches: 0 };
     deliveries::write(tx, followed, free).await?;
     deliveries::remove(tx, &over).await
 }

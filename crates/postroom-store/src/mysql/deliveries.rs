@@ -128,6 +128,8 @@ pub(super) enum IfThere {
 pub(super) enum Wait {
     /// As before.
     GoesOn,
+    /// As before, unless its due time was changed by hand meanwhile.
+    AsItSays,
     /// It was put off, changed by hand or opened again.
     BeginsAnew,
 }
@@ -136,6 +138,10 @@ impl Wait {
     fn since(self) -> &'static str {
         match self {
             Self::GoesOn => "outbox_delivery.since",
+            // Assignments are made from left to right: the due time is still the old one.
+            Self::AsItSays => {
+                "IF(outbox_delivery.due_at = VALUES(due_at), outbox_delivery.since, VALUES(since))"
+            }
             Self::BeginsAnew => "VALUES(since)",
         }
     }

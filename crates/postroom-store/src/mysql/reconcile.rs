@@ -207,7 +207,7 @@ async fn correct(
     }
     let count = followed.len() + over.len();
     let free =
-        IfThere::Follow { wait: Wait::GoesOn, rescues: "outbox_delivery.rescues", dispatches: 0 };
+        IfThere::Follow { wait: Wait::AsItSays, rescues: "outbox_delivery.rescues", dispatches: 0 };
     deliveries::write(tx, followed, free).await?;
     deliveries::remove(tx, &over).await?;
     Ok(count as u64)

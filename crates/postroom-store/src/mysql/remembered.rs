@@ -26,7 +26,12 @@ pub(super) async fn remember(
     let (event, remembered) = (filled(EVENT, &[]), micros(remembered).to_string());
     for part in seqs.chunks(LIST) {
         let seqs = literal::numbers(part.iter().copied());
-        let places = [("event", event.as_str()), ("remembered", &remembered), ("seqs", &seqs)];
+        let places = [
+            ("event", event.as_str()),
+            ("remembered", &remembered),
+            ("seqs", &seqs),
+            ("why", DELIVERED_BEFORE),
+        ];
         execute(tx, filled(REMEMBER, &places)).await?;
     }
     Ok(())

@@ -178,7 +178,7 @@ async fn free_deliveries(
     }
     let rescues =
         if claim.dispatched { "outbox_delivery.rescues" } else { "outbox_delivery.rescues + 1" };
-    deliveries::write(tx, freed, IfThere::Follow { wait: Wait::GoesOn, rescues, dispatches: 0 })
+    deliveries::write(tx, freed, IfThere::Follow { wait: Wait::AsItSays, rescues, dispatches: 0 })
         .await?;
     deliveries::remove(tx, &over).await?;
     let forgotten =

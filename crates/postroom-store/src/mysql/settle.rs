@@ -276,7 +276,7 @@ async fn write_deliveries(
     for (deliveries, wait, rescues) in [
         (failed, Wait::GoesOn, "0"),
         (put_off, Wait::BeginsAnew, kept),
-        (as_they_were, Wait::GoesOn, kept),
+        (as_they_were, Wait::AsItSays, kept),
     ] {
         deliveries::write(tx, deliveries, IfThere::Follow { wait, rescues, dispatches }).await?;
     }

@@ -46,11 +46,16 @@ pub(super) async fn rescue(
         if !any.try_get::<_, bool>(0).map_err(failed)? {
             return Ok(0);
         }
-        let (fresh, _) = rescue_from(client, relay, limit, Holds::Parcels).await?;
-        let (freed, ended) = rescue_from(client, relay, limit, Holds::Deliveries).await?;
+        let mut freed = 0;
+        let mut ended = 0;
+        for holds in [Holds::Parcels, Holds::Deliveries] {
+            let (messages, claims) = rescue_from(client, relay, limit, holds).await?;
+            freed += messages;
+            ended += claims;
+        }
         // Behind claims that held nothing there may be one that does.
-        if freed + fresh > 0 || ended == 0 {
-            return Ok(freed + fresh);
+        if freed > 0 || ended == 0 {
+            return Ok(freed);
         }
     }
 }

@@ -17,7 +17,7 @@ use postroom_core::{
 use std::collections::HashSet;
 use std::time::Duration;
 use tokio_postgres::Error;
-use tokio_postgres::types::ToSql;
+use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
 
 const SENT_DELETE: &str = concat!(
@@ -91,6 +91,7 @@ const FORGET_PARCELS: &str = concat!(
     // It changes no message.
     "SELECT NULL::uuid WHERE false"
 );
+const LOCK_CLAIM: &str = "SELECT token FROM core_outbox.claim WHERE token = $1 FOR UPDATE";
 const ALREADY: &str = include_str!("sql/already_settled.sql");
 
 pub(super) const DOING: &str = "recording outcomes";
@@ -406,7 +407,13 @@ async fn pipelined(
     let nothing = |()| Vec::new();
     let all: Vec<(&Columns, &Fenced)> =
         columns.iter().filter_map(|c| Some((c, statements.of(c)?))).collect();
+    let lock = client.prepare_cached(LOCK_CLAIM).await?;
     let mut steps = vec![async { client.batch_execute(BEGIN_SETTLING).await.map(nothing) }.boxed()];
+    // Claims on parcels are locked before anything is looked at: a statement that waits for a claim would
+    // not see the delivery that whoever had it has made.
+    for (c, _) in all.iter().filter(|(c, _)| c.kind == Kind::Parcels) {
+        steps.push(async { client.run(&lock, &[&c.token]).await.map(|_| Vec::new()) }.boxed());
+    }
     for (c, fenced) in all.iter().filter(|(c, _)| !c.sent.is_empty()) {
         steps.push(async { client.run(&fenced.sent, &c.sent()).await }.boxed());
     }
@@ -478,6 +485,9 @@ async fn apply(
     tx.batch_execute(JOIN_BY_HASH).await?;
     for c in columns {
         let Some(fenced) = statements.of(c) else { continue };
+        if c.kind == Kind::Parcels {
+            tx.query_typed(LOCK_CLAIM, &[(&c.token, Type::UUID)]).await?;
+        }
         rows.extend(fenced.sent.run_in(tx, &c.sent()).await?);
         rows.extend(fenced.failed.run_in(tx, &c.failure(&attempts_kept())).await?);
         rows.extend(fenced.released.run_in(tx, &c.released()).await?);

@@ -13,12 +13,15 @@ use super::{SqliteStore, attempts};
 use postroom_core::{AttemptOutcome, RelayId, StoreResult, Token, Tried};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Error, Row as _, SqliteConnection};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub(super) const EXPIRED: &str = include_str!("sql/expired.sql");
 pub(super) const HELD: &str = include_str!("sql/held.sql");
 pub(super) const RESCUE: &str = include_str!("sql/rescue.sql");
 const COUNT_LOST: &str = include_str!("sql/count_lost.sql");
+
+/// A rescue that waited for the file for longer than this leaves it to the next one.
+const WAITED: Duration = Duration::from_millis(500);
 
 /// Rescues so many claims; how many messages they held.
 pub(super) async fn rescue(store: &SqliteStore, relay: RelayId, limit: usize) -> StoreResult<u64> {
@@ -37,7 +40,13 @@ pub(super) async fn rescue(store: &SqliteStore, relay: RelayId, limit: usize) ->
         if expired.is_none() {
             return Ok(0);
         }
+        let asked = Instant::now();
         let mut tx = store.begin(doing).await?;
+        // Whoever held the file kept other relays' heartbeats waiting too. They come first now: what looks
+        // expired is perhaps in the hands of a relay that lives.
+        if asked.elapsed() > WAITED {
+            return Ok(0);
+        }
         let freed = free(&mut tx, &relay, limit).await.map_err(|e| store_error(doing, e))?;
         tx.commit().await.map_err(|e| store_error(doing, e))?;
         // Behind claims that held nothing there may be one that does.

@@ -8,6 +8,7 @@ said AS (
 UPDATE core_outbox.delivery d
 SET claim = NULL, dispatch = held.dispatch,
     due_at = coalesce(said.due_at, d.due_at),
+    since = CASE WHEN said.due_at <> d.due_at THEN said.due_at ELSE d.since END,
     integration = coalesce(said.integration_type, d.integration),
     lane = core_outbox.lane_of(coalesce(said.integration_type, d.integration)),
     -- Closed by hand meanwhile: what takes it next finds that out.

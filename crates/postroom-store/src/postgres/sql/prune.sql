@@ -11,7 +11,10 @@ WITH changed AS (
         LIMIT $2
         FOR UPDATE SKIP LOCKED
     ))
-    RETURNING id, coalesce(sent_at, created_at) AS sent_at, source_event_id, source_stream_id,
+    RETURNING id,
+              -- What was not delivered because its event was remembered is not remembered for that.
+              CASE WHEN last_error IS DISTINCT FROM 'not delivered: the same event was delivered before'
+                   THEN coalesce(sent_at, created_at) END AS sent_at, source_event_id, source_stream_id,
               integration_type, copy, headers
 ),
 forgotten AS (

@@ -20,7 +20,9 @@ freed AS (
     UPDATE core_outbox.delivery d
     SET claim = NULL, dispatch = next.dispatch,
         due_at = coalesce(next.put_off, next.due_at, d.due_at),
-        since = coalesce(next.put_off, d.since),
+        since = CASE WHEN next.put_off IS NOT NULL THEN next.put_off
+                     WHEN next.due_at <> d.due_at THEN next.due_at
+                     ELSE d.since END,
         integration = coalesce(next.integration_type, d.integration),
         lane = core_outbox.lane_of(coalesce(next.integration_type, d.integration)),
         state = CASE WHEN core_outbox.is_waiting(next.status)

@@ -24,6 +24,7 @@ UPDATE core_outbox.delivery d
 SET claim = NULL,
     -- What was changed by hand while it was claimed. A message that was deleted changes nothing.
     due_at = coalesce(said.due_at, d.due_at),
+    since = CASE WHEN said.due_at <> d.due_at THEN said.due_at ELSE d.since END,
     integration = coalesce(said.integration_type, d.integration),
     lane = core_outbox.lane_of(coalesce(said.integration_type, d.integration)),
     state = CASE WHEN core_outbox.is_waiting(said.status)

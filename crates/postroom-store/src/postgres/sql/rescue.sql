@@ -36,6 +36,7 @@ freed AS (
         -- What was changed by hand while it was claimed. A message that was deleted changes
         -- nothing.
         due_at = coalesce(said.due_at, d.due_at),
+        since = CASE WHEN said.due_at <> d.due_at THEN said.due_at ELSE d.since END,
         integration = coalesce(said.integration_type, d.integration),
         lane = core_outbox.lane_of(coalesce(said.integration_type, d.integration)),
         state = CASE WHEN e.alone AND said.status = 'PENDING' THEN 'f'

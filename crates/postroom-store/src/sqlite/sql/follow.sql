@@ -4,6 +4,10 @@
 UPDATE outbox_delivery
 SET seq = m.seq, integration = m.integration_type,
     due_at = CAST(round((julianday(m.due_at) - 2440587.5) * 86400000.0) AS INTEGER),
+    since = CASE WHEN outbox_delivery.due_at
+                      = CAST(round((julianday(m.due_at) - 2440587.5) * 86400000.0) AS INTEGER)
+                 THEN outbox_delivery.since
+                 ELSE CAST(round((julianday(m.due_at) - 2440587.5) * 86400000.0) AS INTEGER) END,
     state = CASE m.status WHEN 'PENDING' THEN 'w' WHEN 'FAILED' THEN 'f' WHEN 'DEAD' THEN 'd'
                           ELSE outbox_delivery.state END
 FROM integration_outbox AS m

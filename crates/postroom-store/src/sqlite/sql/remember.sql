@@ -6,5 +6,6 @@ SELECT m.source_event_id, m.source_stream_id, m.integration_type, m.copy,
        coalesce(CAST(round((julianday(m.sent_at) - 2440587.5) * 86400000.0) AS INTEGER), ?3) + ?2
 FROM integration_outbox AS m
 WHERE m.id IN (SELECT value FROM json_each(?1))
+  AND m.last_error IS NOT 'not delivered: the same event was delivered before'
   AND json_extract(m.headers, '$."postroom-replay-of"') IS NULL
 ON CONFLICT DO UPDATE SET until = max(until, excluded.until)
