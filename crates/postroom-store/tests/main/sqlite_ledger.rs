@@ -498,3 +498,20 @@ async fn a_row_that_is_replaced_whole_is_delivered_once() {
     send(&*store, &again).await;
     assert_over(&outbox, &*store).await;
 }
+
+/// Whoever held the file kept the heartbeats of other relays waiting too: they come first.
+#[tokio::test]
+async fn a_rescue_that_waited_for_the_file_is_left_to_the_next_one() {
+    let outbox = start().await;
+    let store = outbox.store().await;
+    insert(&outbox, 2).await;
+    assert_eq!(ids(&take(&*store, "noop").await).len(), 2);
+    outbox.expire_claims().await;
+    execute(&outbox, "BEGIN IMMEDIATE").await;
+    let (rescued, ()) = tokio::join!(store.rescue(10), async {
+        tokio::time::sleep(Duration::from_millis(800)).await;
+        execute(&outbox, "COMMIT").await;
+    });
+    assert_eq!(rescued.expect("rescue"), 0);
+    assert_eq!(store.rescue(10).await.expect("rescue"), 2);
+}
