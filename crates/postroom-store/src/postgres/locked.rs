@@ -3,10 +3,11 @@
 //! Locks what is free and settles that, in one transaction; what is not free is reported, and
 //! nobody waits for it.
 
+use super::columns::Columns;
 use super::connection::Connection;
 use super::error::store_error;
 use super::recording::Recording;
-use super::settle::{Columns, DOING, Statements, apply_announcing, late};
+use super::settle::{DOING, Statements, apply_announcing, late};
 use super::transaction::SETTLE_LOCKED;
 use deadpool_postgres::Transaction;
 use postroom_core::{Settled, Settlement, StoreResult, Verdict};

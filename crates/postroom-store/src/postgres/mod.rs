@@ -6,6 +6,7 @@ mod attempts;
 pub mod bare;
 mod caution;
 mod claims;
+mod columns;
 mod connect;
 mod connection;
 mod content;
