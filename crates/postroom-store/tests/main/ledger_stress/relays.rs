@@ -183,10 +183,20 @@ pub(super) async fn deliver_all(run: &Run, store: &dyn Store) {
     );
     loop {
         let called = Instant::now();
-        beat(store, relay, &[]).await.expect("a heartbeat");
-        let mut batches = store.take(&take).await.expect("take");
-        for which in [Rescued::Together, Rescued::Alone] {
-            batches.extend(store.take_rescued(&take, which).await.expect("take rescued"));
+        let mut batches = Vec::new();
+        for which in [None, Some(Rescued::Together), Some(Rescued::Alone)] {
+            // Beside other work the heartbeat may be overdue before the take begins: then it is sent again.
+            batches.extend(loop {
+                beat(store, relay, &[]).await.expect("a heartbeat");
+                let taken = match which {
+                    None => store.take(&take).await,
+                    Some(which) => store.take_rescued(&take, which).await,
+                };
+                match taken {
+                    Err(error) if error.kind == StoreErrorKind::Conflict => {}
+                    taken => break taken.expect("take"),
+                }
+            });
         }
         if batches.is_empty() {
             return;
