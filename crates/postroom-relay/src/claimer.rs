@@ -425,7 +425,8 @@ struct Found {
 
 /// Whether some lane got as much of what it asked for as it may, so that more may be waiting.
 fn is_full<'a>(quotas: &[Quota], messages: impl Iterator<Item = &'a Taken>) -> bool {
-    let mut counts: HashMap<&str, usize> = HashMap::new();
+    // Few keys for many messages: to compare names costs less than to hash them.
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for taken in messages {
         *counts.entry(&taken.message.integration).or_default() += 1;
     }

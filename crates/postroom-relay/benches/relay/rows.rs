@@ -34,6 +34,13 @@ const TABLES: &str = "
     );
     CREATE INDEX delivery_lane ON row_outbox.delivery
         (hashtextextended(integration, 0), due_at, seq) WHERE NOT dead AND rescues = 0;
+    CREATE TRIGGER outbox_follow
+        AFTER UPDATE OF status, due_at, integration_type ON row_outbox.integration_outbox
+        FOR EACH ROW
+        WHEN ((OLD.status IS DISTINCT FROM NEW.status OR OLD.due_at IS DISTINCT FROM NEW.due_at
+               OR OLD.integration_type IS DISTINCT FROM NEW.integration_type)
+              AND current_setting('core_outbox.relay', true) IS DISTINCT FROM 'on')
+        EXECUTE FUNCTION core_outbox.follow_change();
     CREATE TABLE row_outbox.claim (
         token  uuid         PRIMARY KEY,
         worker varchar(120) NOT NULL,
@@ -48,9 +55,10 @@ const DELIVERIES: &str = "
     SELECT seq, id, due_at, pg_column_size(payload), false, false, integration_type
     FROM row_outbox.integration_outbox ORDER BY seq";
 
-/// As the store begins its transactions.
-const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = off; \
-    SET LOCAL jit = off; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; \
+/// As the store began its transactions.
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = '2s'; \
+    SET LOCAL core_outbox.relay = 'on'; SET LOCAL synchronous_commit = off; \
+    SET LOCAL lock_timeout = '1s'; SET LOCAL jit = off; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; \
     SET LOCAL enable_sort = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off";
 
 /// $1 token, $2 rows, $3 and $4 the place of the last row that was taken, $5 bytes.
@@ -77,7 +85,8 @@ const TAKE: &str = "
             ) AS picked
             WHERE picked.bytes_before < $5::bigint
         ))
-        RETURNING seq, message_id, rescues, due_at, claim, dispatch
+        RETURNING seq, message_id, rescues, due_at, claim, dispatch,
+                  (bytes > 16384)::int AS caution
     ),
     held AS (
         INSERT INTO row_outbox.claim (token, worker, since, until, seqs)
@@ -87,12 +96,16 @@ const TAKE: &str = "
     )
     SELECT t.seq, t.due_at AS delivery_due_at, t.rescues, t.claim, t.dispatch,
            m.id, m.source_event_id, m.source_stream_id, m.integration_type, m.event_type,
-           m.payload::text, m.headers::text, m.tenant_id, m.user_id, m.correlation_id,
+           CASE WHEN octet_length(m.payload_text) <= 262144 THEN m.payload_text END AS payload,
+           CASE WHEN octet_length(m.headers_text) <= 262144 THEN m.headers_text END AS headers,
+           m.tenant_id, m.user_id, m.correlation_id,
            m.causation_id, m.source, m.ordering_key, m.schema_version, m.copy, m.occurred_at,
-           m.due_at, m.attempts, m.max_attempts, m.created_at
+           m.due_at, m.attempts, m.max_attempts, m.created_at, m.headers IS NOT NULL AS has_headers
     FROM taken t
     LEFT JOIN LATERAL (
-        SELECT * FROM row_outbox.integration_outbox o
+        SELECT o.*, CASE t.caution WHEN 0 THEN o.payload::text END AS payload_text,
+               CASE t.caution WHEN 0 THEN o.headers::text END AS headers_text
+        FROM row_outbox.integration_outbox o
         WHERE o.id = t.message_id AND o.status IN ('PENDING', 'FAILED')
         OFFSET 0
     ) AS m ON true";

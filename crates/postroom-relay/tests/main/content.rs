@@ -80,7 +80,7 @@ async fn assert_dead_alone(outbox: Outbox, looks_small: bool) {
     if looks_small {
         // As a parcel counts that was made of compressed content.
         let client = outbox.database().client().await;
-        let small = "UPDATE core_outbox.parcel SET bytes = 100, largest = 100";
+        let small = "UPDATE core_outbox.parcel SET bytes = 100";
         client.batch_execute(small).await.unwrap();
     }
     let (ours, others) = (MemorySink::new(), MemorySink::new());

@@ -103,7 +103,6 @@ CREATE TABLE core_outbox.parcel (
     due_at      timestamptz  NOT NULL,
     lowest      bigint       NOT NULL,
     bytes       bigint       NOT NULL,
-    largest     int          NOT NULL,
     integration varchar(120) NOT NULL,
     refs        uuid[]       NOT NULL,
     PRIMARY KEY (lane, number)
@@ -120,7 +119,6 @@ COMMENT ON COLUMN core_outbox.parcel.number IS 'Its place in the lane, in the or
 COMMENT ON COLUMN core_outbox.parcel.due_at IS 'When the first of its messages was due.';
 COMMENT ON COLUMN core_outbox.parcel.lowest IS 'The lowest seq of its messages.';
 COMMENT ON COLUMN core_outbox.parcel.bytes IS 'The stored size of its messages'' content.';
-COMMENT ON COLUMN core_outbox.parcel.largest IS 'The stored size of the largest of them.';
 COMMENT ON COLUMN core_outbox.parcel.refs IS 'The ids of its messages, in no order.';
 
 -- One row for every message that is delayed, failed, dead, opened again, rescued or given back.
@@ -410,14 +408,14 @@ BEGIN
         PERFORM pg_catalog.set_config('core_outbox.relay', coalesce(own, ''), true);
     END IF;
     IF EXISTS (SELECT FROM fresh OFFSET 1) THEN
-        INSERT INTO core_outbox.parcel (lane, number, due_at, lowest, bytes, largest, integration, refs)
+        INSERT INTO core_outbox.parcel (lane, number, due_at, lowest, bytes, integration, refs)
         SELECT core_outbox.lane_of(f.integration_type),
-               pg_catalog.nextval('core_outbox.parcel_number'), f.due_at, f.lowest, f.bytes, f.largest,
+               pg_catalog.nextval('core_outbox.parcel_number'), f.due_at, f.lowest, f.bytes,
                f.integration_type, f.refs
         FROM (
             SELECT m.integration_type, pg_catalog.min(m.due_at) AS due_at,
                    pg_catalog.min(m.seq) AS lowest, pg_catalog.sum(m.bytes) AS bytes,
-                   pg_catalog.max(m.bytes) AS largest, pg_catalog.array_agg(m.id) AS refs
+                   pg_catalog.array_agg(m.id) AS refs
             FROM (
                 SELECT id, seq, due_at, integration_type,
                        core_outbox.content_bytes(payload, headers) AS bytes
@@ -433,10 +431,9 @@ BEGIN
             RETURN NULL;
         END IF;
     ELSE
-        INSERT INTO core_outbox.parcel (lane, number, due_at, lowest, bytes, largest, integration, refs)
+        INSERT INTO core_outbox.parcel (lane, number, due_at, lowest, bytes, integration, refs)
         SELECT core_outbox.lane_of(integration_type), pg_catalog.nextval('core_outbox.parcel_number'),
-               due_at, seq, core_outbox.content_bytes(payload, headers),
-               core_outbox.content_bytes(payload, headers), integration_type, ARRAY[id]
+               due_at, seq, core_outbox.content_bytes(payload, headers), integration_type, ARRAY[id]
         FROM fresh
         WHERE core_outbox.is_fresh(status, due_at, soon) AND id OPERATOR(pg_catalog.<>) ALL (over);
         IF FOUND THEN
@@ -582,9 +579,10 @@ CREATE TRIGGER outbox_feed AFTER INSERT ON core_outbox.integration_outbox
 CREATE TRIGGER outbox_follow
     AFTER UPDATE OF status, due_at, integration_type ON core_outbox.integration_outbox
     FOR EACH ROW
-    WHEN ((OLD.status IS DISTINCT FROM NEW.status OR OLD.due_at IS DISTINCT FROM NEW.due_at
-           OR OLD.integration_type IS DISTINCT FROM NEW.integration_type)
-          AND current_setting('core_outbox.relay', true) IS DISTINCT FROM 'on')
+    -- The setting first: for Postroom's own writes nothing of the row is looked at.
+    WHEN (current_setting('core_outbox.relay', true) IS DISTINCT FROM 'on'
+          AND (OLD.status IS DISTINCT FROM NEW.status OR OLD.due_at IS DISTINCT FROM NEW.due_at
+               OR OLD.integration_type IS DISTINCT FROM NEW.integration_type))
     EXECUTE FUNCTION core_outbox.follow_change();
 
 CREATE TRIGGER outbox_emptied AFTER TRUNCATE ON core_outbox.integration_outbox

@@ -6,16 +6,16 @@
 use super::PgStore;
 use super::content::{READ_PARCELS, clamp_i32};
 use super::error::store_error;
+use super::parcels::HeldParcels;
 use super::settle::settle;
 use super::transaction::{BEGIN_TAKING, transact};
 use crate::OpenOptions;
 use postroom_core::{
     Fate, Fence, Heartbeat, RelayId, Relays as _, Settlement, StoreResult, Take, Token, Verdict,
 };
-use std::collections::BTreeMap;
 use std::time::Duration;
+use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row};
-use uuid::Uuid;
 
 const DOING: &str = "running bare statements";
 
@@ -60,24 +60,16 @@ impl Bare {
         // No deliveries were taken before.
         let found =
             self.store.take_parcels(&client, take, Token::random()).await.map_err(failed)?;
-        if found.tokens.is_empty() {
-            return Ok(Vec::new());
-        }
-        let tokens: Vec<Uuid> = found.tokens.iter().map(|token| token.0).collect();
         let read = client.prepare_cached(READ_PARCELS).await.map_err(failed)?;
-        let rows =
-            transact(&client, BEGIN_TAKING, &read, &[&clamp_i32(take.payload_limit), &tokens, &0])
-                .await
-                .map_err(failed)?;
-        self.store.rise(&client, take.quotas).await.map_err(failed)?;
-        let mut claims: BTreeMap<Token, Vec<Verdict>> = BTreeMap::new();
-        for row in &rows {
-            let (token, verdict) = sent(row).map_err(failed)?;
-            claims.entry(token).or_default().push(verdict);
+        let mut settlements = Vec::new();
+        for HeldParcels { token, .. } in found.claims {
+            let params: [&(dyn ToSql + Sync); 2] = [&clamp_i32(take.payload_limit), &token.0];
+            let rows = transact(&client, BEGIN_TAKING, &read, &params).await.map_err(failed)?;
+            let verdicts = rows.iter().map(sent).collect::<Result<_, _>>().map_err(failed)?;
+            settlements.push(Settlement { fence: Fence::Claim(token), verdicts, finished: true });
         }
-        let settlement =
-            |(token, verdicts)| Settlement { fence: Fence::Claim(token), verdicts, finished: true };
-        Ok(claims.into_iter().map(settlement).collect())
+        self.store.rise(&client, take.quotas).await.map_err(failed)?;
+        Ok(settlements)
     }
 
     /// Records outcomes, and returns how many messages they changed.
@@ -97,7 +89,6 @@ impl Bare {
     }
 }
 
-fn sent(row: &Row) -> Result<(Token, Verdict), Error> {
-    let verdict = Verdict { seq: row.try_get("seq")?, id: row.try_get("id")?, fate: Fate::Sent };
-    Ok((Token(row.try_get("token")?), verdict))
+fn sent(row: &Row) -> Result<Verdict, Error> {
+    Ok(Verdict { seq: row.try_get("seq")?, id: row.try_get(0)?, fate: Fate::Sent })
 }

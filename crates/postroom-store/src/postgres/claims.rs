@@ -4,7 +4,7 @@ use super::connection::Connection;
 use super::content::{Claiming, Read, clamp_i32};
 use super::error::store_error;
 use super::marks::{Place, is_from_start};
-use super::parcels::{AtOnce, FoundParcels};
+use super::parcels::{AtOnce, FoundParcels, HeldParcels};
 use super::row::TakenRow;
 use super::transaction::{BEGIN, JOIN_BY_HASH, transact};
 use super::{PgStore, statements};
@@ -131,7 +131,7 @@ impl PgStore {
                     Ok(has_followed) => has_followed,
                 };
             // What was taken may all have been closed by hand, and what was changed may be due now.
-            let may_be_more = !parcels.tokens.is_empty() || has_followed || found_orphans;
+            let may_be_more = !parcels.claims.is_empty() || has_followed || found_orphans;
             if !taken.is_empty() || !may_be_more {
                 return Ok(taken);
             }
@@ -154,8 +154,8 @@ impl PgStore {
             Err(error) if taken.is_empty() => return Err(store_error(doing, error)),
             Err(_) => FoundParcels::default(),
         };
-        if !parcels.tokens.is_empty() {
-            taken.extend(self.read_batches(&mut client, take, &parcels.tokens).await?);
+        if !parcels.claims.is_empty() {
+            taken.extend(self.read_batches(&mut client, take, &parcels.claims).await?);
         }
         Ok(Look { taken, parcels, is_more_due, found_orphans: false })
     }
@@ -183,12 +183,12 @@ impl PgStore {
             Found::Nothing | Found::NothingAboveMark | Found::OnlyOrphans => Vec::new(),
         };
         let is_more_due = !is_nothing || is_limited(part.quotas, &taken);
-        if !parcels.tokens.is_empty() {
+        if !parcels.claims.is_empty() {
             let read = match fresh {
                 Some(read) => self.set_aside(&mut client, read).await?,
-                None => self.read_parcels(&mut client, take, &parcels.tokens).await?,
+                None => self.read_parcels(&mut client, take, &parcels.claims).await?,
             };
-            taken.extend(self.end_empty(&mut client, read, &parcels.tokens).await?);
+            taken.extend(self.end_empty(&mut client, read, &parcels.claims).await?);
         }
         Ok(Look { taken, parcels, is_more_due, found_orphans })
     }
@@ -242,10 +242,10 @@ impl PgStore {
         &self,
         client: &mut Connection,
         take: &Take<'_>,
-        tokens: &[Token],
+        claims: &[HeldParcels],
     ) -> StoreResult<Vec<Batch>> {
-        let read = self.read_parcels(client, take, tokens).await?;
-        self.end_empty(client, read, tokens).await
+        let read = self.read_parcels(client, take, claims).await?;
+        self.end_empty(client, read, claims).await
     }
 
     /// Ends claims of which nothing is left to deliver.
@@ -253,11 +253,11 @@ impl PgStore {
         &self,
         client: &mut Connection,
         read: Read,
-        tokens: &[Token],
+        claims: &[HeldParcels],
     ) -> StoreResult<Vec<Batch>> {
         let batches = batches(read);
-        let empty = |token: &&Token| !batches.iter().any(|batch| batch.token == **token);
-        self.end(client, tokens.iter().filter(empty).copied()).await?;
+        let empty = |token: &Token| !batches.iter().any(|batch| batch.token == *token);
+        self.end(client, claims.iter().map(|claim| claim.token).filter(empty)).await?;
         Ok(batches)
     }
 
@@ -341,12 +341,15 @@ impl PgStore {
     }
 }
 
+/// A message with the due time of its delivery or parcel.
+type Due = (DateTime<Utc>, Box<Taken>);
+
 /// What was read, by claim.
 fn batches(read: Read) -> Vec<Batch> {
-    let mut claims: BTreeMap<Token, Vec<(DateTime<Utc>, Taken)>> = BTreeMap::new();
+    let mut claims: BTreeMap<Token, Vec<Due>> = BTreeMap::new();
     for (row, token) in read.rows {
         if let TakenRow::Message(message, due) = row {
-            claims.entry(token).or_default().push((due, *message));
+            claims.entry(token).or_default().push((due, message));
         }
     }
     let batch = |(token, messages)| Batch { token, messages: by_due(messages) };
@@ -464,9 +467,9 @@ fn rows_per_lane(quotas: &[Quota]) -> Vec<i32> {
 }
 
 /// Messages in the order in which they were due.
-fn by_due(mut messages: Vec<(DateTime<Utc>, Taken)>) -> Vec<Taken> {
+fn by_due(mut messages: Vec<Due>) -> Vec<Taken> {
     messages.sort_unstable_by_key(|(due, taken)| (*due, taken.message.seq));
-    messages.into_iter().map(|(_, taken)| taken).collect()
+    messages.into_iter().map(|(_, taken)| *taken).collect()
 }
 
 fn clamp_i64(n: usize) -> i64 {

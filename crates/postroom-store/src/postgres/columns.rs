@@ -99,6 +99,8 @@ impl Columns {
                 }
             }
         }
+        // A note lists them in order.
+        columns.sent.sort_unstable();
         columns
     }
 
@@ -121,6 +123,17 @@ impl Columns {
     /// What `settle_postponed.sql` takes, and its like.
     pub(super) fn postponed(&self) -> Params<'_> {
         self.fenced(vec![&self.token, &self.postponed, &self.put_off])
+    }
+
+    /// Whether this may be a batch that was delivered as a whole, whose SENT is recorded in the
+    /// background.
+    pub(super) fn may_be_noted_whole(&self) -> bool {
+        matches!(self.recorded, Recorded::Later(_))
+            && self.finished
+            && !self.sent.is_empty()
+            && self.failed.is_empty()
+            && self.released.is_empty()
+            && self.postponed.is_empty()
     }
 
     /// Whether anything is joined with what it was given.

@@ -10,14 +10,15 @@ use super::PgStore;
 use super::caution::Caution;
 use super::connection::{Connection, Prepared};
 use super::error::store_error;
-use super::row::{TakenRow, taken};
+use super::parcels::HeldParcels;
+use super::row::{TakenRow, fresh, taken};
 use super::settle;
 use super::transaction::{BEGIN, BEGIN_CLAIMING, BEGIN_TAKING, COMMIT, in_order, transact};
 use chrono::{DateTime, Utc};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, TryStreamExt};
 use postroom_core::{ContentFault, Fate, Fence, Settlement, StoreResult, Take, Token, Verdict};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::pin::pin;
 use std::time::{Duration, Instant};
 use tokio_postgres::types::ToSql;
@@ -41,9 +42,38 @@ macro_rules! content {
 pub(super) use content;
 
 const READ_CLAIMED: &str = concat!(include_str!("sql/read_claimed.sql"), content!());
-pub(super) const READ_PARCELS: &str = concat!(include_str!("sql/taken_parcels.sql"), content!());
-const NAMED_BY_PARCELS: &str =
-    concat!(include_str!("sql/taken_parcels.sql"), include_str!("sql/claimed.sql"));
+const NAMED_BY_PARCELS: &str = include_str!("sql/named_by_parcels.sql");
+
+/// A column of a message in a parcel as text, as far as it is within `$limit`. Of 1 kB that is not
+/// compressed PostgreSQL makes 8 MB at most: such text is made and sent without a look at its length, which
+/// would cost a subquery for each message. What is too long all the same is left out when it has come.
+macro_rules! fresh_text {
+    ($column:literal, $limit:literal) => {
+        concat!(
+            "CASE WHEN core_outbox.content_bytes(m.payload, m.headers) <= 1024 \
+             AND pg_column_compression(",
+            $column,
+            ") IS NULL THEN ",
+            $column,
+            "::text ELSE (SELECT CASE WHEN octet_length(made.text) <= ",
+            $limit,
+            " THEN made.text END FROM (SELECT CASE \
+             WHEN core_outbox.content_bytes(m.payload, m.headers) <= 16384 THEN ",
+            $column,
+            "::text ELSE ",
+            $crate::postgres::growth::text_within!($column, $limit, "NULL"),
+            " END AS text OFFSET 0) AS made) END"
+        )
+    };
+}
+pub(super) const READ_PARCELS: &str = concat!(
+    include_str!("sql/read_parcels.sql"),
+    fresh_text!("m.payload", "$1::int"),
+    " AS payload, ",
+    fresh_text!("m.headers", "greatest($1::int, 65536)"),
+    " AS headers",
+    include_str!("sql/read_parcels_of.sql")
+);
 
 /// How carefully `content!()` reads; 0 is as it is.
 const ESTIMATE_FIRST: i32 = 1;
@@ -139,26 +169,51 @@ async fn read(
     read_carefully(client, take, caution, &rows, false).await
 }
 
-/// Reads what claims on parcels hold.
+/// Reads what claims on parcels hold, carefully.
 pub(super) async fn read_parcels(
     client: &Connection,
     take: &Take<'_>,
     caution: &Caution,
-    tokens: &[Token],
+    claims: &[HeldParcels],
 ) -> Result<Read, Error> {
-    let tokens: Vec<Uuid> = tokens.iter().map(|token| token.0).collect();
-    let params: [&(dyn ToSql + Sync); 3] = [&clamp_i32(take.payload_limit), &tokens, &0];
-    if !caution.is_on() {
-        let statement = client.prepare_cached(READ_PARCELS).await?;
-        match stream(client, BEGIN_TAKING, &statement, &params, take, 0).await {
-            Ok(read) => return Ok(read),
-            Err(error) if concerns_content(&error) => caution.begin(),
-            Err(error) => return Err(error),
-        }
-    }
-    let statement = client.prepare_cached(NAMED_BY_PARCELS).await?;
-    let rows = transact(client, BEGIN_CLAIMING, &statement, &params).await?;
+    let rows = named_by_parcels(client, claims).await?;
     read_carefully(client, take, caution, &rows, true).await
+}
+
+/// The messages that claims on parcels name.
+async fn named_by_parcels(client: &Connection, claims: &[HeldParcels]) -> Result<Vec<Row>, Error> {
+    let tokens: Vec<Uuid> = claims.iter().map(|claim| claim.token.0).collect();
+    let statement = client.prepare_cached(NAMED_BY_PARCELS).await?;
+    transact(client, BEGIN_CLAIMING, &statement, &[&tokens]).await
+}
+
+impl Read {
+    /// Adds the messages that claims on parcels name and reading did not find: they are gone, or were
+    /// closed by hand. Asks for them only when some are missing.
+    pub(super) async fn add_missing(
+        &mut self,
+        client: &Connection,
+        claims: &[HeldParcels],
+    ) -> Result<(), Error> {
+        let named: usize = claims.iter().map(|claim| claim.messages).sum();
+        if self.rows.len() + self.excess.len() >= named {
+            return Ok(());
+        }
+        let read: HashSet<Uuid> = self
+            .rows
+            .iter()
+            .map(|(row, _)| row.id())
+            .chain(self.excess.iter().map(|(_, verdict)| verdict.id))
+            .collect();
+        for row in named_by_parcels(client, claims).await? {
+            let claimed = Claimed::of(&row, true)?;
+            if !read.contains(&claimed.message_id) {
+                let orphan = TakenRow::Orphan(claimed.message_id);
+                self.rows.push((orphan, Token(claimed.claim)));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Reads what is claimed with an estimate first.
@@ -315,27 +370,43 @@ impl Answer {
     }
 }
 
+/// A statement that reads messages.
+pub(super) struct Reading<'a> {
+    pub(super) statement: &'a Prepared,
+    pub(super) params: &'a [&'a (dyn ToSql + Sync)],
+    /// The claim on parcels that it reads; it takes deliveries where there is none.
+    pub(super) parcels_of: Option<Token>,
+}
+
+impl<'a> Reading<'a> {
+    async fn run(&self, client: &Connection, take: &Take<'_>) -> Result<Read, Error> {
+        let mut read = Read::default();
+        let mut rows = pin!(client.stream(self.statement, self.params).await?);
+        while let Some(row) = rows.try_next().await? {
+            match self.parcels_of {
+                Some(token) => read.add_row(fresh(&row, take)?, token, take),
+                None => read.push(&row, take)?,
+            }
+        }
+        Ok(read)
+    }
+}
+
 /// The steps of a transaction that reads messages, to be run in order with others.
 pub(super) fn reading<'a>(
     client: &'a Connection,
-    statement: &'a Prepared,
-    params: &'a [&'a (dyn ToSql + Sync)],
+    readings: &'a [Reading<'a>],
     take: &'a Take<'_>,
-) -> [BoxFuture<'a, Result<Answer, Error>>; 3] {
+) -> Vec<BoxFuture<'a, Result<Answer, Error>>> {
     let nothing = |()| Answer::Rows(Vec::new());
-    let rows = client.answer(async move {
-        let mut read = Read::default();
-        let mut rows = pin!(client.stream(statement, params).await?);
-        while let Some(row) = rows.try_next().await? {
-            read.push(&row, take)?;
-        }
-        Ok(Answer::Read(read))
-    });
-    [
-        async move { client.batch_execute(BEGIN_TAKING).await.map(nothing) }.boxed(),
-        rows.boxed(),
-        async move { client.batch_execute(COMMIT).await.map(nothing) }.boxed(),
-    ]
+    let mut steps =
+        vec![async move { client.batch_execute(BEGIN_TAKING).await.map(nothing) }.boxed()];
+    for reading in readings {
+        let rows = client.answer(async move { reading.run(client, take).await.map(Answer::Read) });
+        steps.push(rows.boxed());
+    }
+    steps.push(async move { client.batch_execute(COMMIT).await.map(nothing) }.boxed());
+    steps
 }
 
 impl Caution {
@@ -343,19 +414,23 @@ impl Caution {
     /// seems to have made it slow, and caution begins.
     pub(super) fn unless_content(
         &self,
-        steps: [Result<Answer, Error>; 3],
+        steps: impl Iterator<Item = Result<Answer, Error>>,
         began: Instant,
     ) -> Result<Option<Read>, Error> {
-        let [begun, read, ended] = steps;
-        let read = begun.and(read).and_then(|read| ended.map(|_| read));
+        let read = steps.into_iter().try_fold(Read::default(), |mut read, step| {
+            if let Answer::Read(more) = step? {
+                let bytes = read.bytes + more.bytes;
+                read.add(Read { bytes, ..more });
+            }
+            Ok(read)
+        });
         match read {
-            Ok(Answer::Read(read)) => {
+            Ok(read) => {
                 if began.elapsed() > SUSPICIOUSLY_LONG && read.has_fault() {
                     self.begin();
                 }
                 Ok(Some(read))
             }
-            Ok(Answer::Rows(_)) => Ok(Some(Read::default())),
             Err(error) if concerns_content(&error) => {
                 self.begin();
                 Ok(None)
@@ -372,18 +447,21 @@ impl Read {
 
     fn push(&mut self, row: &Row, take: &Take<'_>) -> Result<(), Error> {
         let token = Token(row.try_get("token")?);
-        let row = taken(row, take)?;
+        self.add_row(taken(row, take)?, token, take);
+        Ok(())
+    }
+
+    fn add_row(&mut self, row: TakenRow, token: Token, take: &Take<'_>) {
         if let TakenRow::Message(taken, _) = &row {
             let message = &taken.message;
             if self.is_full(take) {
                 let (seq, id, fate) = (message.seq, message.id, Fate::Released);
                 self.excess.push((token, Verdict { seq, id, fate }));
-                return Ok(());
+                return;
             }
             self.bytes += message.weight();
         }
         self.rows.push((row, token));
-        Ok(())
     }
 
     /// Takes out the messages that are not to be delivered, and returns their ids, with their claims.

@@ -40,9 +40,9 @@ pub(super) async fn settle_free(
     let locked = lock_free(&tx, settlements, recording).await.map_err(failed)?;
     let free: Vec<Settlement> = settlements.iter().map(|one| without(one, &locked)).collect();
     let columns: Vec<Columns> = free.iter().map(|one| Columns::of(one, recording)).collect();
-    let changed = apply_announcing(&mut tx, &statements, &free, &columns).await;
-    let changed = tx.end(DOING, changed).await?;
-    let settled = late(client, &free, &changed).await?;
+    let unchanged = apply_announcing(&mut tx, &statements, &free, &columns).await;
+    let unchanged = tx.end(DOING, unchanged).await?;
+    let settled = late(client, &free, &unchanged).await?;
     let verdicts = settlements.iter().flat_map(|one| &one.verdicts);
     let locked = verdicts.filter(|verdict| locked.contains(&verdict.id)).map(|verdict| verdict.seq);
     Ok(Settled { locked: locked.collect(), ..settled })

@@ -22,6 +22,7 @@ mod locked;
 pub mod locks;
 mod marks;
 mod migrate;
+mod noted;
 mod operate;
 mod orphans;
 mod parcels;

@@ -6,7 +6,7 @@
 //! inserted once and deleted once, and never goes back to its lane.
 
 use super::connection::{Connection, Prepared};
-use super::content::{Answer, READ_PARCELS, Read, clamp_i32, read_parcels, reading};
+use super::content::{Answer, READ_PARCELS, Read, Reading, clamp_i32, read_parcels, reading};
 use super::error::store_error;
 use super::transaction::{BEGIN, BEGIN_CLAIMING, COMMIT, in_order, transact};
 use super::{PgStore, statements};
@@ -126,7 +126,7 @@ impl Lanes {
             let (parcels, messages): (i64, i64) = (row.try_get(1)?, row.try_get(2)?);
             if parcels > 0 {
                 self.took(parcels, messages);
-                found.tokens.push(wish.above);
+                found.claims.push(HeldParcels::of(wish.above, messages));
             }
             found.is_one_too_large |= row.try_get::<_, bool>(0)?;
             if row.try_get(3)? {
@@ -135,7 +135,8 @@ impl Lanes {
         }
         if let Some(row) = answers.get(2).and_then(|rows| rows.first()) {
             found.is_one_too_large |= row.try_get::<_, bool>(0)?;
-            found.tokens.extend((row.try_get::<_, i64>(1)? > 0).then_some(wish.below));
+            let (parcels, messages): (i64, i64) = (row.try_get(1)?, row.try_get(2)?);
+            found.claims.extend((parcels > 0).then(|| HeldParcels::of(wish.below, messages)));
         }
         if let Some(row) = answers.get(3).and_then(|rows| rows.first()) {
             found.has_edits = row.try_get(0)?;
@@ -254,11 +255,24 @@ pub(super) struct AtOnce {
     pub(super) fresh: Option<Read>,
 }
 
+/// A claim on parcels, and how many messages they name.
+#[derive(Clone, Copy)]
+pub(super) struct HeldParcels {
+    pub(super) token: Token,
+    pub(super) messages: usize,
+}
+
+impl HeldParcels {
+    fn of(token: Token, messages: i64) -> Self {
+        Self { token, messages: usize::try_from(messages).unwrap_or(0) }
+    }
+}
+
 /// What a take found in parcels.
 #[derive(Default)]
 pub(super) struct FoundParcels {
     /// The claims that were made.
-    pub(super) tokens: Vec<Token>,
+    pub(super) claims: Vec<HeldParcels>,
     /// Some parcel has more messages than there is room for: it is to be unpacked.
     pub(super) is_one_too_large: bool,
     /// Somebody has changed messages of these lanes by hand.
@@ -314,33 +328,45 @@ impl PgStore {
         let taking = Taking::prepare(client).await?;
         let read = client.prepare_cached(READ_PARCELS).await?;
         let wish = Wish::of(take, beside, &self.lanes);
-        let tokens = vec![wish.above.0, wish.below.0];
-        let named: [&(dyn ToSql + Sync); 3] = [&clamp_i32(take.payload_limit), &tokens, &0];
+        let limit = clamp_i32(take.payload_limit);
+        let above: [&(dyn ToSql + Sync); 2] = [&limit, &wish.above.0];
+        let below: [&(dyn ToSql + Sync); 2] = [&limit, &wish.below.0];
+        let due = [Reading { statement: &take_due, params: due, parcels_of: None }];
+        let fresh = [
+            Reading { statement: &read, params: &above, parcels_of: Some(wish.above) },
+            Reading { statement: &read, params: &below, parcels_of: Some(wish.below) },
+        ];
         let began = Instant::now();
-        let mut steps: Vec<BoxFuture<'_, Result<Answer, Error>>> =
-            reading(client, &take_due, due, take).into();
+        let mut steps = reading(client, &due, take);
+        let due_steps = steps.len();
         let parcels = taking.steps(client, &wish).into_iter();
         steps.extend(parcels.map(|step| step.map(|rows| rows.map(Answer::Rows)).boxed()));
-        steps.extend(reading(client, &read, &named, take));
+        let parcel_steps = steps.len() - due_steps;
+        steps.extend(reading(client, &fresh, take));
         let mut answers = in_order(steps).await.into_iter();
-        let mut next = || answers.next().unwrap_or(Ok(Answer::Rows(Vec::new())));
-        let due = self.caution.unless_content([next(), next(), next()], began)?;
-        let rows: Vec<Vec<Row>> =
-            (0..5).map(|_| next().map(Answer::rows)).collect::<Result<_, _>>()?;
+        let due = self.caution.unless_content(answers.by_ref().take(due_steps), began)?;
+        let rows: Vec<Vec<Row>> = answers
+            .by_ref()
+            .take(parcel_steps)
+            .map(|answer| answer.map(Answer::rows))
+            .collect::<Result<_, _>>()?;
         let parcels = self.lanes.found(&rows, &wish)?;
-        let fresh = self.caution.unless_content([next(), next(), next()], began)?;
+        let mut fresh = self.caution.unless_content(answers, began)?;
+        if let Some(fresh) = &mut fresh {
+            fresh.add_missing(client, &parcels.claims).await?;
+        }
         Ok(AtOnce { due: due.unwrap_or_default(), parcels, fresh })
     }
 
-    /// Reads what claims on parcels hold.
+    /// Reads what claims on parcels hold, carefully.
     pub(super) async fn read_parcels(
         &self,
         client: &mut Connection,
         take: &Take<'_>,
-        tokens: &[Token],
+        claims: &[HeldParcels],
     ) -> StoreResult<Read> {
         let doing = "reading fresh messages";
-        let read = read_parcels(client, take, &self.caution, tokens).await;
+        let read = read_parcels(client, take, &self.caution, claims).await;
         let read = read.map_err(|e| store_error(doing, e))?;
         self.set_aside(client, read).await
     }

@@ -51,6 +51,43 @@ pub(super) enum TakenRow {
     Elsewhere(Uuid),
 }
 
+impl TakenRow {
+    pub(super) fn id(&self) -> Uuid {
+        match self {
+            Self::Message(taken, _) => taken.message.id,
+            Self::Orphan(id) | Self::Elsewhere(id) => *id,
+        }
+    }
+}
+
+/// One row of `read_parcels.sql`.
+pub(super) fn fresh(row: &Row, take: &Take<'_>) -> Result<TakenRow, Error> {
+    const PAYLOAD: usize = 5;
+    const HEADERS: usize = 6;
+    const AFTER_MESSAGE: usize = 20;
+    if row.try_get(AFTER_MESSAGE + 2)? {
+        return Ok(TakenRow::Elsewhere(row.try_get(0)?));
+    }
+    let mut message = message(row, row.try_get(AFTER_MESSAGE)?, 0)?;
+    let length = |index, limit| {
+        let text: Option<&str> = row.try_get(index)?;
+        Ok(text.is_some_and(|text| text.len() <= limit))
+    };
+    let has_payload = length(PAYLOAD, take.payload_limit)?;
+    if !has_payload {
+        message.payload = RawJson::trusted("null");
+    }
+    if !length(HEADERS, take.headers_limit())? {
+        message.headers = None;
+    }
+    let found = Found { has_payload, has_headers: row.try_get(AFTER_MESSAGE + 1)? };
+    let fault = fault(&message, &found, take);
+    drop_null_headers(&mut message);
+    let due_at = message.due_at;
+    let taken = Taken { message, rescues: 0, dispatch: 1, fault };
+    Ok(TakenRow::Message(Box::new(taken), due_at))
+}
+
 pub(super) fn taken(row: &Row, take: &Take<'_>) -> Result<TakenRow, Error> {
     const FIRST: usize = 3;
     let id: Uuid = row.try_get(0)?;

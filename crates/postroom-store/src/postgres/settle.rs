@@ -1,21 +1,22 @@
 //! Recording what became of a batch.
 
-use super::columns::{Columns, Kind};
+use super::columns::{Columns, Kind, Params};
 use super::connection::{Connection, Prepared};
 use super::error::{met_a_lock, store_error};
 use super::recording::Recording;
 use super::transaction::{
     BEGIN_SETTLING, COMMIT, JOIN_BY_HASH, OWN_WRITES, WAIT_BRIEFLY, in_order,
 };
-use super::{locked, statements};
+use super::{locked, noted, statements};
 use deadpool_postgres::Transaction;
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use postroom_core::{
     ATTEMPTS_KEPT, Fate, Settled, Settlement, StoreError, StoreErrorKind, StoreResult,
 };
 use std::collections::HashSet;
-use tokio_postgres::Error;
 use tokio_postgres::types::Type;
+use tokio_postgres::{Error, Row};
 use uuid::Uuid;
 
 const SENT_DELETE: &str = concat!(
@@ -56,7 +57,7 @@ pub(super) const PARCELS_SENT: &str = concat!(
     include_str!("sql/held_parcels.sql"),
     include_str!("sql/settle_parcels_sent.sql"),
     include_str!("sql/end_parcels.sql"),
-    "SELECT id FROM marked"
+    include_str!("sql/unchanged.sql")
 );
 const PARCELS_SENT_DELETE: &str = concat!(
     include_str!("sql/held_parcels.sql"),
@@ -64,13 +65,13 @@ const PARCELS_SENT_DELETE: &str = concat!(
     include_str!("sql/end_parcels.sql"),
     ",",
     include_str!("sql/remember.sql"),
-    "SELECT id FROM changed"
+    include_str!("sql/unchanged.sql")
 );
 pub(super) const PARCELS_NOTED: &str = concat!(
     include_str!("sql/held_parcels.sql"),
     include_str!("sql/settle_parcels_noted.sql"),
     include_str!("sql/end_parcels.sql"),
-    "SELECT id FROM marked UNION ALL SELECT id FROM noted"
+    include_str!("sql/unchanged.sql")
 );
 const PARCELS_FAILED: &str = concat!(
     include_str!("sql/settle_parcels_failed.sql"),
@@ -89,7 +90,8 @@ const FORGET_PARCELS: &str = concat!(
     // It changes no message.
     "SELECT NULL::uuid WHERE false"
 );
-const LOCK_CLAIM: &str = "SELECT token FROM core_outbox.claim WHERE token = $1 FOR UPDATE";
+pub(super) const LOCK_CLAIM: &str =
+    "SELECT token FROM core_outbox.claim WHERE token = $1 FOR UPDATE";
 const ALREADY: &str = include_str!("sql/already_settled.sql");
 
 pub(super) const DOING: &str = "recording outcomes";
@@ -99,7 +101,8 @@ pub(super) fn attempts_kept() -> i32 {
     i32::try_from(ATTEMPTS_KEPT).unwrap_or(i32::MAX)
 }
 
-/// The statements of one kind of fence.
+/// The statements of one kind of fence. Of what it was given, each answers with what it changed; only
+/// `sent` of parcels, of which there are many, with what it did not.
 struct Fenced {
     sent: Prepared,
     failed: Prepared,
@@ -196,6 +199,35 @@ impl Fenced {
     }
 }
 
+/// What a statement left unchanged of the messages it was `given`, from those that it `changed`.
+fn all_but(given: &[Uuid], changed: &[Row]) -> Result<Vec<Uuid>, Error> {
+    let changed = named(changed)?.into_iter().collect::<HashSet<Uuid>>();
+    Ok(given.iter().filter(|id| !changed.contains(id)).copied().collect())
+}
+
+fn named(rows: &[Row]) -> Result<Vec<Uuid>, Error> {
+    rows.iter().map(|row| row.try_get(0)).collect()
+}
+
+/// Runs a statement that answers with what it changed; what it left unchanged of the messages it was
+/// `given`.
+async fn changing(
+    client: &Connection,
+    statement: &Prepared,
+    params: Params<'_>,
+    given: &[Uuid],
+) -> Result<Vec<Uuid>, Error> {
+    all_but(given, &client.run(statement, &params).await?)
+}
+
+/// What recording SENT left unchanged, from its answer.
+fn unsent(c: &Columns, answer: &[Row]) -> Result<Vec<Uuid>, Error> {
+    match c.kind {
+        Kind::Parcels => named(answer),
+        Kind::Deliveries | Kind::Dispatch => all_but(&c.sent, answer),
+    }
+}
+
 /// Settles everything at once; only when that meets a row that somebody else has locked, what is
 /// free.
 pub(super) async fn settle(
@@ -204,7 +236,7 @@ pub(super) async fn settle(
     recording: &Recording,
 ) -> StoreResult<Settled> {
     match apply_all(client, settlements, recording).await {
-        Ok(changed) => late(client, settlements, &changed).await,
+        Ok(unchanged) => late(client, settlements, &unchanged).await,
         Err(error) if met_a_lock(&error) => {
             locked::settle_free(client, settlements, recording).await
         }
@@ -212,13 +244,18 @@ pub(super) async fn settle(
     }
 }
 
-/// Applies settlements in one transaction, and says which messages they changed.
+/// Applies settlements in one transaction, and says which of their messages they left unchanged.
 async fn apply_all(
     client: &mut Connection,
     settlements: &[Settlement],
     recording: &Recording,
 ) -> StoreResult<HashSet<Uuid>> {
-    let columns: Vec<Columns> = settlements.iter().map(|one| Columns::of(one, recording)).collect();
+    let mut columns: Vec<Columns> =
+        settlements.iter().map(|one| Columns::of(one, recording)).collect();
+    noted::note_whole(client, &mut columns).await.map_err(|e| store_error(DOING, e))?;
+    if columns.is_empty() {
+        return Ok(HashSet::new());
+    }
     let statements = Statements::prepare(client, recording, &columns)
         .await
         .map_err(|e| store_error(DOING, e))?;
@@ -243,44 +280,43 @@ async fn pipelined(
     columns: &[Columns],
 ) -> Result<HashSet<Uuid>, Error> {
     let kept = attempts_kept();
-    let nothing = |()| Vec::new();
+    let nothing = |_| Vec::new();
     let all: Vec<(&Columns, &Fenced)> =
         columns.iter().filter_map(|c| Some((c, statements.of(c)?))).collect();
     let lock = client.prepare_cached(LOCK_CLAIM).await?;
-    let mut steps = vec![async { client.batch_execute(BEGIN_SETTLING).await.map(nothing) }.boxed()];
+    let mut steps: Vec<BoxFuture<'_, Result<Vec<Uuid>, Error>>> =
+        vec![async { client.batch_execute(BEGIN_SETTLING).await.map(|()| Vec::new()) }.boxed()];
     // Claims on parcels are locked before anything is looked at: a statement that waits for a claim would
     // not see the delivery that whoever had it has made.
     for (c, _) in all.iter().filter(|(c, _)| c.kind == Kind::Parcels) {
-        steps.push(async { client.run(&lock, &[&c.token]).await.map(|_| Vec::new()) }.boxed());
+        steps.push(async { client.run(&lock, &[&c.token]).await.map(nothing) }.boxed());
     }
     for (c, fenced) in all.iter().filter(|(c, _)| !c.sent.is_empty()) {
-        steps.push(async { client.run(&fenced.sent, &c.sent()).await }.boxed());
+        steps.push(async { unsent(c, &client.run(&fenced.sent, &c.sent()).await?) }.boxed());
     }
     if columns.iter().any(Columns::joins) {
-        steps.push(async { client.batch_execute(JOIN_BY_HASH).await.map(nothing) }.boxed());
+        steps.push(async { client.batch_execute(JOIN_BY_HASH).await.map(|()| Vec::new()) }.boxed());
     }
     for (c, fenced) in all.iter().filter(|(c, _)| !c.released.is_empty()) {
-        steps.push(async { client.run(&fenced.released, &c.released()).await }.boxed());
+        steps.push(changing(client, &fenced.released, c.released(), &c.released).boxed());
     }
     for (c, fenced) in all.iter().filter(|(c, _)| !c.postponed.is_empty()) {
-        steps.push(async { client.run(&fenced.postponed, &c.postponed()).await }.boxed());
+        steps.push(changing(client, &fenced.postponed, c.postponed(), &c.postponed).boxed());
     }
     for (c, fenced) in all.iter().filter(|(c, _)| !c.failed.is_empty()) {
-        steps.push(async { client.run(&fenced.failed, &c.failure(&kept)).await }.boxed());
+        steps.push(changing(client, &fenced.failed, c.failure(&kept), &c.failed).boxed());
     }
     for (c, fenced) in all.iter().filter(|(c, _)| c.finished) {
         if let Some(forget) = &fenced.forget {
-            steps.push(async { client.run(forget, &[&c.token]).await }.boxed());
+            steps.push(async { client.run(forget, &[&c.token]).await.map(nothing) }.boxed());
         }
     }
-    steps.push(async { client.batch_execute(COMMIT).await.map(nothing) }.boxed());
-    let mut changed = HashSet::new();
+    steps.push(async { client.batch_execute(COMMIT).await.map(|()| Vec::new()) }.boxed());
+    let mut unchanged = HashSet::new();
     for answer in in_order(steps).await {
-        for row in answer? {
-            changed.insert(row.try_get::<_, Uuid>(0)?);
-        }
+        unchanged.extend(answer?);
     }
-    Ok(changed)
+    Ok(unchanged)
 }
 
 /// The same, statement by statement: what died is known before its announcement is written.
@@ -292,8 +328,8 @@ async fn announcing(
 ) -> StoreResult<HashSet<Uuid>> {
     let mut tx = client.transaction().await.map_err(|e| store_error(DOING, e))?;
     tx.batch_execute(WAIT_BRIEFLY).await.map_err(|e| store_error(DOING, e))?;
-    let changed = apply_announcing(&mut tx, statements, settlements, columns).await;
-    tx.end(DOING, changed).await
+    let unchanged = apply_announcing(&mut tx, statements, settlements, columns).await;
+    tx.end(DOING, unchanged).await
 }
 
 /// Applies settlements statement by statement, and announces the deaths among them.
@@ -303,15 +339,15 @@ pub(super) async fn apply_announcing(
     settlements: &[Settlement],
     columns: &[Columns],
 ) -> StoreResult<HashSet<Uuid>> {
-    let changed = apply(tx, statements, columns).await.map_err(|e| store_error(DOING, e))?;
+    let unchanged = apply(tx, statements, columns).await.map_err(|e| store_error(DOING, e))?;
     for verdict in settlements.iter().flat_map(|settlement| &settlement.verdicts) {
         if let Fate::Dead { announcement: Some(announcement), .. } = &verdict.fate
-            && changed.contains(&verdict.id)
+            && !unchanged.contains(&verdict.id)
         {
             postroom::enqueue(&mut **tx, (**announcement).clone()).await.map_err(enqueue_error)?;
         }
     }
-    Ok(changed)
+    Ok(unchanged)
 }
 
 async fn apply(
@@ -319,7 +355,7 @@ async fn apply(
     statements: &Statements,
     columns: &[Columns],
 ) -> Result<HashSet<Uuid>, Error> {
-    let mut rows = Vec::new();
+    let mut unchanged = HashSet::new();
     tx.batch_execute(OWN_WRITES).await?;
     tx.batch_execute(JOIN_BY_HASH).await?;
     for c in columns {
@@ -327,15 +363,17 @@ async fn apply(
         if c.kind == Kind::Parcels {
             tx.query_typed(LOCK_CLAIM, &[(&c.token, Type::UUID)]).await?;
         }
-        rows.extend(fenced.sent.run_in(tx, &c.sent()).await?);
-        rows.extend(fenced.failed.run_in(tx, &c.failure(&attempts_kept())).await?);
-        rows.extend(fenced.released.run_in(tx, &c.released()).await?);
-        rows.extend(fenced.postponed.run_in(tx, &c.postponed()).await?);
+        unchanged.extend(unsent(c, &fenced.sent.run_in(tx, &c.sent()).await?)?);
+        let failed = fenced.failed.run_in(tx, &c.failure(&attempts_kept())).await?;
+        unchanged.extend(all_but(&c.failed, &failed)?);
+        unchanged.extend(all_but(&c.released, &fenced.released.run_in(tx, &c.released()).await?)?);
+        let postponed = fenced.postponed.run_in(tx, &c.postponed()).await?;
+        unchanged.extend(all_but(&c.postponed, &postponed)?);
         if let Some(forget) = fenced.forget.as_ref().filter(|_| c.finished) {
             forget.run_in(tx, &[&c.token]).await?;
         }
     }
-    rows.iter().map(|row| row.try_get(0)).collect()
+    Ok(unchanged)
 }
 
 /// Verdicts that changed nothing are late, unless the same settlement was applied before: then
@@ -343,12 +381,15 @@ async fn apply(
 pub(super) async fn late(
     client: &Connection,
     settlements: &[Settlement],
-    changed: &HashSet<Uuid>,
+    unchanged: &HashSet<Uuid>,
 ) -> StoreResult<Settled> {
+    if unchanged.is_empty() {
+        return Ok(Settled::default());
+    }
     let mut late = Vec::new();
     for settlement in settlements {
         let missing: Vec<_> =
-            settlement.verdicts.iter().filter(|verdict| !changed.contains(&verdict.id)).collect();
+            settlement.verdicts.iter().filter(|verdict| unchanged.contains(&verdict.id)).collect();
         if missing.is_empty() {
             continue;
         }

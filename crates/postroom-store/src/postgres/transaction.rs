@@ -59,22 +59,36 @@ macro_rules! relay_settings {
     };
 }
 
+/// For what every batch runs: the plan that fits any values is made once per connection. PostgreSQL would
+/// plan a take again for each batch, which took a third as long as the take itself, and came to the same.
+macro_rules! planned_once {
+    () => {
+        "; SET LOCAL plan_cache_mode = force_generic_plan"
+    };
+}
+
 /// Begins a transaction of the relay's.
 pub(super) const BEGIN: &str = concat!(begin!(), "; ", relay_settings!("5s"));
 
 /// Begins one that takes. It ends before long, whatever the rows hold that it meets: `content.rs`
 /// looks at them one by one then. A table that somebody has locked is told from that by a shorter
 /// limit.
-pub(super) const BEGIN_TAKING: &str =
-    concat!(begin!(), "; SET LOCAL statement_timeout = '2s'; ", relay_settings!("1s"));
+pub(super) const BEGIN_TAKING: &str = concat!(
+    begin!(),
+    "; SET LOCAL statement_timeout = '2s'; ",
+    relay_settings!("1s"),
+    planned_once!()
+);
 
 /// Begins one that claims after that, and reads later. Rows that are locked are passed over, so only
 /// the lock of a whole table is waited for.
-pub(super) const BEGIN_CLAIMING: &str = concat!(begin!(), "; ", relay_settings!("1s"));
+pub(super) const BEGIN_CLAIMING: &str =
+    concat!(begin!(), "; ", relay_settings!("1s"), planned_once!());
 
 /// Begins one that settles. Someone who edits a message by hand and goes to lunch holds up that
 /// message, and no other: after this short wait `locked.rs` finds out which rows are locked.
-pub(super) const BEGIN_SETTLING: &str = concat!(begin!(), "; ", relay_settings!("20ms"));
+pub(super) const BEGIN_SETTLING: &str =
+    concat!(begin!(), "; ", relay_settings!("20ms"), planned_once!());
 
 /// The same wait, in a transaction that has begun.
 pub(super) const WAIT_BRIEFLY: &str = "SET LOCAL lock_timeout = '20ms'";

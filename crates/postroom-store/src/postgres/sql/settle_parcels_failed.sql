@@ -8,11 +8,11 @@ WITH mine AS MATERIALIZED (
     SELECT lanes, numbers, messages FROM core_outbox.claim WHERE token = $2 FOR UPDATE
 ),
 held AS MATERIALIZED (
-    SELECT p.ctid AS place, p.refs
+    SELECT p.refs
     FROM mine
     CROSS JOIN LATERAL unnest(mine.lanes, mine.numbers) AS held (lane, number)
     CROSS JOIN LATERAL (
-        SELECT ctid, refs FROM core_outbox.parcel o
+        SELECT refs FROM core_outbox.parcel o
         WHERE o.lane = held.lane AND o.number = held.number
         OFFSET 0
     ) AS p

@@ -1,10 +1,12 @@
 -- The same where some integrations have SENT recorded in the background: of their messages it is noted in
 -- one row, and nothing else is touched. Follows `held_parcels.sql`. $1 token, $2 ids, $3 those integrations.
+-- Whole batches are noted by `settle_parcels_noted_whole.sql`.
 later AS MATERIALIZED (SELECT unnest(refs) AS id FROM held WHERE integration = ANY ($3)),
 noted AS MATERIALIZED (
     SELECT done.id FROM unnest($2::uuid[]) AS done (id)
     WHERE (done.id IN (SELECT id FROM later)) IS TRUE
-      AND NOT EXISTS (SELECT FROM core_outbox.delivery d WHERE d.message_id = done.id)
+      AND done.id <> ALL (ARRAY(SELECT d.message_id FROM core_outbox.delivery d
+                                WHERE d.message_id = ANY ($2)))
       -- Said again, it changes nothing.
       AND (done.id IN (SELECT unnest(ids) FROM core_outbox.sent WHERE token = $1)) IS NOT TRUE
 ),
@@ -22,13 +24,16 @@ marked AS (
               WHERE (done.id IN (SELECT unnest(refs) FROM held)) IS TRUE
                 AND (done.id IN (SELECT id FROM later)) IS NOT TRUE
           ))
-      AND NOT EXISTS (SELECT FROM core_outbox.delivery d WHERE d.message_id = m.id)
+      AND m.id <> ALL (ARRAY(SELECT d.message_id FROM core_outbox.delivery d
+                             WHERE d.message_id = ANY ($2)))
       -- As in `settle_parcels_sent.sql`.
       AND m.settled IS DISTINCT FROM $1
       AND NOT (m.status = 'SENT' AND m.settled IS NOT NULL)
     RETURNING m.id
 ),
-whole AS MATERIALIZED (
-    SELECT FROM mine
-    WHERE messages = (SELECT count(*) FROM marked) + (SELECT count(*) FROM noted)
+changed AS MATERIALIZED (
+    SELECT id FROM marked
+    UNION ALL
+    SELECT id FROM noted
 ),
+whole AS MATERIALIZED (SELECT FROM mine WHERE messages = (SELECT count(*) FROM changed)),

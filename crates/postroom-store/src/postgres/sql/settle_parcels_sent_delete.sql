@@ -2,9 +2,10 @@
 -- seconds their events are remembered (`remember.sql`, which follows).
 changed AS (
     DELETE FROM core_outbox.integration_outbox m
-    -- IS TRUE as in `settle_parcels_sent.sql`.
+    -- IS TRUE, and an array, as in `settle_parcels_sent.sql`.
     WHERE m.id = ANY ($2) AND (m.id IN (SELECT unnest(refs) FROM held)) IS TRUE
-      AND NOT EXISTS (SELECT FROM core_outbox.delivery d WHERE d.message_id = m.id)
+      AND m.id <> ALL (ARRAY(SELECT d.message_id FROM core_outbox.delivery d
+                             WHERE d.message_id = ANY ($2)))
       -- As in `settle_parcels_sent.sql`.
       AND NOT (m.status = 'SENT' AND m.settled IS NOT NULL)
     RETURNING m.id, m.attempts, now() AS sent_at, m.source_event_id, m.source_stream_id,

@@ -77,4 +77,4 @@ held AS (
     HAVING count(*) > 0
 )
 SELECT EXISTS (SELECT FROM due WHERE lane <> ALL (ARRAY(SELECT lane FROM picked))),
-       (SELECT count(*) FROM picked)
+       (SELECT count(*) FROM picked), (SELECT coalesce(sum(messages), 0)::bigint FROM picked)

@@ -56,7 +56,7 @@ moved AS (
     UPDATE core_outbox.lane_cursor c
     SET mark = taken.last
     FROM (SELECT lane, max(number) AS last FROM picked GROUP BY lane) AS taken
-    WHERE c.lane = taken.lane AND c.lane = ANY (ARRAY(SELECT lane FROM picked))
+    WHERE c.lane = taken.lane AND c.lane = ANY (ARRAY(SELECT DISTINCT lane FROM picked))
 ),
 held AS (
     -- The relay's id as in `take.sql`.

@@ -1,0 +1,5 @@
+-- Ends a settlement of SENT: which of the messages in $2 are not among the `changed`. Mostly none, and then
+-- none is looked at.
+SELECT said.id FROM unnest($2::uuid[]) AS said (id)
+WHERE (SELECT count(*) FROM changed) < cardinality($2::uuid[])
+  AND (said.id IN (SELECT id FROM changed)) IS NOT TRUE
