@@ -7,6 +7,7 @@ mod size;
 #[path = "../bench/usage.rs"]
 mod usage;
 
+mod committers;
 mod receiver;
 
 use anyhow::Context as _;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio_postgres::{Client, NoTls};
+use uuid::Uuid;
 
 /// As the `postroom` command has it.
 #[global_allocator]
@@ -50,7 +52,7 @@ async fn main() -> anyhow::Result<()> {
     };
     in_process(&url, &sizes).await?;
     webhook(&url, &sizes).await?;
-    Ok(())
+    committers::run(&url, sizes.messages).await
 }
 
 /// Tells when each message arrives.
@@ -119,7 +121,7 @@ async fn measure(
     tokio::spawn(connection);
     let mut times = Vec::with_capacity(sizes.messages);
     for n in 0..sizes.warm_up + sizes.messages {
-        let committed = commit(&mut client, integration).await?;
+        let (_, committed) = commit(&mut client, integration).await?;
         let arrived = arrivals.recv().await.context("the relay ended")?;
         if n >= sizes.warm_up {
             times.push(arrived.saturating_duration_since(committed).as_secs_f64() * 1_000.0);
@@ -130,15 +132,15 @@ async fn measure(
     Ok(times)
 }
 
-/// Commits one message; from when the commit was acknowledged.
-async fn commit(client: &mut Client, integration: &str) -> anyhow::Result<Instant> {
+/// Commits one message; its id, and when the commit was acknowledged.
+async fn commit(client: &mut Client, integration: &str) -> anyhow::Result<(Uuid, Instant)> {
     let mut tx = client.transaction().await?;
     let message = postroom::NewMessage::new(integration, "order.created.v1")
         .json(&json!({ "note": "x".repeat(280) }));
-    postroom::enqueue(&mut tx, message).await?;
+    let enqueued = postroom::enqueue(&mut tx, message).await?;
     let commit = tx.commit();
     commit.await?;
-    Ok(Instant::now())
+    Ok((enqueued.id(), Instant::now()))
 }
 
 async fn idle_cpu(time: Duration) -> f64 {
@@ -147,8 +149,13 @@ async fn idle_cpu(time: Duration) -> f64 {
     (usage::cpu_seconds() - before) / time.as_secs_f64() * 100.0
 }
 
+/// The time that a share of them did not exceed, of times in order.
+fn share(times: &[f64], share: f64) -> f64 {
+    times[((times.len() - 1) as f64 * share) as usize]
+}
+
 fn report(name: &'static str, times: &[f64], limit: f64, mut notes: serde_json::Value) {
-    let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
+    let at = |part| share(times, part);
     notes["p99_ms"] = json!(at(0.99));
     notes["max_ms"] = json!(at(1.0));
     notes["messages"] = json!(times.len());
