@@ -341,7 +341,7 @@ impl PgStore {
     }
 }
 
-/// A message with the due time of its delivery or parcel.
+/// A message with the due time of its delivery or its own.
 type Due = (DateTime<Utc>, Box<Taken>);
 
 /// What was read, by claim.

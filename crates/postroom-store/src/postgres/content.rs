@@ -58,7 +58,10 @@ macro_rules! fresh_text {
             "::text ELSE (SELECT CASE WHEN octet_length(made.text) <= ",
             $limit,
             " THEN made.text END FROM (SELECT CASE \
-             WHEN core_outbox.content_bytes(m.payload, m.headers) <= 16384 THEN ",
+             WHEN core_outbox.content_bytes(m.payload, m.headers) <= 16384 \
+             AND pg_column_compression(",
+            $column,
+            ") IS NULL THEN ",
             $column,
             "::text ELSE ",
             $crate::postgres::growth::text_within!($column, $limit, "NULL"),
@@ -417,6 +420,8 @@ impl Caution {
         steps: impl Iterator<Item = Result<Answer, Error>>,
         began: Instant,
     ) -> Result<Option<Read>, Error> {
+        // All of them, even after a failure: what follows belongs to the next transaction.
+        let steps: Vec<_> = steps.collect();
         let read = steps.into_iter().try_fold(Read::default(), |mut read, step| {
             if let Answer::Read(more) = step? {
                 let bytes = read.bytes + more.bytes;

@@ -50,6 +50,7 @@ use attempts::Swept;
 use caution::Caution;
 use connect::{CONNECTION_WAIT, Target, session_settings};
 use connection::{Connection, KnownTypes};
+use deadpool::managed::QueueMode;
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
 use error::pool_error;
 use marks::Marks;
@@ -133,6 +134,8 @@ impl PgStore {
             ManagerConfig { recycling_method: RecyclingMethod::Fast },
         );
         let mut pool = Pool::builder(manager)
+            // The one that was used last: its session has its plans, and its memory is in the caches.
+            .queue_mode(QueueMode::Lifo)
             .max_size(options.connections)
             .runtime(Runtime::Tokio1)
             .wait_timeout(Some(CONNECTION_WAIT))

@@ -1,5 +1,6 @@
 //! Whole batches whose SENT is recorded in the background: noted in one row each, before anything else
-//! is tried. Nearly all are, and what has to be looked at for the others would cost as much again.
+//! is tried. Where an integration asks for that, nearly all of its batches are; the checks that other
+//! settlements need would double the cost. Those of other integrations pay a round trip.
 
 use super::columns::Columns;
 use super::connection::Connection;

@@ -40,9 +40,9 @@ fn counter(row: &Row, index: usize) -> Result<u32, Error> {
     Ok(u32::try_from(row.try_get::<_, i32>(index)?).unwrap_or(0))
 }
 
-/// One row of `content.sql`.
+/// One row of `content.sql` or `read_parcels.sql`.
 pub(super) enum TakenRow {
-    /// A message, with the due time of its delivery or parcel.
+    /// A message, with the due time of its delivery or its own.
     Message(Box<Taken>, DateTime<Utc>),
     /// The id of a message that is gone, or was closed by hand.
     Orphan(Uuid),

@@ -12,7 +12,7 @@ use deadpool_postgres::Transaction;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use postroom_core::{
-    ATTEMPTS_KEPT, Fate, Settled, Settlement, StoreError, StoreErrorKind, StoreResult,
+    ATTEMPTS_KEPT, Fate, Settled, Settlement, StoreError, StoreErrorKind, StoreResult, Verdict,
 };
 use std::collections::HashSet;
 use tokio_postgres::types::Type;
@@ -83,7 +83,7 @@ const PARCELS_RELEASED: &str =
     concat!(include_str!("sql/held_parcels.sql"), include_str!("sql/settle_parcels_released.sql"));
 const PARCELS_POSTPONED: &str =
     concat!(include_str!("sql/held_parcels.sql"), include_str!("sql/settle_parcels_postponed.sql"));
-const FORGET_PARCELS: &str = concat!(
+pub(super) const FORGET_PARCELS: &str = concat!(
     include_str!("sql/held_parcels.sql"),
     include_str!("sql/forget_parcels.sql"),
     include_str!("sql/end_parcels.sql"),
@@ -199,25 +199,18 @@ impl Fenced {
     }
 }
 
-/// What a statement left unchanged of the messages it was `given`, from those that it `changed`.
-fn all_but(given: &[Uuid], changed: &[Row]) -> Result<Vec<Uuid>, Error> {
-    let changed = named(changed)?.into_iter().collect::<HashSet<Uuid>>();
-    Ok(given.iter().filter(|id| !changed.contains(id)).copied().collect())
-}
+/// Messages that settlements left unchanged, each with the token of its settlement: a message may be in two
+/// of them, of which one came too late.
+pub(super) type Unchanged = HashSet<(Uuid, Uuid)>;
 
 fn named(rows: &[Row]) -> Result<Vec<Uuid>, Error> {
     rows.iter().map(|row| row.try_get(0)).collect()
 }
 
-/// Runs a statement that answers with what it changed; what it left unchanged of the messages it was
-/// `given`.
-async fn changing(
-    client: &Connection,
-    statement: &Prepared,
-    params: Params<'_>,
-    given: &[Uuid],
-) -> Result<Vec<Uuid>, Error> {
-    all_but(given, &client.run(statement, &params).await?)
+/// What a statement left unchanged of the messages it was `given`, from those that it `changed`.
+fn all_but(given: &[Uuid], changed: &[Row]) -> Result<Vec<Uuid>, Error> {
+    let changed: HashSet<Uuid> = named(changed)?.into_iter().collect();
+    Ok(given.iter().filter(|id| !changed.contains(id)).copied().collect())
 }
 
 /// What recording SENT left unchanged, from its answer.
@@ -226,6 +219,22 @@ fn unsent(c: &Columns, answer: &[Row]) -> Result<Vec<Uuid>, Error> {
         Kind::Parcels => named(answer),
         Kind::Deliveries | Kind::Dispatch => all_but(&c.sent, answer),
     }
+}
+
+fn of_settlement(c: &Columns, unchanged: Vec<Uuid>) -> Vec<(Uuid, Uuid)> {
+    unchanged.into_iter().map(|id| (c.token, id)).collect()
+}
+
+/// Runs a statement that answers with what it changed; what it left unchanged of the messages it was
+/// `given`.
+async fn changing(
+    client: &Connection,
+    statement: &Prepared,
+    params: Params<'_>,
+    (c, given): (&Columns, &[Uuid]),
+) -> Step {
+    let unchanged = all_but(given, &client.run(statement, &params).await?)?;
+    Ok(of_settlement(c, unchanged))
 }
 
 /// Settles everything at once; only when that meets a row that somebody else has locked, what is
@@ -244,17 +253,18 @@ pub(super) async fn settle(
     }
 }
 
-/// Applies settlements in one transaction, and says which of their messages they left unchanged.
+/// Applies settlements, whole notes first and the others in one transaction, and says which of their
+/// messages they left unchanged.
 async fn apply_all(
     client: &mut Connection,
     settlements: &[Settlement],
     recording: &Recording,
-) -> StoreResult<HashSet<Uuid>> {
+) -> StoreResult<Unchanged> {
     let mut columns: Vec<Columns> =
         settlements.iter().map(|one| Columns::of(one, recording)).collect();
     noted::note_whole(client, &mut columns).await.map_err(|e| store_error(DOING, e))?;
     if columns.is_empty() {
-        return Ok(HashSet::new());
+        return Ok(Unchanged::new());
     }
     let statements = Statements::prepare(client, recording, &columns)
         .await
@@ -273,18 +283,21 @@ fn announces(settlements: &[Settlement]) -> bool {
         .any(|verdict| verdict.fate.is_announced())
 }
 
+/// What a statement of a settlement left unchanged.
+type Step = Result<Vec<(Uuid, Uuid)>, Error>;
+
 /// All statements in one transaction and one round trip.
 async fn pipelined(
     client: &Connection,
     statements: &Statements,
     columns: &[Columns],
-) -> Result<HashSet<Uuid>, Error> {
+) -> Result<Unchanged, Error> {
     let kept = attempts_kept();
     let nothing = |_| Vec::new();
     let all: Vec<(&Columns, &Fenced)> =
         columns.iter().filter_map(|c| Some((c, statements.of(c)?))).collect();
     let lock = client.prepare_cached(LOCK_CLAIM).await?;
-    let mut steps: Vec<BoxFuture<'_, Result<Vec<Uuid>, Error>>> =
+    let mut steps: Vec<BoxFuture<'_, Step>> =
         vec![async { client.batch_execute(BEGIN_SETTLING).await.map(|()| Vec::new()) }.boxed()];
     // Claims on parcels are locked before anything is looked at: a statement that waits for a claim would
     // not see the delivery that whoever had it has made.
@@ -292,19 +305,23 @@ async fn pipelined(
         steps.push(async { client.run(&lock, &[&c.token]).await.map(nothing) }.boxed());
     }
     for (c, fenced) in all.iter().filter(|(c, _)| !c.sent.is_empty()) {
-        steps.push(async { unsent(c, &client.run(&fenced.sent, &c.sent()).await?) }.boxed());
+        let sent = async {
+            let unchanged = unsent(c, &client.run(&fenced.sent, &c.sent()).await?)?;
+            Ok(of_settlement(c, unchanged))
+        };
+        steps.push(sent.boxed());
     }
     if columns.iter().any(Columns::joins) {
         steps.push(async { client.batch_execute(JOIN_BY_HASH).await.map(|()| Vec::new()) }.boxed());
     }
     for (c, fenced) in all.iter().filter(|(c, _)| !c.released.is_empty()) {
-        steps.push(changing(client, &fenced.released, c.released(), &c.released).boxed());
+        steps.push(changing(client, &fenced.released, c.released(), (c, &c.released)).boxed());
     }
     for (c, fenced) in all.iter().filter(|(c, _)| !c.postponed.is_empty()) {
-        steps.push(changing(client, &fenced.postponed, c.postponed(), &c.postponed).boxed());
+        steps.push(changing(client, &fenced.postponed, c.postponed(), (c, &c.postponed)).boxed());
     }
     for (c, fenced) in all.iter().filter(|(c, _)| !c.failed.is_empty()) {
-        steps.push(changing(client, &fenced.failed, c.failure(&kept), &c.failed).boxed());
+        steps.push(changing(client, &fenced.failed, c.failure(&kept), (c, &c.failed)).boxed());
     }
     for (c, fenced) in all.iter().filter(|(c, _)| c.finished) {
         if let Some(forget) = &fenced.forget {
@@ -312,7 +329,7 @@ async fn pipelined(
         }
     }
     steps.push(async { client.batch_execute(COMMIT).await.map(|()| Vec::new()) }.boxed());
-    let mut unchanged = HashSet::new();
+    let mut unchanged = Unchanged::new();
     for answer in in_order(steps).await {
         unchanged.extend(answer?);
     }
@@ -325,7 +342,7 @@ async fn announcing(
     statements: &Statements,
     settlements: &[Settlement],
     columns: &[Columns],
-) -> StoreResult<HashSet<Uuid>> {
+) -> StoreResult<Unchanged> {
     let mut tx = client.transaction().await.map_err(|e| store_error(DOING, e))?;
     tx.batch_execute(WAIT_BRIEFLY).await.map_err(|e| store_error(DOING, e))?;
     let unchanged = apply_announcing(&mut tx, statements, settlements, columns).await;
@@ -338,13 +355,17 @@ pub(super) async fn apply_announcing(
     statements: &Statements,
     settlements: &[Settlement],
     columns: &[Columns],
-) -> StoreResult<HashSet<Uuid>> {
+) -> StoreResult<Unchanged> {
     let unchanged = apply(tx, statements, columns).await.map_err(|e| store_error(DOING, e))?;
-    for verdict in settlements.iter().flat_map(|settlement| &settlement.verdicts) {
-        if let Fate::Dead { announcement: Some(announcement), .. } = &verdict.fate
-            && !unchanged.contains(&verdict.id)
-        {
-            postroom::enqueue(&mut **tx, (**announcement).clone()).await.map_err(enqueue_error)?;
+    for settlement in settlements {
+        let token = settlement.fence.token().0;
+        for verdict in &settlement.verdicts {
+            if let Fate::Dead { announcement: Some(announcement), .. } = &verdict.fate
+                && !unchanged.contains(&(token, verdict.id))
+            {
+                let announcement = (**announcement).clone();
+                postroom::enqueue(&mut **tx, announcement).await.map_err(enqueue_error)?;
+            }
         }
     }
     Ok(unchanged)
@@ -354,21 +375,24 @@ async fn apply(
     tx: &Transaction<'_>,
     statements: &Statements,
     columns: &[Columns],
-) -> Result<HashSet<Uuid>, Error> {
-    let mut unchanged = HashSet::new();
+) -> Result<Unchanged, Error> {
+    let mut unchanged = Unchanged::new();
     tx.batch_execute(OWN_WRITES).await?;
     tx.batch_execute(JOIN_BY_HASH).await?;
+    // What is planned under these settings is not for others to keep.
+    tx.batch_execute("SET LOCAL plan_cache_mode = force_custom_plan").await?;
     for c in columns {
         let Some(fenced) = statements.of(c) else { continue };
         if c.kind == Kind::Parcels {
             tx.query_typed(LOCK_CLAIM, &[(&c.token, Type::UUID)]).await?;
         }
-        unchanged.extend(unsent(c, &fenced.sent.run_in(tx, &c.sent()).await?)?);
+        let mut left = unsent(c, &fenced.sent.run_in(tx, &c.sent()).await?)?;
         let failed = fenced.failed.run_in(tx, &c.failure(&attempts_kept())).await?;
-        unchanged.extend(all_but(&c.failed, &failed)?);
-        unchanged.extend(all_but(&c.released, &fenced.released.run_in(tx, &c.released()).await?)?);
+        left.extend(all_but(&c.failed, &failed)?);
+        left.extend(all_but(&c.released, &fenced.released.run_in(tx, &c.released()).await?)?);
         let postponed = fenced.postponed.run_in(tx, &c.postponed()).await?;
-        unchanged.extend(all_but(&c.postponed, &postponed)?);
+        left.extend(all_but(&c.postponed, &postponed)?);
+        unchanged.extend(of_settlement(c, left));
         if let Some(forget) = fenced.forget.as_ref().filter(|_| c.finished) {
             forget.run_in(tx, &[&c.token]).await?;
         }
@@ -381,23 +405,22 @@ async fn apply(
 pub(super) async fn late(
     client: &Connection,
     settlements: &[Settlement],
-    unchanged: &HashSet<Uuid>,
+    unchanged: &Unchanged,
 ) -> StoreResult<Settled> {
     if unchanged.is_empty() {
         return Ok(Settled::default());
     }
     let mut late = Vec::new();
     for settlement in settlements {
-        let missing: Vec<_> =
-            settlement.verdicts.iter().filter(|verdict| unchanged.contains(&verdict.id)).collect();
+        let token = settlement.fence.token().0;
+        let is_missing = |verdict: &&Verdict| unchanged.contains(&(token, verdict.id));
+        let missing: Vec<_> = settlement.verdicts.iter().filter(is_missing).collect();
         if missing.is_empty() {
             continue;
         }
         let ids: Vec<Uuid> = missing.iter().map(|verdict| verdict.id).collect();
-        let rows = client
-            .query(ALREADY, &[&settlement.fence.token().0, &ids])
-            .await
-            .map_err(|e| store_error(DOING, e))?;
+        let rows =
+            client.query(ALREADY, &[&token, &ids]).await.map_err(|e| store_error(DOING, e))?;
         let already: HashSet<Uuid> = rows.iter().filter_map(|row| row.try_get(0).ok()).collect();
         let missing = missing.iter().filter(|verdict| !already.contains(&verdict.id));
         late.extend(missing.map(|verdict| verdict.seq));

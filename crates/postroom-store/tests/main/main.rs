@@ -10,6 +10,7 @@ mod hosts;
 mod isolation;
 mod ledger_background;
 mod ledger_by_hand;
+mod ledger_content;
 mod ledger_outbox;
 mod ledger_remembered;
 mod ledger_restore;

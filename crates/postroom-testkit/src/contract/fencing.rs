@@ -5,7 +5,7 @@ use super::steps::{
     assert_same, dead, enqueue, enqueue_many, failed, find, message, rejected, settle, settle_one,
     take, take_one, take_rescued, verdict,
 };
-use postroom_core::{Fate, Settled, Token, announce_dead};
+use postroom_core::{Fate, Fence, Settled, Settlement, Taken, Token, announce_dead};
 use std::time::Duration;
 
 /// A relay that was paused past its claim comes back, and changes no row.
@@ -58,13 +58,42 @@ pub async fn a_late_death_is_not_announced(outbox: &impl Harness) {
     let (token, taken) = take_one(&*store, "paused", "noop").await;
     outbox.expire_claims().await;
     store.rescue(10).await.expect("rescue");
-    let fate = Fate::Dead {
+    let fate = announced_death(&taken);
+    assert_eq!(settle_one(&*store, token, &taken, fate).await.late, [taken.message.seq]);
+    assert!(take(&*store, "worker", &["kafka:dead"], 10).await.is_none());
+}
+
+/// A relay that lost a message and took it again records both words in one call: the one that counts is
+/// announced, whatever became of the other.
+pub async fn a_death_is_announced_beside_a_late_word_on_the_same_message(outbox: &impl Harness) {
+    let store = outbox.store().await;
+    let id = enqueue(&*store, &message("noop")).await;
+    let (token, taken) = take_one(&*store, "worker", "noop").await;
+    outbox.expire_claims().await;
+    store.rescue(10).await.expect("rescue");
+    let again = take_rescued(&*store, "worker", &["noop"]).await.pop().expect("rescued");
+    let death = announced_death(&again.messages[0]);
+    let settlement = |token, one, fate| Settlement {
+        fence: Fence::Claim(token),
+        verdicts: vec![verdict(one, fate)],
+        finished: true,
+    };
+    let settlements = [
+        settlement(token, &taken, failed(Duration::ZERO)),
+        settlement(again.token, &again.messages[0], death),
+    ];
+    store.settle(&settlements).await.expect("settle");
+    assert_eq!(find(&*store, id).await.status, "DEAD");
+    let announcements = take(&*store, "worker", &["kafka:dead"], 10).await.expect("one");
+    assert_eq!(announcements.messages.len(), 1);
+}
+
+fn announced_death(taken: &Taken) -> Fate {
+    Fate::Dead {
         error: "400".to_owned(),
         tried: Some(rejected()),
         announcement: Some(Box::new(announce_dead(&taken.message, "400", 1, "kafka:dead"))),
-    };
-    assert_eq!(settle_one(&*store, token, &taken, fate).await.late, [taken.message.seq]);
-    assert!(take(&*store, "worker", &["kafka:dead"], 10).await.is_none());
+    }
 }
 
 /// A token nobody gave out fences everything off.
@@ -85,11 +114,7 @@ pub async fn fault_06_a_repeated_settlement_happens_once(outbox: &impl Harness) 
     enqueue_many(&*store, "noop", 3).await;
     let batch = take(&*store, "worker", &["noop"], 10).await.expect("due");
     let [a, b, c] = &batch.messages[..] else { panic!("three messages") };
-    let death = Fate::Dead {
-        error: "400".to_owned(),
-        tried: Some(rejected()),
-        announcement: Some(Box::new(announce_dead(&c.message, "400", 1, "kafka:dead"))),
-    };
+    let death = announced_death(c);
     let verdicts = vec![
         verdict(a, Fate::Sent),
         verdict(b, failed(Duration::from_secs(60))),

@@ -147,6 +147,7 @@ macro_rules! contract_tests {
                 a_late_death_is_not_announced
                 an_unknown_token_settles_nothing
                 fault_06_a_repeated_settlement_happens_once
+                a_death_is_announced_beside_a_late_word_on_the_same_message
                 a_settlement_that_is_late_in_part_counts_in_part
             }
             heartbeat {

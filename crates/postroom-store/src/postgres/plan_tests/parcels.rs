@@ -9,7 +9,7 @@ use crate::postgres::content::READ_PARCELS;
 use crate::postgres::noted::NOTE_WHOLE;
 use crate::postgres::parcels::{RESCUE_PARCELS, SWEEP, TAKE_PARCELS, UNPACK};
 use crate::postgres::recording::RECORD;
-use crate::postgres::settle::{PARCELS_NOTED, PARCELS_SENT};
+use crate::postgres::settle::{FORGET_PARCELS, PARCELS_NOTED, PARCELS_SENT};
 use crate::postgres::transaction::{
     BEGIN, BEGIN_CLAIMING, BEGIN_SETTLING, BEGIN_TAKING, JOIN_BY_HASH,
 };
@@ -23,7 +23,8 @@ const PARCEL: i64 = 64;
 /// How many parcels a take looks at, as `parcels.rs` reckons.
 const LOOK_AT: i64 = 2 * LIMIT / PARCEL + 16;
 
-/// Both ways in which a prepared statement is planned.
+/// Both ways in which a prepared statement is planned. A transaction that takes or settles asks for the
+/// first.
 const PLANNED: [&str; 2] =
     ["SET plan_cache_mode = force_generic_plan", "SET plan_cache_mode = force_custom_plan"];
 
@@ -37,6 +38,7 @@ async fn prepare(client: &Client) {
              PREPARE read_parcels (int, uuid) AS {READ_PARCELS};
              PREPARE sent (uuid, uuid[]) AS {PARCELS_SENT};
              PREPARE noted (uuid, uuid[], text[]) AS {PARCELS_NOTED};
+             PREPARE forget (uuid) AS {FORGET_PARCELS};
              PREPARE note_whole (uuid, uuid[], text[]) AS {NOTE_WHOLE};
              PREPARE record (bigint, float8, uuid[]) AS {RECORD};
              PREPARE unpack (text[], int[]) AS {UNPACK};
@@ -337,7 +339,11 @@ async fn a_rescue_of_parcels_reads_what_the_claim_holds() {
 async fn many_deliveries_do_not_slow_down_what_becomes_of_parcels() {
     let (_database, client) = parcels().await;
     enqueue(&client, "noop", 20_000).await;
-    client.batch_execute("ANALYZE core_outbox.delivery").await.unwrap();
+    client.batch_execute("VACUUM ANALYZE core_outbox.delivery").await.unwrap();
+    // A plan of that time is kept.
+    let (token, _) = explain_take_parcels(&client, "noop", LIMIT).await;
+    let read = format!("EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE read_parcels (262144, '{token}')");
+    explain_under(&client, BEGIN_TAKING, &read).await;
     client
         .batch_execute(
             "INSERT INTO core_outbox.integration_outbox
@@ -355,6 +361,14 @@ async fn many_deliveries_do_not_slow_down_what_becomes_of_parcels() {
             let (token, _) = explain_take_parcels(&client, "noop", LIMIT).await;
             let taken = held(&client, token).await as f64;
             let ids = in_flight(&client, token).await;
+            let read =
+                format!("EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE read_parcels (262144, '{token}')");
+            let plan = explain_under(&client, BEGIN_TAKING, &read).await;
+            assert!(rows_read(&plan, "delivery") <= taken, "{plan:#}");
+            let forget = format!("EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE forget ('{token}')");
+            let plan = explain_under(&client, BEGIN_SETTLING, &forget).await;
+            assert!(rows_read(&plan, "delivery") <= taken, "{plan:#}");
+            assert!(most_rows(&plan) <= 2.0 * taken, "{plan:#}");
             let execute = format!(
                 "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE {statement} ('{token}', ARRAY[{ids}]{more})"
             );

@@ -1,6 +1,6 @@
--- Deletes the parcels of a claim that is `whole`, and the claim. $1 token. Most claims are of one lane: its
--- parcels go in one pass, read as in `held_parcels.sql`. Those of other lanes go by their
--- place, which never changes.
+-- Deletes the parcels of a claim that is `whole`, and the claim. $1 token. Most claims are of one lane: the
+-- parcels of the first lane are deleted in one pass, read as in `held_parcels.sql`. Those of other lanes go
+-- by their place, which never changes.
 over AS MATERIALIZED (
     SELECT named.lane, named.number, named.lane = mine.lane AS is_first
     FROM mine CROSS JOIN named

@@ -11,7 +11,10 @@ whole AS MATERIALIZED (
             WHERE m.id = named.id AND m.status IN ('PENDING', 'FAILED')
             OFFSET 0
         ) AS open
-        WHERE NOT EXISTS (SELECT FROM core_outbox.delivery d WHERE d.message_id = named.id)
+        WHERE named.id <> ALL (ARRAY(
+                  SELECT d.message_id FROM core_outbox.delivery d
+                  WHERE d.message_id = ANY (ARRAY(SELECT unnest(refs) FROM held))
+              ))
           AND named.id <> ALL (ARRAY(SELECT unnest(ids) FROM core_outbox.sent WHERE token = $1))
     )
 ),

@@ -4,8 +4,8 @@
 -- said in `content.rs`, which puts them in.
 --
 -- A lane's parcels are read from the first to the last that the claim names, and looked up in a hash: mostly
--- nothing else lies between. By an array of numbers they would be, under the statistics of an emptied table,
--- whatever the lane has.
+-- nothing else lies between. Looked up by an array of numbers, the whole lane would be read under the
+-- statistics of an emptied table.
 WITH held AS MATERIALIZED (
     SELECT held.lane, held.number
     FROM core_outbox.claim c

@@ -11,7 +11,7 @@ changed AS (
       -- IS TRUE keeps this a look-up in a hash: a join would compare every message with every other.
       AND ((SELECT messages = cardinality($2::uuid[]) FROM mine)
            OR (m.id IN (SELECT unnest(refs) FROM held)) IS TRUE)
-      -- An array for the same reason: one look-up by key per message under every plan.
+      -- An array: one look-up by key per message under every plan.
       AND m.id <> ALL (ARRAY(SELECT d.message_id FROM core_outbox.delivery d
                              WHERE d.message_id = ANY ($2)))
       -- Said again, it changes nothing.
