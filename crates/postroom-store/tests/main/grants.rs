@@ -100,8 +100,8 @@ async fn a_producer_can_neither_read_nor_change_nor_forge() {
         "SELECT * FROM core_outbox.parcel",
         "INSERT INTO core_outbox.delivery (message_id, seq, due_at, since, lane, bytes, state, integration)
          VALUES (gen_random_uuid(), 99, now(), now(), 1, 1, 'w', 'noop')",
-        "INSERT INTO core_outbox.parcel
-         VALUES (1, 1, now(), 1, 1, 1, 'noop', ARRAY[gen_random_uuid()])",
+        "INSERT INTO core_outbox.parcel (lane, number, due_at, lowest, bytes, integration, refs)
+         VALUES (1, 1, now(), 1, 1, 'noop', ARRAY[gen_random_uuid()])",
         "INSERT INTO core_outbox.claim (token, worker, since, alone, relay)
          VALUES (gen_random_uuid(), 'me', now(), false, gen_random_uuid())",
         "SELECT * FROM core_outbox.relay",

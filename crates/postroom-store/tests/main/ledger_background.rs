@@ -199,8 +199,8 @@ async fn elsewhere_it_is_refused_by_name() {
 async fn what_is_noted_and_in_a_parcel_again_is_not_delivered_after_reconciling() {
     let (_database, client, store) = outbox().await;
     noted(&client, &*store, 2).await;
-    let again = "INSERT INTO core_outbox.parcel
-        SELECT core_outbox.lane_of('noop'), nextval('core_outbox.parcel_number'), now(), 1, 1, 1, 'noop',
+    let again = "INSERT INTO core_outbox.parcel (lane, number, due_at, lowest, bytes, integration, refs)
+        SELECT core_outbox.lane_of('noop'), nextval('core_outbox.parcel_number'), now(), 1, 1, 'noop',
                array_agg(id)
         FROM core_outbox.integration_outbox";
     client.execute(again, &[]).await.expect("restored");

@@ -2,7 +2,7 @@
 
 use crate::ledger_outbox::{LEFT, count, enqueue, outbox, take};
 use crate::taking::settlement;
-use postroom_core::{Fate, Key, NewAction, Operation};
+use postroom_core::{Fate, Key, NewAction, Operation, Settled};
 use std::time::Duration;
 
 /// The rest of its batch is still under way: nobody has the message, and its parcel is held.
@@ -24,6 +24,22 @@ async fn opened_again_while_its_batch_is_under_way_it_is_delivered_again() {
     assert_eq!(again.messages[0].message.id, first.verdicts[0].id);
     store.settle(&[second, settlement(&again, &Fate::Sent)]).await.expect("settle");
     assert_eq!(count(&client, LEFT).await, 0);
+}
+
+/// Whoever saves a message as it is writes a new version of its row, at another place: its outcome is
+/// recorded all the same.
+#[tokio::test]
+async fn rewritten_during_an_attempt_it_is_settled() {
+    let (_database, client, store) = outbox().await;
+    enqueue(&client, 3, "PENDING").await;
+    let batch = take(&*store, "noop").await.pop().expect("due");
+    let save = "UPDATE core_outbox.integration_outbox SET tenant_id = 'acme'";
+    assert_eq!(client.execute(save, &[]).await.expect("saved"), 3);
+    let settled = store.settle(&[settlement(&batch, &Fate::Sent)]).await.expect("settle");
+    assert_eq!(settled, Settled::default());
+    assert_eq!(count(&client, LEFT).await, 0);
+    let sent = "SELECT count(*) FROM core_outbox.integration_outbox WHERE status = 'SENT'";
+    assert_eq!(count(&client, sent).await, 3);
 }
 
 /// The first relay's attempt fails after an operator took the message from it and another relay sent it.
