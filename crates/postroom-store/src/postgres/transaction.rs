@@ -60,7 +60,7 @@ macro_rules! relay_settings {
 }
 
 /// For what every batch runs: the plan that fits any values is made once per connection. PostgreSQL would
-/// plan a take again for each batch, which took a third as long as the take itself, and came to the same.
+/// plan a take again for each batch, which took nearly as long as the take itself, and came to the same.
 macro_rules! planned_once {
     () => {
         "; SET LOCAL plan_cache_mode = force_generic_plan"
