@@ -56,7 +56,7 @@ impl Heat {
     /// Nothing found for this long makes it cold again.
     const COOLS: Duration = Duration::from_millis(100);
     /// How often a hot relay looks.
-    pub const LOOK: Duration = Duration::from_millis(5);
+    pub const LOOK: Duration = Duration::from_millis(3);
 
     /// Cold.
     #[must_use]

@@ -2,7 +2,7 @@
 //! it finds when it looks, must not depend on who is first.
 
 use crate::figure::Figure;
-use crate::{commit, relay, share};
+use crate::{Sizes, commit, relay, share};
 use async_trait::async_trait;
 use postroom_core::{Message, Report, Sink};
 use serde_json::json;
@@ -34,19 +34,23 @@ impl Sink for Arrived {
     }
 }
 
-/// Measures `messages` of each committer.
-pub(crate) async fn run(url: &str, messages: usize) -> anyhow::Result<()> {
+/// Measures `messages` of each committer, after some that nobody counts: a relay prepares its statements
+/// when it first needs them.
+pub(crate) async fn run(url: &str, sizes: &Sizes) -> anyhow::Result<()> {
+    let Sizes { messages, warm_up, .. } = *sizes;
     let arrived = Arrived::default();
     let relay = relay(url, "memory:committers", Arc::new(arrived.clone())).await?;
     let task = tokio::spawn(async move { relay.run(std::future::pending()).await });
-    let committers: Vec<_> =
-        (0..COMMITTERS).map(|_| tokio::spawn(produce(url.to_owned(), messages))).collect();
+    let committers: Vec<_> = (0..COMMITTERS)
+        .map(|_| tokio::spawn(produce(url.to_owned(), warm_up + messages)))
+        .collect();
     let mut committed = Vec::new();
     for committer in committers {
-        committed.extend(committer.await??);
+        committed.push(committer.await??);
     }
+    let count: usize = committed.iter().map(Vec::len).sum();
     let deadline = Instant::now() + Duration::from_secs(10);
-    let all = || arrived.0.lock().unwrap_or_else(PoisonError::into_inner).len() == committed.len();
+    let all = || arrived.0.lock().unwrap_or_else(PoisonError::into_inner).len() == count;
     while !all() {
         anyhow::ensure!(Instant::now() < deadline, "not all messages arrived");
         tokio::time::sleep(GAP).await;
@@ -55,6 +59,7 @@ pub(crate) async fn run(url: &str, messages: usize) -> anyhow::Result<()> {
     let arrived = arrived.0.lock().unwrap_or_else(PoisonError::into_inner);
     let mut times: Vec<f64> = committed
         .iter()
+        .flat_map(|committer| &committer[warm_up..])
         .map(|(id, at)| arrived[id].saturating_duration_since(*at).as_secs_f64() * 1_000.0)
         .collect();
     times.sort_by(f64::total_cmp);

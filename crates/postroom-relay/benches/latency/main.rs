@@ -52,7 +52,7 @@ async fn main() -> anyhow::Result<()> {
     };
     in_process(&url, &sizes).await?;
     webhook(&url, &sizes).await?;
-    committers::run(&url, sizes.messages).await
+    committers::run(&url, &sizes).await
 }
 
 /// Tells when each message arrives.

@@ -6,12 +6,11 @@
 use super::PgStore;
 use super::content::{READ_PARCELS, clamp_i32};
 use super::error::store_error;
-use super::parcels::HeldParcels;
+use super::parcels::{HeldParcels, Which};
 use super::settle::settle;
-use super::transaction::{BEGIN_TAKING, transact};
 use crate::OpenOptions;
 use postroom_core::{
-    Fate, Fence, Heartbeat, RelayId, Relays as _, Settlement, StoreResult, Take, Token, Verdict,
+    Fate, Fence, Heartbeat, RelayId, Relays as _, Settlement, StoreResult, Take, Verdict,
 };
 use std::time::Duration;
 use tokio_postgres::types::ToSql;
@@ -56,19 +55,21 @@ impl Bare {
     pub async fn take(&self, take: &Take<'_>) -> StoreResult<Vec<Settlement>> {
         let client = self.store.connection().await?;
         self.store.know_lanes(&client, take.quotas).await?;
+        let taking = self.store.taking_connection().await?;
         let failed = |e| store_error(DOING, e);
-        // No deliveries were taken before.
         let found =
-            self.store.take_parcels(&client, take, Token::random()).await.map_err(failed)?;
-        let read = client.prepare_cached(READ_PARCELS).await.map_err(failed)?;
+            self.store.take_parcels(&taking, take, Which::Fresh, false).await.map_err(failed)?;
+        let read = taking.prepare_cached(READ_PARCELS).await.map_err(failed)?;
         let mut settlements = Vec::new();
-        for HeldParcels { token, .. } in found.claims {
+        if let Some(HeldParcels { token, .. }) = found.claim {
             let params: [&(dyn ToSql + Sync); 2] = [&clamp_i32(take.payload_limit), &token.0];
-            let rows = transact(&client, BEGIN_TAKING, &read, &params).await.map_err(failed)?;
+            let rows = taking.run(&read, &params).await.map_err(failed)?;
             let verdicts = rows.iter().map(sent).collect::<Result<_, _>>().map_err(failed)?;
             settlements.push(Settlement { fence: Fence::Claim(token), verdicts, finished: true });
         }
-        self.store.rise(&client, take.quotas).await.map_err(failed)?;
+        if self.store.lanes.is_to_rise(!settlements.is_empty()) {
+            self.store.rise(&client, take.quotas).await.map_err(failed)?;
+        }
         Ok(settlements)
     }
 

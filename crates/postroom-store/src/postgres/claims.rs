@@ -4,15 +4,15 @@ use super::connection::Connection;
 use super::content::{Claiming, Read, clamp_i32};
 use super::error::store_error;
 use super::marks::{Place, is_from_start};
-use super::parcels::{AtOnce, FoundParcels, HeldParcels};
+use super::parcels::{FoundParcels, Which};
 use super::row::TakenRow;
 use super::transaction::{BEGIN, JOIN_BY_HASH, transact};
 use super::{PgStore, statements};
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use postroom_core::{
-    Batch, Claims, Fence, Quota, Rescued, Settled, Settlement, StoreResult, Take, Taken, Token,
-    Wake,
+    Batch, Claims, Fate, Fence, Quota, Rescued, Settled, Settlement, StoreResult, Take, Taken,
+    Token, Wake,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
@@ -79,7 +79,13 @@ impl Claims for PgStore {
 
     async fn settle(&self, settlements: &[Settlement]) -> StoreResult<Settled> {
         let mut client = self.connection().await?;
-        super::settle::settle(&mut client, settlements, &self.recording).await
+        let settled = super::settle::settle(&mut client, settlements, &self.recording).await;
+        // Only what is SENT leaves no delivery behind.
+        let mut fates = settlements.iter().flat_map(|one| &one.verdicts).map(|one| &one.fate);
+        if fates.any(|fate| !matches!(fate, Fate::Sent)) {
+            self.lanes.expect_due(true);
+        }
+        settled
     }
 
     async fn keep_responses(&self, responses: &[(Uuid, String)]) -> StoreResult<()> {
@@ -91,16 +97,7 @@ impl Claims for PgStore {
     }
 }
 
-/// What one look found.
-struct Look {
-    taken: Vec<Batch>,
-    parcels: FoundParcels,
-    /// There may be more deliveries than their half of the room.
-    is_more_due: bool,
-    /// Deliveries without a message had some of the room.
-    found_orphans: bool,
-}
-
+/// What a take of deliveries found.
 enum Found {
     Nothing,
     NothingAboveMark,
@@ -109,116 +106,75 @@ enum Found {
 }
 
 impl PgStore {
-    /// Takes due deliveries and fresh messages. Neither keeps the other waiting: deliveries have half of
-    /// the room first, parcels what is left, and deliveries the rest.
+    /// Takes due deliveries and fresh messages. Neither keeps the other waiting: where deliveries are due
+    /// they have half of the room first, parcels what is left, and deliveries the rest.
     async fn take_both(&self, take: &Take<'_>) -> StoreResult<Vec<Batch>> {
         loop {
             // One claim on deliveries, in up to two parts.
             let token = Token::random();
-            let halves = self.halves(take.quotas);
-            let part = Take { quotas: &halves, ..*take };
-            let look = if self.caution.is_on() {
-                self.look_carefully(take, &part, token).await?
-            } else {
-                self.look_at_once(take, &part, token).await?
-            };
-            let Look { mut taken, parcels, is_more_due, found_orphans } = look;
+            let mut taken = Vec::new();
+            let mut is_more_due = false;
+            if self.lanes.expects_due() {
+                let halves = self.halves(take.quotas);
+                taken
+                    .extend(self.take_deliveries(&Take { quotas: &halves, ..*take }, token).await?);
+                is_more_due = is_limited(&halves, &taken);
+                self.lanes.expect_due(is_more_due || !taken.is_empty());
+            }
             // What is in hand is not lost for what goes wrong from here on: the next take meets it too.
-            let has_followed =
-                match self.follow_up(take, &mut taken, &parcels, is_more_due, token).await {
-                    Err(error) if taken.is_empty() => return Err(error),
-                    Err(_) => false,
-                    Ok(has_followed) => has_followed,
-                };
-            // What was taken may all have been closed by hand, and what was changed may be due now.
-            let may_be_more = !parcels.claims.is_empty() || has_followed || found_orphans;
+            let may_be_more = match self.take_fresh(take, &mut taken, is_more_due, token).await {
+                Err(error) if taken.is_empty() => return Err(error),
+                Err(_) => false,
+                Ok(may_be_more) => may_be_more,
+            };
             if !taken.is_empty() || !may_be_more {
                 return Ok(taken);
             }
         }
     }
 
-    /// Deliveries, then parcels, then what they name: each as it turns out.
-    async fn look_carefully(
-        &self,
-        take: &Take<'_>,
-        part: &Take<'_>,
-        token: Token,
-    ) -> StoreResult<Look> {
-        let doing = "taking fresh messages";
-        let mut taken: Vec<Batch> = self.take_deliveries(part, token).await?.into_iter().collect();
-        let is_more_due = is_limited(part.quotas, &taken);
-        let mut client = self.connection().await?;
-        let parcels = match self.take_parcels(&client, &within_limits(take, &taken), token).await {
-            Ok(parcels) => parcels,
-            Err(error) if taken.is_empty() => return Err(store_error(doing, error)),
-            Err(_) => FoundParcels::default(),
-        };
-        if !parcels.claims.is_empty() {
-            taken.extend(self.read_batches(&mut client, take, &parcels.claims).await?);
-        }
-        Ok(Look { taken, parcels, is_more_due, found_orphans: false })
-    }
-
-    /// The same in one round trip: three transactions, sent back to back.
-    async fn look_at_once(
-        &self,
-        take: &Take<'_>,
-        part: &Take<'_>,
-        token: Token,
-    ) -> StoreResult<Look> {
-        let doing = "taking due messages";
-        let mut client = self.connection().await?;
-        let began_at = Instant::now();
-        let began = self.marks.begin(part.quotas);
-        let params = TakeParams::of(part, token, &began);
-        let at_once = self.at_once(&client, take, &params.list(), token).await;
-        let AtOnce { mut due, parcels, fresh } = at_once.map_err(|e| store_error(doing, e))?;
-        self.give_back_excess(&mut client, &mut due).await?;
-        let found = self.sort_out(&mut client, part, token, (&began, began_at), due).await?;
-        let is_nothing = matches!(found, Found::Nothing);
-        let found_orphans = matches!(found, Found::OnlyOrphans);
-        let mut taken: Vec<Batch> = match found {
-            Found::Batch(batch) => vec![batch],
-            Found::Nothing | Found::NothingAboveMark | Found::OnlyOrphans => Vec::new(),
-        };
-        let is_more_due = !is_nothing || is_limited(part.quotas, &taken);
-        if !parcels.claims.is_empty() {
-            let read = match fresh {
-                Some(read) => self.set_aside(&mut client, read).await?,
-                None => self.read_parcels(&mut client, take, &parcels.claims).await?,
-            };
-            taken.extend(self.end_empty(&mut client, read, &parcels.claims).await?);
-        }
-        Ok(Look { taken, parcels, is_more_due, found_orphans })
-    }
-
-    /// What a look leaves to do: changes by hand, parcels that do not fit, deliveries for the room that is
-    /// left. Whether changes by hand were followed.
-    async fn follow_up(
+    /// Takes parcels, and does what that leads to: changes by hand are followed, parcels that do not fit
+    /// unpacked, deliveries taken for the room that is left. Whether there may be more, though nothing was
+    /// taken: all of it may have been closed by hand, or what was changed may be due now.
+    async fn take_fresh(
         &self,
         take: &Take<'_>,
         taken: &mut Vec<Batch>,
-        parcels: &FoundParcels,
         is_more_due: bool,
         token: Token,
     ) -> StoreResult<bool> {
-        let client = self.connection().await?;
-        let has_followed = if parcels.has_edits {
-            let doing = "following changes by hand";
-            let followed = self.follow_edits(&client, Some(take.quotas)).await;
-            followed.map_err(|e| store_error(doing, e))?
-        } else {
-            false
-        };
         let doing = "taking fresh messages";
-        self.rise(&client, take.quotas).await.map_err(|e| store_error(doing, e))?;
+        if room_left(take.quotas, taken).is_empty() {
+            return Ok(false);
+        }
+        let which = if self.lanes.expects_late() { Which::Late } else { Which::Fresh };
+        let mut found = self.take_of(take, taken, which).await?;
+        let mut may_be_more = found.claim.is_some();
+        if found.has_late && which == Which::Fresh {
+            let late = self.take_of(take, taken, Which::Late).await?;
+            may_be_more |= late.claim.is_some();
+            found.is_one_too_large |= late.is_one_too_large;
+        }
         let left = room_left(take.quotas, taken);
-        if parcels.is_one_too_large {
+        if which == Which::Late || found.has_late || !found.is_one_full {
+            self.lanes.expect_late(found.has_late);
+        }
+        let client = self.connection().await?;
+        if found.has_edits {
+            let followed = self.follow_edits(&client, Some(take.quotas)).await;
+            may_be_more |= followed.map_err(|e| store_error("following changes by hand", e))?;
+        }
+        if self.lanes.is_to_rise(!taken.is_empty()) {
+            self.rise(&client, take.quotas).await.map_err(|e| store_error(doing, e))?;
+        }
+        if found.is_one_too_large {
             self.unpack(&client, &left).await.map_err(|e| store_error(doing, e))?;
         }
         drop(client);
-        if !left.is_empty() && (parcels.is_one_too_large || is_more_due) {
+        if found.has_due {
+            self.lanes.expect_due(true);
+        }
+        if !left.is_empty() && (found.is_one_too_large || is_more_due || found.has_due) {
             let rest = Take { quotas: &left, ..within_limits(take, taken) };
             if let Some(more) = self.take_deliveries(&rest, token).await? {
                 match taken.iter_mut().find(|batch| batch.token == token) {
@@ -227,7 +183,37 @@ impl PgStore {
                 }
             }
         }
-        Ok(has_followed)
+        Ok(may_be_more)
+    }
+
+    /// Takes parcels for the room that is left, and reads them.
+    async fn take_of(
+        &self,
+        take: &Take<'_>,
+        taken: &mut Vec<Batch>,
+        which: Which,
+    ) -> StoreResult<FoundParcels> {
+        let left = room_left(take.quotas, taken);
+        let within = Take { quotas: &left, ..within_limits(take, taken) };
+        if left.is_empty() || within.rows == 0 {
+            return Ok(FoundParcels { is_one_full: true, ..FoundParcels::default() });
+        }
+        let mut found = {
+            let client = self.taking_connection().await?;
+            let reads = !self.caution.is_on();
+            let found = self.take_parcels(&client, &within, which, reads).await;
+            found.map_err(|e| store_error("taking fresh messages", e))?
+        };
+        if let Some(claim) = found.claim {
+            let mut client = self.connection().await?;
+            let read = self.read_parcels(&mut client, take, claim, found.read.take()).await?;
+            match batches(read).pop() {
+                Some(batch) => taken.push(batch),
+                // Nothing is left to deliver of it.
+                None => self.end(&mut client, [claim.token].into_iter()).await?,
+            }
+        }
+        Ok(found)
     }
 
     /// Half of each quota; of an odd one the larger half every other time.
@@ -235,30 +221,6 @@ impl PgStore {
         let odd = self.takes.fetch_add(1, Ordering::Relaxed) % 2;
         let half = |quota: &Quota| Quota { rows: (quota.rows + odd) / 2, ..quota.clone() };
         quotas.iter().map(half).collect()
-    }
-
-    /// Reads claims on parcels.
-    async fn read_batches(
-        &self,
-        client: &mut Connection,
-        take: &Take<'_>,
-        claims: &[HeldParcels],
-    ) -> StoreResult<Vec<Batch>> {
-        let read = self.read_parcels(client, take, claims).await?;
-        self.end_empty(client, read, claims).await
-    }
-
-    /// Ends claims of which nothing is left to deliver.
-    async fn end_empty(
-        &self,
-        client: &mut Connection,
-        read: Read,
-        claims: &[HeldParcels],
-    ) -> StoreResult<Vec<Batch>> {
-        let batches = batches(read);
-        let empty = |token: &Token| !batches.iter().any(|batch| batch.token == *token);
-        self.end(client, claims.iter().map(|claim| claim.token).filter(empty)).await?;
-        Ok(batches)
     }
 
     /// Ends claims that hold nothing. One that does stays.

@@ -128,12 +128,13 @@ impl Columns {
     /// Whether this may be a batch that was delivered as a whole, whose SENT is recorded in the
     /// background.
     pub(super) fn may_be_noted_whole(&self) -> bool {
-        matches!(self.recorded, Recorded::Later(_))
-            && self.finished
-            && !self.sent.is_empty()
-            && self.failed.is_empty()
-            && self.released.is_empty()
-            && self.postponed.is_empty()
+        matches!(self.recorded, Recorded::Later(_)) && self.may_end_by_itself()
+    }
+
+    /// Whether recording SENT mostly ends the claim, which is on parcels: everything else that it held, if
+    /// anything, was recorded before.
+    pub(super) fn may_end_by_itself(&self) -> bool {
+        self.kind == Kind::Parcels && self.finished && !self.sent.is_empty() && !self.joins()
     }
 
     /// Whether anything is joined with what it was given.

@@ -139,12 +139,12 @@ impl Deref for Session {
     }
 }
 
-/// What every connection of the pool is told at its start. No statement waits for a lock without a
+/// What every connection of a pool is told at its start. No statement waits for a lock without a
 /// limit. A transaction whose client fell silent is rolled back by the server, so that the rows it
-/// has locked are free again.
-pub(super) fn session_settings() -> Hook {
+/// has locked are free again. `besides` is what the sessions of one pool are told on top.
+pub(super) fn session_settings(besides: &str) -> Hook {
     let settings = format!(
-        "SET lock_timeout = '{wait}s'; SET idle_in_transaction_session_timeout = '{idle}s'",
+        "SET lock_timeout = '{wait}s'; SET idle_in_transaction_session_timeout = '{idle}s'; {besides}",
         wait = locks::TABLE_WAIT.as_secs(),
         idle = IDLE_IN_TRANSACTION.as_secs(),
     );

@@ -2,12 +2,12 @@
 //!
 //! A statement whose answer nobody waits for any more (its call missed its deadline, or was
 //! cancelled) leaves its connection in an unknown state, and the server may never answer on it
-//! again. Such a connection is closed and does not go back to the pool. Nor are those that lie idle
-//! in the pool trusted then: whatever silenced one connection may have silenced them too.
+//! again. Such a connection is closed and does not go back to its pool. Nor are those that lie idle
+//! in the store's pools trusted then: whatever silenced one connection may have silenced them too.
 
 use super::error::store_error;
 use super::transaction::{COMMIT, READ_COMMITTED};
-use deadpool_postgres::{Object, Transaction};
+use deadpool_postgres::{Object, Pool, Transaction};
 use futures_util::future::join3;
 use postroom_core::StoreResult;
 use std::collections::HashMap;
@@ -30,17 +30,24 @@ pub(super) struct Connection {
     object: Lent,
     /// `None` where a connection is a session of its own.
     types: Option<Arc<KnownTypes>>,
+    is_for_taking: bool,
 }
 
 /// What the pool lent. It goes back when it is dropped, unless an answer is outstanding.
 struct Lent {
     /// `None` only while it is dropped.
     object: Option<Object>,
+    /// Where the store's other connections lie idle.
+    other: Option<Pool>,
     /// Statements and transactions that have begun and not ended.
     unanswered: AtomicUsize,
 }
 
 impl Lent {
+    fn new(object: Object, other: Option<Pool>) -> Self {
+        Self { object: Some(object), other, unanswered: AtomicUsize::new(0) }
+    }
+
     /// Waits for an answer. If this future is dropped first, the connection is given up.
     async fn answer<T>(&self, work: impl Future<Output = T>) -> T {
         self.unanswered.fetch_add(1, Ordering::AcqRel);
@@ -73,7 +80,7 @@ impl Drop for Lent {
         let pool = Object::pool(&object);
         // Ends the driver's task too, which would wait for the answer for ever.
         drop(Object::take(object));
-        if let Some(pool) = pool {
+        for pool in pool.iter().chain(&self.other) {
             drop(pool.retain(|_, _| false));
         }
     }
@@ -128,9 +135,19 @@ pub(super) enum Prepared {
 }
 
 impl Connection {
-    pub(super) fn new(object: Object, types: Option<Arc<KnownTypes>>) -> Self {
-        let object = Lent { object: Some(object), unanswered: AtomicUsize::new(0) };
-        Self { object, types }
+    /// `other` is the pool that it does not come from.
+    pub(super) fn new(object: Object, other: Option<Pool>, types: Option<Arc<KnownTypes>>) -> Self {
+        Self { object: Lent::new(object, other), types, is_for_taking: false }
+    }
+
+    /// One whose session has the settings of a take.
+    pub(super) fn for_taking(object: Object, other: Pool) -> Self {
+        Self { object: Lent::new(object, Some(other)), types: None, is_for_taking: true }
+    }
+
+    /// Whether each statement of a take is a transaction of its own here.
+    pub(super) fn is_for_taking(&self) -> bool {
+        self.is_for_taking
     }
 
     /// Prepares a statement of the hot path.
@@ -239,7 +256,7 @@ impl Connection {
 
     /// Begins a transaction, which stays in one session: what is prepared in it is known there.
     pub(super) async fn transaction(&mut self) -> Result<OpenTransaction<'_>, Error> {
-        let Lent { object, unanswered } = &mut self.object;
+        let Lent { object, unanswered, .. } = &mut self.object;
         let object = object.as_mut().unwrap_or_else(|| unreachable!("only a drop takes it"));
         unanswered.fetch_add(1, Ordering::AcqRel);
         let isolation = IsolationLevel::ReadCommitted;

@@ -15,7 +15,6 @@ use super::row::{TakenRow, fresh, taken};
 use super::settle;
 use super::transaction::{BEGIN, BEGIN_CLAIMING, BEGIN_TAKING, COMMIT, in_order, transact};
 use chrono::{DateTime, Utc};
-use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, TryStreamExt};
 use postroom_core::{ContentFault, Fate, Fence, Settlement, StoreResult, Take, Token, Verdict};
 use std::collections::{HashMap, HashSet};
@@ -158,9 +157,7 @@ async fn read(
         let began = Instant::now();
         match stream(client, BEGIN_TAKING, &statement, params, take, 0).await {
             Ok(read) => {
-                if began.elapsed() > SUSPICIOUSLY_LONG && read.has_fault() {
-                    caution.begin();
-                }
+                caution.suspect(&read, began);
                 return Ok(read);
             }
             Err(error) if concerns_content(&error) => caution.begin(),
@@ -172,34 +169,32 @@ async fn read(
     read_carefully(client, take, caution, &rows, false).await
 }
 
-/// Reads what claims on parcels hold, carefully.
+/// Reads what a claim on parcels holds, carefully.
 pub(super) async fn read_parcels(
     client: &Connection,
     take: &Take<'_>,
     caution: &Caution,
-    claims: &[HeldParcels],
+    claim: HeldParcels,
 ) -> Result<Read, Error> {
-    let rows = named_by_parcels(client, claims).await?;
+    let rows = named_by_parcels(client, claim).await?;
     read_carefully(client, take, caution, &rows, true).await
 }
 
-/// The messages that claims on parcels name.
-async fn named_by_parcels(client: &Connection, claims: &[HeldParcels]) -> Result<Vec<Row>, Error> {
-    let tokens: Vec<Uuid> = claims.iter().map(|claim| claim.token.0).collect();
+/// The messages that a claim on parcels names.
+async fn named_by_parcels(client: &Connection, claim: HeldParcels) -> Result<Vec<Row>, Error> {
     let statement = client.prepare_cached(NAMED_BY_PARCELS).await?;
-    transact(client, BEGIN_CLAIMING, &statement, &[&tokens]).await
+    transact(client, BEGIN_CLAIMING, &statement, &[&claim.token.0]).await
 }
 
 impl Read {
-    /// Adds the messages that claims on parcels name and reading did not find: they are gone, or were
+    /// Adds the messages that a claim on parcels names and reading did not find: they are gone, or were
     /// closed by hand. Asks for them only when some are missing.
     pub(super) async fn add_missing(
         &mut self,
         client: &Connection,
-        claims: &[HeldParcels],
+        claim: HeldParcels,
     ) -> Result<(), Error> {
-        let named: usize = claims.iter().map(|claim| claim.messages).sum();
-        if self.rows.len() + self.excess.len() >= named {
+        if self.rows.len() + self.excess.len() >= claim.messages {
             return Ok(());
         }
         let read: HashSet<Uuid> = self
@@ -208,7 +203,7 @@ impl Read {
             .map(|(row, _)| row.id())
             .chain(self.excess.iter().map(|(_, verdict)| verdict.id))
             .collect();
-        for row in named_by_parcels(client, claims).await? {
+        for row in named_by_parcels(client, claim).await? {
             let claimed = Claimed::of(&row, true)?;
             if !read.contains(&claimed.message_id) {
                 let orphan = TakenRow::Orphan(claimed.message_id);
@@ -358,89 +353,50 @@ async fn stream(
     Ok(read)
 }
 
-/// What a step of several transactions in one round trip answers.
-pub(super) enum Answer {
-    Read(Read),
-    Rows(Vec<Row>),
-}
-
-impl Answer {
-    pub(super) fn rows(self) -> Vec<Row> {
-        match self {
-            Self::Rows(rows) => rows,
-            Self::Read(_) => Vec::new(),
-        }
-    }
-}
-
-/// A statement that reads messages.
-pub(super) struct Reading<'a> {
-    pub(super) statement: &'a Prepared,
-    pub(super) params: &'a [&'a (dyn ToSql + Sync)],
-    /// The claim on parcels that it reads; it takes deliveries where there is none.
-    pub(super) parcels_of: Option<Token>,
-}
-
-impl<'a> Reading<'a> {
-    async fn run(&self, client: &Connection, take: &Take<'_>) -> Result<Read, Error> {
+/// Reads what a claim on parcels names, row by row, in a transaction that has begun.
+pub(super) async fn read_fresh(
+    client: &Connection,
+    statement: &Prepared,
+    params: &[&(dyn ToSql + Sync)],
+    token: Token,
+    take: &Take<'_>,
+) -> Result<Read, Error> {
+    let read = async {
         let mut read = Read::default();
-        let mut rows = pin!(client.stream(self.statement, self.params).await?);
+        let mut rows = pin!(client.stream(statement, params).await?);
         while let Some(row) = rows.try_next().await? {
-            match self.parcels_of {
-                Some(token) => read.add_row(fresh(&row, take)?, token, take),
-                None => read.push(&row, take)?,
-            }
+            read.add_row(fresh(&row, take)?, token, take);
         }
         Ok(read)
-    }
-}
-
-/// The steps of a transaction that reads messages, to be run in order with others.
-pub(super) fn reading<'a>(
-    client: &'a Connection,
-    readings: &'a [Reading<'a>],
-    take: &'a Take<'_>,
-) -> Vec<BoxFuture<'a, Result<Answer, Error>>> {
-    let nothing = |()| Answer::Rows(Vec::new());
-    let mut steps =
-        vec![async move { client.batch_execute(BEGIN_TAKING).await.map(nothing) }.boxed()];
-    for reading in readings {
-        let rows = client.answer(async move { reading.run(client, take).await.map(Answer::Read) });
-        steps.push(rows.boxed());
-    }
-    steps.push(async move { client.batch_execute(COMMIT).await.map(nothing) }.boxed());
-    steps
+    };
+    client.answer(read).await
 }
 
 impl Caution {
-    /// What a transaction that began with others read; nothing where some row's content made it fail, or
-    /// seems to have made it slow, and caution begins.
+    /// What was read; nothing where some row's content made that fail, and caution begins. It also does where
+    /// that seems to have taken long.
     pub(super) fn unless_content(
         &self,
-        steps: impl Iterator<Item = Result<Answer, Error>>,
+        read: Option<Result<Read, Error>>,
         began: Instant,
     ) -> Result<Option<Read>, Error> {
-        // All of them, even after a failure: what follows belongs to the next transaction.
-        let steps: Vec<_> = steps.collect();
-        let read = steps.into_iter().try_fold(Read::default(), |mut read, step| {
-            if let Answer::Read(more) = step? {
-                let bytes = read.bytes + more.bytes;
-                read.add(Read { bytes, ..more });
-            }
-            Ok(read)
-        });
         match read {
-            Ok(read) => {
-                if began.elapsed() > SUSPICIOUSLY_LONG && read.has_fault() {
-                    self.begin();
-                }
-                Ok(Some(read))
-            }
-            Err(error) if concerns_content(&error) => {
+            Some(Err(error)) if concerns_content(&error) => {
                 self.begin();
                 Ok(None)
             }
-            Err(error) => Err(error),
+            Some(Ok(read)) => {
+                self.suspect(&read, began);
+                Ok(Some(read))
+            }
+            read => read.transpose(),
+        }
+    }
+
+    /// Begins where reading took suspiciously long, and something was too large.
+    fn suspect(&self, read: &Read, began: Instant) {
+        if began.elapsed() > SUSPICIOUSLY_LONG && read.has_fault() {
+            self.begin();
         }
     }
 }

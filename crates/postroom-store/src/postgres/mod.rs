@@ -17,6 +17,7 @@ mod growth;
 mod hosts;
 mod inspect;
 mod intake;
+mod lanes;
 mod list;
 mod locked;
 pub mod locks;
@@ -53,15 +54,16 @@ use connection::{Connection, KnownTypes};
 use deadpool::managed::QueueMode;
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
 use error::pool_error;
+use lanes::Lanes;
 use marks::Marks;
 use orphans::LookedThrough;
-use parcels::Lanes;
 use postroom_core::{StoreError, StoreErrorKind, StoreResult};
 use recording::Recording;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 use tokio::sync::OnceCell;
+use transaction::TAKING_SESSION;
 
 /// The statements that make a role for producers and one for relays.
 pub(crate) const GRANTS: &str = include_str!("../../migrations/postgres/grants.sql");
@@ -93,10 +95,16 @@ mod statements {
     pub(super) const FORGET_CLAIM: &str = include_str!("sql/forget_claim.sql");
 }
 
+/// How many connections take: the relay's claimer, and the one that assists it.
+const TAKERS: usize = 2;
+
 /// The outbox on PostgreSQL.
 #[derive(Debug)]
 pub struct PgStore {
     pool: Pool,
+    /// Sessions in which each statement of a take is a transaction of its own. There are none where a
+    /// pooler in transaction mode stands in between: settings would reach other programs' sessions.
+    taking: Option<Pool>,
     target: Target,
     recording: Recording,
     remember_events: Duration,
@@ -128,30 +136,17 @@ impl PgStore {
             None if options.transaction_pooler => None,
             None => Some(target.clone()),
         };
-        let manager = Manager::from_connect(
-            target.config.clone(),
-            target.hosts.clone(),
-            ManagerConfig { recycling_method: RecyclingMethod::Fast },
-        );
-        let mut pool = Pool::builder(manager)
-            // The one that was used last: its session has its plans, and its memory is in the caches.
-            .queue_mode(QueueMode::Lifo)
-            .max_size(options.connections)
-            .runtime(Runtime::Tokio1)
-            .wait_timeout(Some(CONNECTION_WAIT))
-            .create_timeout(Some(CONNECTION_WAIT));
-        if hosts::needs_writes(&target.config) {
-            pool = pool.pre_recycle(hosts::leave_read_only());
-        }
-        // Behind a pooler in transaction mode they would reach other programs' sessions.
-        if !options.transaction_pooler {
-            pool = pool.post_create(session_settings());
-        }
-        let pool = pool.build().map_err(|error| {
-            StoreError::new(StoreErrorKind::Refused, "setting up the connection pool", error)
-        })?;
+        let takers = options.connections.min(TAKERS);
+        let others = options.connections.saturating_sub(takers).max(1);
+        let (pool, taking) = if options.transaction_pooler {
+            (pool(&target, options.connections, None)?, None)
+        } else {
+            let taking = pool(&target, takers, Some(TAKING_SESSION))?;
+            (pool(&target, others, Some(""))?, Some(taking))
+        };
         Ok(Self {
             pool,
+            taking,
             target,
             recording: Recording::of(options),
             remember_events: options.remember_events,
@@ -170,7 +165,18 @@ impl PgStore {
 
     async fn connection(&self) -> StoreResult<Connection> {
         let object = self.pool.get().await.map_err(pool_error)?;
-        Ok(Connection::new(object, self.types.clone()))
+        Ok(Connection::new(object, self.taking.clone(), self.types.clone()))
+    }
+
+    /// A connection for the statements of a take, and for nothing else.
+    async fn taking_connection(&self) -> StoreResult<Connection> {
+        match &self.taking {
+            None => self.connection().await,
+            Some(pool) => {
+                let object = pool.get().await.map_err(pool_error)?;
+                Ok(Connection::for_taking(object, self.pool.clone()))
+            }
+        }
     }
 
     /// Makes sure that statements prepared by name reach the session that knows them.
@@ -190,4 +196,29 @@ impl PgStore {
         };
         self.pooler_looked_for.get_or_try_init(look).await.copied()
     }
+}
+
+/// A pool of connections whose sessions begin with `settings`, if they are anybody's own.
+fn pool(target: &Target, size: usize, settings: Option<&str>) -> StoreResult<Pool> {
+    let manager = Manager::from_connect(
+        target.config.clone(),
+        target.hosts.clone(),
+        ManagerConfig { recycling_method: RecyclingMethod::Fast },
+    );
+    let mut pool = Pool::builder(manager)
+        // The one that was used last: its session has its plans, and its memory is in the caches.
+        .queue_mode(QueueMode::Lifo)
+        .max_size(size)
+        .runtime(Runtime::Tokio1)
+        .wait_timeout(Some(CONNECTION_WAIT))
+        .create_timeout(Some(CONNECTION_WAIT));
+    if hosts::needs_writes(&target.config) {
+        pool = pool.pre_recycle(hosts::leave_read_only());
+    }
+    if let Some(settings) = settings {
+        pool = pool.post_create(session_settings(settings));
+    }
+    pool.build().map_err(|error| {
+        StoreError::new(StoreErrorKind::Refused, "setting up the connection pool", error)
+    })
 }

@@ -5,25 +5,28 @@
 //! writes to none of them. Whatever is not delivered out of a parcel gets a delivery, so a parcel is
 //! inserted once and deleted once, and never goes back to its lane.
 
-use super::connection::{Connection, Prepared};
-use super::content::{Answer, READ_PARCELS, Read, Reading, clamp_i32, read_parcels, reading};
+use super::PgStore;
+use super::connection::Connection;
+use super::content::{READ_PARCELS, Read, clamp_i32, read_fresh, read_parcels};
 use super::error::store_error;
-use super::transaction::{BEGIN, BEGIN_CLAIMING, COMMIT, in_order, transact};
-use super::{PgStore, statements};
+use super::lanes::Lanes;
+use super::transaction::{
+    BEGIN, BEGIN_CLAIMING, BEGIN_TAKING, COMMIT, READ_COMMITTED, in_order, transact,
+};
 use crate::parcel_token::parcel_token;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use postroom_core::{Quota, StoreResult, Take, Token};
-use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::collections::HashMap;
+use std::time::Instant;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row};
 use uuid::Uuid;
 
-pub(super) const TAKE_PARCELS: &str = include_str!("sql/take_parcels.sql");
-pub(super) const SWEEP: &str = include_str!("sql/sweep.sql");
+pub(super) const TAKE_PARCELS: &str =
+    concat!(include_str!("sql/take_parcels.sql"), include_str!("sql/claim_parcels.sql"));
+pub(super) const SWEEP: &str =
+    concat!(include_str!("sql/sweep.sql"), include_str!("sql/claim_parcels.sql"));
 pub(super) const UNPACK: &str = concat!(
     include_str!("sql/unpack.sql"),
     include_str!("sql/made_of_parcels.sql"),
@@ -42,13 +45,6 @@ pub(super) const LOCK_LANES: &str = include_str!("sql/lock_lanes.sql");
 const RISE: &str = include_str!("sql/rise.sql");
 const MAKE_CURSORS: &str = "INSERT INTO core_outbox.lane_cursor (lane) \
     SELECT DISTINCT core_outbox.lane_of(unnest($1::text[])) ON CONFLICT DO NOTHING";
-/// $1 integrations.
-const ANY_EDIT: &str = concat!(
-    "SELECT EXISTS (SELECT FROM core_outbox.pending_edit e ",
-    "WHERE e.lane = ANY (ARRAY(SELECT core_outbox.lane_of(unnest($1::text[])))) AND ",
-    include_str!("sql/undecided.sql"),
-    ")"
-);
 const ANY_EDIT_AT_ALL: &str = "SELECT EXISTS (SELECT FROM core_outbox.pending_edit)";
 /// $1 integrations, or null for all lanes, $2 edits at most.
 const EDITED: &str = concat!(
@@ -69,142 +65,27 @@ const CLOSE_LEFT_OUT: &str = include_str!("sql/close_left_out.sql");
 
 /// How many edits are followed in one transaction.
 const EDITS: i64 = 1_000;
-/// How often the low-water marks are raised.
-const RISE_EVERY: Duration = Duration::from_secs(1);
-/// How many parcels a take looks at in each lane at the least.
-const LOOK_AT_LEAST: i32 = 16;
-
-/// What a store remembers of the lanes it takes from.
-#[derive(Debug)]
-pub(super) struct Lanes {
-    /// Those whose cursor is there.
-    known: Mutex<HashSet<String>>,
-    /// How many messages a parcel named on average, the last time.
-    per_parcel: AtomicI32,
-    risen_at: Mutex<Option<Instant>>,
+/// Which parcels of their lanes are taken.
+#[derive(Clone, Copy, Eq, PartialEq)]
+pub(super) enum Which {
+    /// Those above the marks, which nobody has had.
+    Fresh,
+    /// Those as well that committed after younger ones had been taken. They lie among what is in flight.
+    Late,
 }
 
-impl Default for Lanes {
-    fn default() -> Self {
-        Self { known: Mutex::default(), per_parcel: AtomicI32::new(1), risen_at: Mutex::default() }
-    }
-}
-
-impl Lanes {
-    fn unknown(&self, quotas: &[Quota]) -> Vec<String> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let names = quotas.iter().map(|quota| &quota.integration);
-        names.filter(|name| !known.contains(*name)).cloned().collect()
-    }
-
-    fn learn(&self, names: Vec<String>) {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).extend(names);
-    }
-
-    /// Some lane has no cursor after all: a standby that did not have it has taken over, or a dump was
-    /// restored. The next take makes it again.
-    fn forget(&self) {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).clear();
-    }
-
-    /// How many parcels to look at in each lane for so many messages. Those of full parcels are few; to
-    /// read as many as there may be of small ones would cost more than the take.
-    fn look_at(&self, rows: i32) -> i32 {
-        let enough = rows / self.per_parcel.load(Ordering::Relaxed).max(1);
-        enough.saturating_mul(2).saturating_add(LOOK_AT_LEAST)
-    }
-
-    fn took(&self, parcels: i64, messages: i64) {
-        let average = i32::try_from(messages / parcels.max(1)).unwrap_or(1);
-        self.per_parcel.store(average, Ordering::Relaxed);
-    }
-
-    /// What the steps of a take answered.
-    fn found(&self, answers: &[Vec<Row>], wish: &Wish<'_>) -> Result<FoundParcels, Error> {
-        let mut found = FoundParcels::default();
-        if let Some(row) = answers.get(1).and_then(|rows| rows.first()) {
-            let (parcels, messages): (i64, i64) = (row.try_get(1)?, row.try_get(2)?);
-            if parcels > 0 {
-                self.took(parcels, messages);
-                found.claims.push(HeldParcels::of(wish.above, messages));
-            }
-            found.is_one_too_large |= row.try_get::<_, bool>(0)?;
-            if row.try_get(3)? {
-                self.forget();
-            }
+impl Which {
+    fn statement(self) -> &'static str {
+        match self {
+            Self::Fresh => TAKE_PARCELS,
+            Self::Late => SWEEP,
         }
-        if let Some(row) = answers.get(2).and_then(|rows| rows.first()) {
-            found.is_one_too_large |= row.try_get::<_, bool>(0)?;
-            let (parcels, messages): (i64, i64) = (row.try_get(1)?, row.try_get(2)?);
-            found.claims.extend((parcels > 0).then(|| HeldParcels::of(wish.below, messages)));
-        }
-        if let Some(row) = answers.get(3).and_then(|rows| rows.first()) {
-            found.has_edits = row.try_get(0)?;
-        }
-        Ok(found)
-    }
-
-    /// Whether it is time to raise the low-water marks; once per time.
-    fn is_to_rise(&self) -> bool {
-        let mut risen_at = self.risen_at.lock().unwrap_or_else(PoisonError::into_inner);
-        if risen_at.is_some_and(|at| at.elapsed() < RISE_EVERY) {
-            return false;
-        }
-        *risen_at = Some(Instant::now());
-        true
-    }
-}
-
-/// The statements of a take, prepared.
-struct Taking {
-    take: Prepared,
-    sweep: Prepared,
-    edits: Prepared,
-}
-
-impl Taking {
-    async fn prepare(client: &Connection) -> Result<Self, Error> {
-        Ok(Self {
-            take: client.prepare_cached(TAKE_PARCELS).await?,
-            sweep: client.prepare_cached(SWEEP).await?,
-            edits: client.prepare_cached(ANY_EDIT).await?,
-        })
-    }
-
-    /// The statements of one transaction; what each answers.
-    fn steps<'a>(
-        &'a self,
-        client: &'a Connection,
-        wish: &'a Wish<'_>,
-    ) -> Vec<BoxFuture<'a, Result<Vec<Row>, Error>>> {
-        let nothing = |()| Vec::new();
-        vec![
-            async move { client.batch_execute(BEGIN_CLAIMING).await.map(nothing) }.boxed(),
-            async move {
-                let mut params = wish.params(&wish.above.0);
-                params.extend::<[&(dyn ToSql + Sync); 2]>([&wish.beside, &wish.look_at]);
-                client.run(&self.take, &params).await
-            }
-            .boxed(),
-            async move {
-                let mut params = wish.params(&wish.below.0);
-                params.push(&wish.before);
-                client.run(&self.sweep, &params).await
-            }
-            .boxed(),
-            async move { client.run(&self.edits, &[&wish.integrations]).await }.boxed(),
-            async move { client.batch_execute(COMMIT).await.map(nothing) }.boxed(),
-        ]
     }
 }
 
 /// What the statements of a take are given.
 struct Wish<'a> {
-    /// The claim on parcels above the marks, and the one on those below.
-    above: Token,
-    below: Token,
-    beside: Uuid,
-    before: Vec<Uuid>,
+    token: Token,
     worker: &'a str,
     relay: Uuid,
     integrations: Vec<&'a str>,
@@ -212,17 +93,14 @@ struct Wish<'a> {
     rows_max: i64,
     bytes_max: i64,
     look_at: i32,
+    payload_limit: i32,
 }
 
 impl<'a> Wish<'a> {
-    fn of(take: &'a Take<'_>, beside: Token, lanes: &Lanes) -> Self {
-        let (above, below) = (parcel_token(), parcel_token());
+    fn of(take: &'a Take<'_>, lanes: &Lanes) -> Self {
         let rows: Vec<i32> = take.quotas.iter().map(|quota| clamp_i32(quota.rows)).collect();
         Self {
-            above,
-            below,
-            beside: beside.0,
-            before: vec![above.0, beside.0],
+            token: parcel_token(),
             worker: take.worker,
             relay: take.relay.0,
             integrations: take.quotas.iter().map(|quota| quota.integration.as_str()).collect(),
@@ -230,29 +108,35 @@ impl<'a> Wish<'a> {
             rows,
             rows_max: clamp_i64(take.rows),
             bytes_max: clamp_i64(take.bytes),
+            payload_limit: clamp_i32(take.payload_limit),
         }
     }
 
-    /// What both statements take first.
-    fn params<'b>(&'b self, token: &'b Uuid) -> Vec<&'b (dyn ToSql + Sync)> {
-        vec![
-            token,
+    /// What `take_parcels.sql` takes, and `sweep.sql`.
+    fn taking(&self) -> [&(dyn ToSql + Sync); 8] {
+        [
+            &self.token.0,
             &self.worker,
             &self.relay,
             &self.integrations,
             &self.rows,
             &self.rows_max,
             &self.bytes_max,
+            &self.look_at,
         ]
+    }
+
+    /// What `read_parcels.sql` takes.
+    fn reading(&self) -> [&(dyn ToSql + Sync); 2] {
+        [&self.payload_limit, &self.token.0]
     }
 }
 
-/// What deliveries and parcels gave.
-pub(super) struct AtOnce {
-    pub(super) due: Read,
-    pub(super) parcels: FoundParcels,
-    /// What parcels name; `None` where it must be read with caution.
-    pub(super) fresh: Option<Read>,
+/// What a step of a round trip answers.
+enum Answer {
+    Nothing,
+    Rows(Vec<Row>),
+    Read(Result<Read, Error>),
 }
 
 /// A claim on parcels, and how many messages they name.
@@ -262,21 +146,23 @@ pub(super) struct HeldParcels {
     pub(super) messages: usize,
 }
 
-impl HeldParcels {
-    fn of(token: Token, messages: i64) -> Self {
-        Self { token, messages: usize::try_from(messages).unwrap_or(0) }
-    }
-}
-
-/// What a take found in parcels.
+/// What a take found in parcels, and what it saw besides.
 #[derive(Default)]
 pub(super) struct FoundParcels {
-    /// The claims that were made.
-    pub(super) claims: Vec<HeldParcels>,
-    /// Some parcel has more messages than there is room for: it is to be unpacked.
+    /// The claim that was made.
+    pub(super) claim: Option<HeldParcels>,
+    /// What it holds, where that was read in the same round trip.
+    pub(super) read: Option<Read>,
+    /// Some lane has more than there is room for. Nobody has looked for its late parcels.
+    pub(super) is_one_full: bool,
+    /// Some parcel alone has more messages than there is room for: it is to be unpacked.
     pub(super) is_one_too_large: bool,
+    /// There are parcels below the marks that nobody holds, or were.
+    pub(super) has_late: bool,
     /// Somebody has changed messages of these lanes by hand.
     pub(super) has_edits: bool,
+    /// There may be deliveries that are due.
+    pub(super) has_due: bool,
 }
 
 impl PgStore {
@@ -300,84 +186,60 @@ impl PgStore {
         Ok(())
     }
 
-    /// Takes parcels, in one transaction and one round trip. `beside` is the claim on deliveries that was
-    /// made just before: the quotas bound both.
+    /// Takes parcels, and `reads` what they name in the same round trip. Content that cannot be read so is
+    /// left to whoever reads with caution.
     pub(super) async fn take_parcels(
         &self,
         client: &Connection,
         take: &Take<'_>,
-        beside: Token,
+        which: Which,
+        reads: bool,
     ) -> Result<FoundParcels, Error> {
-        let taking = Taking::prepare(client).await?;
-        let wish = Wish::of(take, beside, &self.lanes);
-        let answers = in_order(taking.steps(client, &wish)).await;
-        let answers: Vec<Vec<Row>> = answers.into_iter().collect::<Result<_, _>>()?;
-        self.lanes.found(&answers, &wish)
-    }
-
-    /// Takes deliveries, then parcels, and reads both: three transactions in one round trip. `due` is what
-    /// the take of deliveries takes.
-    pub(super) async fn at_once(
-        &self,
-        client: &Connection,
-        take: &Take<'_>,
-        due: &[&(dyn ToSql + Sync)],
-        beside: Token,
-    ) -> Result<AtOnce, Error> {
-        let take_due = client.prepare_cached(statements::TAKE).await?;
-        let taking = Taking::prepare(client).await?;
-        let read = client.prepare_cached(READ_PARCELS).await?;
-        let wish = Wish::of(take, beside, &self.lanes);
-        let limit = clamp_i32(take.payload_limit);
-        let above: [&(dyn ToSql + Sync); 2] = [&limit, &wish.above.0];
-        let below: [&(dyn ToSql + Sync); 2] = [&limit, &wish.below.0];
-        let due = [Reading { statement: &take_due, params: due, parcels_of: None }];
-        let fresh = [
-            Reading { statement: &read, params: &above, parcels_of: Some(wish.above) },
-            Reading { statement: &read, params: &below, parcels_of: Some(wish.below) },
-        ];
+        let wish = Wish::of(take, &self.lanes);
         let began = Instant::now();
-        let mut steps = reading(client, &due, take);
-        let due_steps = steps.len();
-        let parcels = taking.steps(client, &wish).into_iter();
-        steps.extend(parcels.map(|step| step.map(|rows| rows.map(Answer::Rows)).boxed()));
-        let parcel_steps = steps.len() - due_steps;
-        steps.extend(reading(client, &fresh, take));
-        let mut answers = in_order(steps).await.into_iter();
-        let due = self.caution.unless_content(answers.by_ref().take(due_steps), began)?;
-        let rows: Vec<Vec<Row>> = answers
-            .by_ref()
-            .take(parcel_steps)
-            .map(|answer| answer.map(Answer::rows))
-            .collect::<Result<_, _>>()?;
-        let parcels = self.lanes.found(&rows, &wish)?;
-        let mut fresh = self.caution.unless_content(answers, began)?;
-        if let Some(fresh) = &mut fresh {
-            fresh.add_missing(client, &parcels.claims).await?;
+        let (claimed, read) = claim(client, &wish, take, which, reads).await?;
+        let Some(row) = claimed.first() else { return Ok(FoundParcels::default()) };
+        let (parcels, messages): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
+        if row.try_get("lacks_cursor")? {
+            self.lanes.forget();
         }
-        Ok(AtOnce { due: due.unwrap_or_default(), parcels, fresh })
+        let mut found = FoundParcels {
+            claim: None,
+            read: None,
+            is_one_full: row.try_get("is_one_full")?,
+            is_one_too_large: row.try_get("is_one_too_large")?,
+            has_late: row.try_get("has_late")?,
+            has_edits: row.try_get("has_edits")?,
+            has_due: row.try_get("has_due")?,
+        };
+        if parcels > 0 {
+            self.lanes.took(parcels, messages);
+            let messages = usize::try_from(messages).unwrap_or(0);
+            found.claim = Some(HeldParcels { token: wish.token, messages });
+            found.read = self.caution.unless_content(read, began)?;
+        }
+        Ok(found)
     }
 
-    /// Reads what claims on parcels hold, carefully.
+    /// What a claim on parcels holds that was read, or not yet: that is done with caution.
     pub(super) async fn read_parcels(
         &self,
         client: &mut Connection,
         take: &Take<'_>,
-        claims: &[HeldParcels],
+        claim: HeldParcels,
+        read: Option<Read>,
     ) -> StoreResult<Read> {
-        let doing = "reading fresh messages";
-        let read = read_parcels(client, take, &self.caution, claims).await;
-        let read = read.map_err(|e| store_error(doing, e))?;
+        let read = match read {
+            Some(mut read) => read.add_missing(client, claim).await.map(|()| read),
+            None => read_parcels(client, take, &self.caution, claim).await,
+        };
+        let read = read.map_err(|e| store_error("reading fresh messages", e))?;
         self.set_aside(client, read).await
     }
 
     /// Gives back what was read beyond the limit, and gives what is not to be delivered out of its parcel
     /// its delivery.
-    pub(super) async fn set_aside(
-        &self,
-        client: &mut Connection,
-        mut read: Read,
-    ) -> StoreResult<Read> {
+    async fn set_aside(&self, client: &mut Connection, mut read: Read) -> StoreResult<Read> {
         self.give_back_excess(client, &mut read).await?;
         let mut left_out: HashMap<Token, Vec<Uuid>> = HashMap::new();
         for (id, token) in read.take_left_out() {
@@ -456,17 +318,65 @@ impl PgStore {
         Ok(())
     }
 
-    /// Raises the low-water marks, once in a while.
+    /// Raises the low-water marks.
     pub(super) async fn rise(&self, client: &Connection, quotas: &[Quota]) -> Result<(), Error> {
-        if !self.lanes.is_to_rise() {
-            return Ok(());
-        }
         let integrations: Vec<&str> =
             quotas.iter().map(|quota| quota.integration.as_str()).collect();
         let steps: [Said<'_>; 2] = [(LOCK_LANES, &[&integrations]), (RISE, &[&integrations])];
         one_by_one(client, BEGIN, &steps).await?;
         Ok(())
     }
+}
+
+/// What claiming answered, and what was read.
+type Claimed = (Vec<Row>, Option<Result<Read, Error>>);
+
+/// Runs the statements of a take in one round trip: one transaction that claims, and one that reads. Nothing
+/// large is returned while lanes are locked: a client that stops reading would keep them so.
+async fn claim(
+    client: &Connection,
+    wish: &Wish<'_>,
+    take: &Take<'_>,
+    which: Which,
+    reads: bool,
+) -> Result<Claimed, Error> {
+    let claim = client.prepare_cached(which.statement()).await?;
+    let lock = match which {
+        Which::Fresh => None,
+        Which::Late => Some(client.prepare_cached(LOCK_LANES).await?),
+    };
+    let read = client.prepare_cached(READ_PARCELS).await?;
+    let (taking, reading) = (wish.taking(), wish.reading());
+    let say =
+        |sql| async move { client.batch_execute(sql).await.map(|()| Answer::Nothing) }.boxed();
+    // Where a session has the settings of a take, a single statement is a transaction of its own.
+    let is_set = client.is_for_taking();
+    let mut steps: Vec<BoxFuture<'_, Result<Answer, Error>>> = Vec::new();
+    match &lock {
+        None => steps.extend((!is_set).then(|| say(BEGIN_CLAIMING))),
+        Some(lock) => {
+            steps.push(say(if is_set { READ_COMMITTED } else { BEGIN_CLAIMING }));
+            let locked = async { client.run(lock, &[&wish.integrations]).await };
+            steps.push(locked.map(|rows| rows.map(|_| Answer::Nothing)).boxed());
+        }
+    }
+    steps.push(async { client.run(&claim, &taking).await.map(Answer::Rows) }.boxed());
+    steps.extend((!is_set || lock.is_some()).then(|| say(COMMIT)));
+    if reads {
+        steps.extend((!is_set).then(|| say(BEGIN_TAKING)));
+        let read = read_fresh(client, &read, &reading, wish.token, take);
+        steps.push(read.map(|read| Ok(Answer::Read(read))).boxed());
+        steps.extend((!is_set).then(|| say(COMMIT)));
+    }
+    let mut answer: Claimed = (Vec::new(), None);
+    for step in in_order(steps).await {
+        match step? {
+            Answer::Nothing => {}
+            Answer::Rows(rows) => answer.0 = rows,
+            Answer::Read(read) => answer.1 = Some(read),
+        }
+    }
+    Ok(answer)
 }
 
 /// A statement and its parameters.

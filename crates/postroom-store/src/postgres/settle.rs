@@ -203,8 +203,16 @@ impl Fenced {
 /// of them, of which one came too late.
 pub(super) type Unchanged = HashSet<(Uuid, Uuid)>;
 
+/// The messages that an answer names.
 fn named(rows: &[Row]) -> Result<Vec<Uuid>, Error> {
-    rows.iter().map(|row| row.try_get(0)).collect()
+    rows.iter().filter_map(|row| row.try_get(0).transpose()).collect()
+}
+
+/// Whether a claim on parcels is still there, by the answer of what recorded SENT under it.
+fn stays(c: &Columns, answer: &[Row]) -> Result<bool, Error> {
+    let nulls = answer.iter().map(|row| Ok(row.try_get::<_, Option<Uuid>>(0)?.is_none()));
+    let stays = nulls.collect::<Result<Vec<bool>, Error>>()?.contains(&true);
+    Ok(c.kind == Kind::Parcels && stays)
 }
 
 /// What a statement left unchanged of the messages it was `given`, from those that it `changed`.
@@ -234,7 +242,7 @@ async fn changing(
     (c, given): (&Columns, &[Uuid]),
 ) -> Step {
     let unchanged = all_but(given, &client.run(statement, &params).await?)?;
-    Ok(of_settlement(c, unchanged))
+    Ok(Done { unchanged: of_settlement(c, unchanged), to_forget: None })
 }
 
 /// Settles everything at once; only when that meets a row that somebody else has locked, what is
@@ -283,8 +291,16 @@ fn announces(settlements: &[Settlement]) -> bool {
         .any(|verdict| verdict.fate.is_announced())
 }
 
-/// What a statement of a settlement left unchanged.
-type Step = Result<Vec<(Uuid, Uuid)>, Error>;
+/// What a statement of a settlement did.
+#[derive(Default)]
+struct Done {
+    /// What it left unchanged.
+    unchanged: Vec<(Uuid, Uuid)>,
+    /// A claim on parcels of which nothing may be left, and which is still there.
+    to_forget: Option<Uuid>,
+}
+
+type Step = Result<Done, Error>;
 
 /// All statements in one transaction and one round trip.
 async fn pipelined(
@@ -293,26 +309,27 @@ async fn pipelined(
     columns: &[Columns],
 ) -> Result<Unchanged, Error> {
     let kept = attempts_kept();
-    let nothing = |_| Vec::new();
-    let all: Vec<(&Columns, &Fenced)> =
+    let mut all: Vec<(&Columns, &Fenced)> =
         columns.iter().filter_map(|c| Some((c, statements.of(c)?))).collect();
     let lock = client.prepare_cached(LOCK_CLAIM).await?;
-    let mut steps: Vec<BoxFuture<'_, Step>> =
-        vec![async { client.batch_execute(BEGIN_SETTLING).await.map(|()| Vec::new()) }.boxed()];
+    let say =
+        |sql| async move { client.batch_execute(sql).await.map(|()| Done::default()) }.boxed();
+    let mut steps: Vec<BoxFuture<'_, Step>> = vec![say(BEGIN_SETTLING)];
     // Claims on parcels are locked before anything is looked at: a statement that waits for a claim would
     // not see the delivery that whoever had it has made.
     for (c, _) in all.iter().filter(|(c, _)| c.kind == Kind::Parcels) {
-        steps.push(async { client.run(&lock, &[&c.token]).await.map(nothing) }.boxed());
+        steps.push(unanswered(client, &lock, c).boxed());
     }
     for (c, fenced) in all.iter().filter(|(c, _)| !c.sent.is_empty()) {
         let sent = async {
-            let unchanged = unsent(c, &client.run(&fenced.sent, &c.sent()).await?)?;
-            Ok(of_settlement(c, unchanged))
+            let answer = client.run(&fenced.sent, &c.sent()).await?;
+            let to_forget = (c.may_end_by_itself() && stays(c, &answer)?).then_some(c.token);
+            Ok(Done { unchanged: of_settlement(c, unsent(c, &answer)?), to_forget })
         };
         steps.push(sent.boxed());
     }
     if columns.iter().any(Columns::joins) {
-        steps.push(async { client.batch_execute(JOIN_BY_HASH).await.map(|()| Vec::new()) }.boxed());
+        steps.push(say(JOIN_BY_HASH));
     }
     for (c, fenced) in all.iter().filter(|(c, _)| !c.released.is_empty()) {
         steps.push(changing(client, &fenced.released, c.released(), (c, &c.released)).boxed());
@@ -323,17 +340,48 @@ async fn pipelined(
     for (c, fenced) in all.iter().filter(|(c, _)| !c.failed.is_empty()) {
         steps.push(changing(client, &fenced.failed, c.failure(&kept), (c, &c.failed)).boxed());
     }
-    for (c, fenced) in all.iter().filter(|(c, _)| c.finished) {
+    for (c, fenced) in all.iter().filter(|(c, _)| c.finished && !c.may_end_by_itself()) {
         if let Some(forget) = &fenced.forget {
-            steps.push(async { client.run(forget, &[&c.token]).await.map(nothing) }.boxed());
+            steps.push(unanswered(client, forget, c).boxed());
         }
     }
-    steps.push(async { client.batch_execute(COMMIT).await.map(|()| Vec::new()) }.boxed());
+    steps.push(say(COMMIT));
     let mut unchanged = Unchanged::new();
+    let mut to_forget = Vec::new();
     for answer in in_order(steps).await {
-        unchanged.extend(answer?);
+        let done = answer?;
+        unchanged.extend(done.unchanged);
+        to_forget.extend(done.to_forget);
     }
+    all.retain(|(c, _)| to_forget.contains(&c.token));
+    forget(client, &lock, &all).await?;
     Ok(unchanged)
+}
+
+/// Ends claims that recording SENT did not end, unless something is held under them.
+async fn forget(
+    client: &Connection,
+    lock: &Prepared,
+    left: &[(&Columns, &Fenced)],
+) -> Result<(), Error> {
+    if left.is_empty() {
+        return Ok(());
+    }
+    let say =
+        |sql| async move { client.batch_execute(sql).await.map(|()| Done::default()) }.boxed();
+    let mut steps: Vec<BoxFuture<'_, Step>> = vec![say(BEGIN_SETTLING)];
+    for (c, fenced) in left {
+        steps.push(unanswered(client, lock, c).boxed());
+        steps.extend(fenced.forget.iter().map(|forget| unanswered(client, forget, c).boxed()));
+    }
+    steps.push(say(COMMIT));
+    in_order(steps).await.into_iter().try_for_each(|step| step.map(|_| ()))
+}
+
+/// Runs a statement on a settlement's claim that leaves nothing unchanged.
+async fn unanswered(client: &Connection, statement: &Prepared, c: &Columns) -> Step {
+    client.run(statement, &[&c.token]).await?;
+    Ok(Done::default())
 }
 
 /// The same, statement by statement: what died is known before its announcement is written.

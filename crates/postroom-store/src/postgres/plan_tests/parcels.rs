@@ -2,7 +2,7 @@
 //! by key.
 
 use super::{
-    LIMIT, LIVING_RELAY, RELAY, STATISTICS, close, count, enqueue, explain, explain_under,
+    LIMIT, LIVING_RELAY, RELAY, STATISTICS, close, count, defer, enqueue, explain, explain_under,
     most_rows, outbox, rows_read,
 };
 use crate::postgres::content::READ_PARCELS;
@@ -32,9 +32,9 @@ async fn prepare(client: &Client) {
     client
         .batch_execute(&format!(
             "DEALLOCATE ALL;
-             PREPARE take_parcels (uuid, text, uuid, text[], int[], bigint, bigint, uuid, int)
+             PREPARE take_parcels (uuid, text, uuid, text[], int[], bigint, bigint, int)
              AS {TAKE_PARCELS};
-             PREPARE sweep (uuid, text, uuid, text[], int[], bigint, bigint, uuid[]) AS {SWEEP};
+             PREPARE sweep (uuid, text, uuid, text[], int[], bigint, bigint, int) AS {SWEEP};
              PREPARE read_parcels (int, uuid) AS {READ_PARCELS};
              PREPARE sent (uuid, uuid[]) AS {PARCELS_SENT};
              PREPARE noted (uuid, uuid[], text[]) AS {PARCELS_NOTED};
@@ -67,7 +67,7 @@ async fn explain_take_parcels(client: &Client, lane: &str, rows: i64) -> (Uuid, 
     let look_at = LOOK_AT.max(if rows < PARCEL { rows } else { 0 });
     let execute = format!(
         "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE take_parcels ('{token}', 'w', {RELAY}, ARRAY['{lane}'], \
-         ARRAY[{rows}], {rows}, 4194304, gen_random_uuid(), {look_at})"
+         ARRAY[{rows}], {rows}, 4194304, {look_at})"
     );
     (token, explain_under(client, BEGIN_CLAIMING, &execute).await)
 }
@@ -84,11 +84,11 @@ async fn held(client: &Client, token: Uuid) -> i64 {
     client.query_opt(sql, &[&token]).await.unwrap().map_or(0, |row| row.get(0))
 }
 
-async fn explain_sweep(client: &Client, before: Uuid) -> (Uuid, Value) {
+async fn explain_sweep(client: &Client) -> (Uuid, Value) {
     let token = Uuid::new_v4();
     let execute = format!(
         "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE sweep ('{token}', 'w', {RELAY}, ARRAY['noop'], \
-         ARRAY[{LIMIT}], {LIMIT}, 4194304, ARRAY['{before}'::uuid])"
+         ARRAY[{LIMIT}], {LIMIT}, 4194304, {LOOK_AT})"
     );
     (token, explain_under(client, BEGIN_CLAIMING, &execute).await)
 }
@@ -188,7 +188,8 @@ async fn a_take_reads_nothing_that_is_in_flight_or_in_another_lane() {
     }
 }
 
-/// What committed late is found below the mark. All that is in flight there is looked at, once.
+/// What committed late is found below the mark. All that is in flight there is looked at, once, and what lies
+/// above as in any take.
 #[tokio::test]
 async fn a_sweep_reads_what_lies_between_the_marks_once() {
     let (_database, client) = parcels().await;
@@ -208,32 +209,37 @@ async fn a_sweep_reads_what_lies_between_the_marks_once() {
         let in_flight =
             "parcel p JOIN core_outbox.lane_cursor c ON c.lane = p.lane AND p.number <= c.mark";
         let between = count(&client, in_flight).await as f64;
-        let (token, plan) = explain_sweep(&client, Uuid::nil()).await;
+        let (token, plan) = explain_sweep(&client).await;
         let taken = held(&client, token).await;
         assert!(taken > LIMIT - 2 * PARCEL && taken <= LIMIT, "{statistics}: {taken} of {plan:#}");
         let parcels = rows_read(&plan, "parcel");
-        assert!(parcels <= between, "{statistics}: {parcels} of {between} read: {plan:#}");
+        let most = between + LOOK_AT as f64;
+        assert!(parcels <= most, "{statistics}: {parcels} of {between} read: {plan:#}");
         assert!(most_rows(&plan) <= 2.0 * between, "{statistics}: {plan:#}");
     }
 }
 
+/// A take says whether deliveries are due without reading those that are not.
 #[tokio::test]
-async fn a_sweep_after_a_full_take_reads_only_what_that_took() {
+async fn a_take_of_parcels_looks_at_no_delayed_delivery() {
     let (_database, client) = parcels().await;
-    enqueue(&client, "noop", 100_000).await;
-    take_in_flight(&client, 20).await;
+    defer(&client, "noop", 20_000).await;
+    let apart = "UPDATE core_outbox.integration_outbox SET source_stream_id = 'delayed'";
+    client.batch_execute(apart).await.unwrap();
+    let delay = "UPDATE core_outbox.delivery SET due_at = now() + interval '1 hour'";
+    client.batch_execute(delay).await.unwrap();
+    enqueue(&client, "noop", 20_000).await;
     for statistics in STATISTICS {
         client.batch_execute(statistics).await.unwrap();
-        let (token, _) = explain_take_parcels(&client, "noop", LIMIT).await;
-        let taken = held(&client, token).await;
-        let full = format!(
-            "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE sweep (gen_random_uuid(), 'w', {RELAY}, \
-             ARRAY['noop'], ARRAY[{taken}], {LIMIT}, 4194304, ARRAY['{token}'::uuid])"
-        );
-        let plan = explain_under(&client, BEGIN_CLAIMING, &full).await;
-        let parcels = rows_read(&plan, "parcel");
-        assert!(parcels <= (LIMIT / PARCEL + 1) as f64, "{statistics}: {parcels} read: {plan:#}");
+        for planned in PLANNED {
+            client.batch_execute(planned).await.unwrap();
+            let (_, plan) = explain_take_parcels(&client, "noop", LIMIT).await;
+            assert_looks_at_few(&plan, statistics);
+        }
     }
+    client.batch_execute("UPDATE core_outbox.delivery SET due_at = now()").await.unwrap();
+    let (_, plan) = explain_take_parcels(&client, "noop", LIMIT).await;
+    assert!(rows_read(&plan, "delivery") == 1.0, "one says that some are due: {plan:#}");
 }
 
 #[tokio::test]

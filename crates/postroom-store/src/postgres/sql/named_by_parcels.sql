@@ -1,4 +1,4 @@
--- What claims on parcels hold, without reading it. $1 tokens.
+-- What a claim on parcels holds, without reading it. $1 token.
 SELECT named.message_id, 0 AS rescues, p.due_at, c.token AS claim, 0 AS dispatch, p.lane
 FROM core_outbox.claim c
 CROSS JOIN LATERAL unnest(c.lanes, c.numbers) AS held (lane, number)
@@ -8,4 +8,4 @@ CROSS JOIN LATERAL (
     OFFSET 0
 ) AS p
 CROSS JOIN LATERAL unnest(p.refs) AS named (message_id)
-WHERE c.token = ANY ($1)
+WHERE c.token = $1

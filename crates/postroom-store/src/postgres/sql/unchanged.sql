@@ -1,5 +1,7 @@
 -- Ends a settlement of SENT: which of the messages in $2 are not among the `changed`. Mostly none, and then
--- none is looked at.
+-- none is looked at. A null says that the claim stays: something else is held under it.
 SELECT said.id FROM unnest($2::uuid[]) AS said (id)
 WHERE (SELECT count(*) FROM changed) < cardinality($2::uuid[])
   AND (said.id IN (SELECT id FROM changed)) IS NOT TRUE
+UNION ALL
+SELECT NULL FROM mine WHERE NOT EXISTS (SELECT FROM whole)
