@@ -1,8 +1,8 @@
 //! How far a lane's low-water mark rises, on PostgreSQL.
 
 use crate::ledger_outbox::{count, enqueue, outbox, take};
-use crate::taking::settlement;
-use postroom_core::{Fate, Store};
+use crate::taking::{settlement, wish};
+use postroom_core::{Fate, Quota, Store};
 use postroom_testkit::eventually;
 use std::time::Duration;
 use tokio_postgres::Client;
@@ -60,4 +60,35 @@ async fn the_low_water_mark_waits_for_open_producers_and_rises_after_them() {
     );
     late.batch_execute("COMMIT").await.expect("committed");
     assert_eq!(work_until(&client, &*store, "low_water = mark").await, 1, "the late one");
+}
+
+/// What commits after younger ones were taken does not wait for the end of a backlog that fills every take.
+#[tokio::test]
+async fn a_late_commit_does_not_wait_for_the_end_of_a_backlog() {
+    let (database, client, store) = outbox().await;
+    let late = database.client().await;
+    late.batch_execute("BEGIN").await.expect("begun");
+    enqueue(&late, 1, "PENDING").await;
+    let backlog = 200_000;
+    enqueue(&client, backlog, "PENDING").await;
+    let quotas = [Quota { integration: "noop".to_owned(), rows: 64 }];
+    let wish = wish(&*store, &quotas).await;
+    let mut left = backlog;
+    let mut is_committed = false;
+    loop {
+        let batches = store.take(&wish).await.expect("take");
+        let taken: usize = batches.iter().map(|batch| batch.messages.len()).sum();
+        assert!(taken > 0 && left > 0, "the late one was not found before the end of the backlog");
+        let event = "SELECT count(*) FROM core_outbox.parcel WHERE cardinality(refs) = 1";
+        for batch in batches {
+            store.settle(&[settlement(&batch, &Fate::Sent)]).await.expect("settle");
+        }
+        left -= i32::try_from(taken).expect("a few");
+        if !is_committed {
+            late.batch_execute("COMMIT").await.expect("committed");
+            is_committed = true;
+        } else if count(&client, event).await == 0 {
+            return;
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! Servers that accept everything and never answer: what becomes of the connections to them.
 
+use crate::taking::{all, wish};
 use postroom_core::{NewMessage, Quota, Rescued, Store, Take};
 use postroom_store::OpenOptions;
 use postroom_testkit::{MariaDb, Passage, Postgres, Proxy, eventually, living_relay};
@@ -100,6 +101,43 @@ async fn fault_50_a_silent_connection_to_mariadb_is_not_used_again() {
 async fn fault_50_rows_locked_by_a_silent_connection_to_postgres_become_free() {
     let database = Postgres::shared().await.database().await;
     a_take_that_is_given_up_leaves_nothing_locked(database.url()).await;
+}
+
+/// A relay that stops reading in the middle of its messages holds them, and nothing else.
+#[tokio::test]
+async fn fault_50_a_relay_that_stops_reading_does_not_keep_its_lane_locked() {
+    let database = Postgres::shared().await.database().await;
+    let (store, proxy) = behind_a_proxy(database.url(), 3).await;
+    let direct = postroom_store::open(database.url(), &OpenOptions::default()).await.expect("open");
+    let quotas = all("noop");
+    assert!(store.take(&wish(&*store, &quotas).await).await.expect("take").is_empty());
+    // Far more than any buffer between the two holds, in parcels of many messages and of one.
+    let client = database.client().await;
+    let large = "INSERT INTO core_outbox.integration_outbox
+            (source_stream_id, source_event_id, integration_type, event_type, payload)
+        SELECT 's', gen_random_uuid()::text, 'noop', 't',
+               to_jsonb((SELECT string_agg(gen_random_uuid()::text, '') FROM generate_series(1, 5000 + 0 * n)))
+        FROM generate_series(1, 60) n";
+    client.batch_execute(large).await.expect("enqueued");
+    let wish_of_it = wish(&*store, &quotas).await;
+    proxy.set(Passage::HangAfter { asked: usize::MAX, answered: 2_000 });
+    let held = "SELECT count(*) FROM core_outbox.claim WHERE lanes IS NOT NULL";
+    let others = async {
+        eventually("the claim of whoever stopped reading", SOON, async || {
+            let claims: i64 = client.query_one(held, &[]).await.expect("claims").get(0);
+            (claims > 0).then_some(())
+        })
+        .await;
+        for n in 0..3 {
+            direct.enqueue(&NewMessage::new("noop", "t").json(&n)).await.expect("enqueued");
+            let taken = direct.take(&wish(&*direct, &quotas).await).await.expect("a free lane");
+            assert_eq!(taken.iter().map(|batch| batch.messages.len()).sum::<usize>(), 1);
+        }
+    };
+    tokio::select! {
+        _ = store.take(&wish_of_it) => panic!("nothing large passes"),
+        () = others => {}
+    }
 }
 
 #[tokio::test]
