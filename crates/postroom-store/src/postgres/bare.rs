@@ -18,7 +18,7 @@ use tokio_postgres::{Error, Row};
 
 const DOING: &str = "running bare statements";
 
-/// One connection. Fresh messages only: rows are not turned into messages, and nothing is looked up
+/// One connection that takes, and one that settles. Fresh messages only: rows are not turned into messages, and nothing is looked up
 /// again.
 #[derive(Debug)]
 pub struct Bare {
@@ -32,7 +32,7 @@ impl Bare {
     /// When the URL is malformed.
     pub fn new(url: &str, record_later: Vec<String>) -> StoreResult<Self> {
         let options =
-            OpenOptions { connections: 1, notify: false, record_later, ..OpenOptions::default() };
+            OpenOptions { connections: 2, notify: false, record_later, ..OpenOptions::default() };
         Ok(Self { store: PgStore::new(url, &options)? })
     }
 

@@ -103,7 +103,8 @@ const TAKERS: usize = 2;
 pub struct PgStore {
     pool: Pool,
     /// Sessions in which each statement of a take is a transaction of its own. There are none where a
-    /// pooler in transaction mode stands in between: settings would reach other programs' sessions.
+    /// pooler in transaction mode stands in between, since settings would reach other programs' sessions,
+    /// and none where there is one connection for everything.
     taking: Option<Pool>,
     target: Target,
     recording: Recording,
@@ -136,16 +137,19 @@ impl PgStore {
             None if options.transaction_pooler => None,
             None => Some(target.clone()),
         };
-        let takers = options.connections.min(TAKERS);
-        let others = options.connections.saturating_sub(takers).max(1);
-        let (pool, taking) = if options.transaction_pooler {
-            (pool(&target, options.connections, None)?, None)
+        let takers = if options.transaction_pooler {
+            0
         } else {
-            let taking = pool(&target, takers, Some(TAKING_SESSION))?;
-            (pool(&target, others, Some(""))?, Some(taking))
+            options.connections.saturating_sub(1).min(TAKERS)
+        };
+        let settings = (!options.transaction_pooler).then_some("");
+        let others = pool(&target, options.connections - takers, settings)?;
+        let taking = match takers {
+            0 => None,
+            takers => Some(pool(&target, takers, Some(TAKING_SESSION))?),
         };
         Ok(Self {
-            pool,
+            pool: others,
             taking,
             target,
             recording: Recording::of(options),

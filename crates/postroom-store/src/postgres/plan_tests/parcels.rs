@@ -7,7 +7,7 @@ use super::{
 };
 use crate::postgres::content::READ_PARCELS;
 use crate::postgres::noted::NOTE_WHOLE;
-use crate::postgres::parcels::{RESCUE_PARCELS, SWEEP, TAKE_PARCELS, UNPACK};
+use crate::postgres::parcels::{LOCK_LANES, RESCUE_PARCELS, SWEEP, TAKE_PARCELS, UNPACK};
 use crate::postgres::recording::RECORD;
 use crate::postgres::settle::{FORGET_PARCELS, PARCELS_NOTED, PARCELS_SENT};
 use crate::postgres::transaction::{
@@ -427,4 +427,24 @@ async fn what_is_noted_is_recorded_by_key() {
             assert_eq!(count(&client, "sent").await, 0);
         }
     }
+}
+
+/// Every take writes the lane's row, and an old snapshot keeps all its versions. They are found a page at a
+/// time.
+#[tokio::test]
+async fn an_old_snapshot_makes_no_lane_slow_to_lock() {
+    const TAKES: i64 = 2_000;
+    let (database, client) = parcels().await;
+    explain_take_parcels(&client, "noop", LIMIT).await;
+    let old = database.client().await;
+    old.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").await.unwrap();
+    for _ in 0..TAKES {
+        client.batch_execute("UPDATE core_outbox.lane_cursor SET mark = mark + 1").await.unwrap();
+    }
+    client.batch_execute(&format!("PREPARE lock_lanes (text[]) AS {LOCK_LANES}")).await.unwrap();
+    let lock = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE lock_lanes (ARRAY['noop'])";
+    let plan = explain(&client, lock).await;
+    let pages = plan["Shared Hit Blocks"].as_i64().unwrap();
+    assert!(pages <= TAKES / 50, "{pages} pages read for {TAKES} versions: {plan:#}");
+    old.batch_execute("ROLLBACK").await.unwrap();
 }
