@@ -57,8 +57,11 @@ impl Bare {
         self.store.know_lanes(&client, take.quotas).await?;
         let taking = self.store.taking_connection().await?;
         let failed = |e| store_error(DOING, e);
-        let found =
-            self.store.take_parcels(&taking, take, Which::Fresh, false).await.map_err(failed)?;
+        let found = self
+            .store
+            .take_parcels(&taking, take, (Which::Fresh, true), false)
+            .await
+            .map_err(failed)?;
         let read = taking.prepare_cached(READ_PARCELS).await.map_err(failed)?;
         let mut settlements = Vec::new();
         if let Some(HeldParcels { token, .. }) = found.claim {
@@ -67,7 +70,7 @@ impl Bare {
             let verdicts = rows.iter().map(sent).collect::<Result<_, _>>().map_err(failed)?;
             settlements.push(Settlement { fence: Fence::Claim(token), verdicts, finished: true });
         }
-        if self.store.lanes.is_to_rise(!settlements.is_empty()) {
+        if self.store.lanes.is_to_rise(take.quotas, !settlements.is_empty()) {
             self.store.rise(&client, take.quotas).await.map_err(failed)?;
         }
         Ok(settlements)

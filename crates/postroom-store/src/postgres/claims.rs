@@ -113,18 +113,22 @@ impl PgStore {
             // One claim on deliveries, in up to two parts.
             let token = Token::random();
             let mut taken = Vec::new();
-            let mut is_more_due = false;
+            let mut is_more_due = None;
             if self.lanes.expects_due() {
                 let halves = self.halves(take.quotas);
-                taken
-                    .extend(self.take_deliveries(&Take { quotas: &halves, ..*take }, token).await?);
-                is_more_due = is_limited(&halves, &taken);
-                self.lanes.expect_due(is_more_due || !taken.is_empty());
+                let part = Take { quotas: &halves, ..*take };
+                taken.extend(self.take_deliveries(&part, token).await?);
+                let is_more = is_limited(&halves, &taken);
+                self.lanes.expect_due(is_more || !taken.is_empty());
+                is_more_due = Some(is_more);
             }
-            // What is in hand is not lost for what goes wrong from here on: the next take meets it too.
             let may_be_more = match self.take_fresh(take, &mut taken, is_more_due, token).await {
                 Err(error) if taken.is_empty() => return Err(error),
-                Err(_) => false,
+                Err(error) => {
+                    // What is in hand is not lost for that.
+                    tracing::warn!(%error, "some messages were taken, and others could not be");
+                    false
+                }
                 Ok(may_be_more) => may_be_more,
             };
             if !taken.is_empty() || !may_be_more {
@@ -134,47 +138,52 @@ impl PgStore {
     }
 
     /// Takes parcels, and does what that leads to: changes by hand are followed, parcels that do not fit
-    /// unpacked, deliveries taken for the room that is left. Whether there may be more, though nothing was
-    /// taken: all of it may have been closed by hand, or what was changed may be due now.
+    /// unpacked, deliveries taken for the room that is left. `is_more_due` says whether there are more of
+    /// these, where somebody has looked. Whether there may be more, though nothing was taken: all of it may
+    /// have been closed by hand, or what was changed may be due now.
     async fn take_fresh(
         &self,
         take: &Take<'_>,
         taken: &mut Vec<Batch>,
-        is_more_due: bool,
+        is_more_due: Option<bool>,
         token: Token,
     ) -> StoreResult<bool> {
         let doing = "taking fresh messages";
-        if room_left(take.quotas, taken).is_empty() {
+        let left = room_left(take.quotas, taken);
+        if left.is_empty() || within_limits(take, taken).rows == 0 {
+            // Deliveries had everything: the next time parcels come first.
+            self.lanes.expect_due(false);
             return Ok(false);
         }
-        let which = if self.lanes.expects_late() { Which::Late } else { Which::Fresh };
-        let mut found = self.take_of(take, taken, which).await?;
+        let which = if self.lanes.is_to_sweep(&left) { Which::Late } else { Which::Fresh };
+        let mut found = self.take_of(take, taken, (which, is_more_due.is_none())).await?;
         let mut may_be_more = found.claim.is_some();
+        self.lanes.swept(&left, &found.full_lanes, found.has_late);
         if found.has_late && which == Which::Fresh {
-            let late = self.take_of(take, taken, Which::Late).await?;
+            let late = self.take_of(take, taken, (Which::Late, false)).await?;
             may_be_more |= late.claim.is_some();
             found.is_one_too_large |= late.is_one_too_large;
+            self.lanes.swept(&left, &[], late.has_late);
         }
         let left = room_left(take.quotas, taken);
-        if which == Which::Late || found.has_late || !found.is_one_full {
-            self.lanes.expect_late(found.has_late);
-        }
-        let client = self.connection().await?;
         if found.has_edits {
+            let client = self.connection().await?;
             let followed = self.follow_edits(&client, Some(take.quotas)).await;
             may_be_more |= followed.map_err(|e| store_error("following changes by hand", e))?;
         }
-        if self.lanes.is_to_rise(!taken.is_empty()) {
+        if self.lanes.is_to_rise(take.quotas, !taken.is_empty()) {
+            let client = self.connection().await?;
             self.rise(&client, take.quotas).await.map_err(|e| store_error(doing, e))?;
         }
         if found.is_one_too_large {
+            let client = self.connection().await?;
             self.unpack(&client, &left).await.map_err(|e| store_error(doing, e))?;
         }
-        drop(client);
         if found.has_due {
             self.lanes.expect_due(true);
         }
-        if !left.is_empty() && (found.is_one_too_large || is_more_due || found.has_due) {
+        let is_more_due = is_more_due.unwrap_or(found.has_due);
+        if !left.is_empty() && (found.is_one_too_large || is_more_due) {
             let rest = Take { quotas: &left, ..within_limits(take, taken) };
             if let Some(more) = self.take_deliveries(&rest, token).await? {
                 match taken.iter_mut().find(|batch| batch.token == token) {
@@ -191,26 +200,42 @@ impl PgStore {
         &self,
         take: &Take<'_>,
         taken: &mut Vec<Batch>,
-        which: Which,
+        what: (Which, bool),
     ) -> StoreResult<FoundParcels> {
         let left = room_left(take.quotas, taken);
-        let within = Take { quotas: &left, ..within_limits(take, taken) };
-        if left.is_empty() || within.rows == 0 {
-            return Ok(FoundParcels { is_one_full: true, ..FoundParcels::default() });
+        let limits = within_limits(take, taken);
+        if left.is_empty() || limits.rows == 0 {
+            return Ok(FoundParcels::default());
         }
+        if what.0 == Which::Late {
+            self.lanes.sweeping(&left);
+        }
+        // Large deliveries do not keep out parcels, which would all be unpacked.
+        let bytes = limits.bytes.max(take.bytes / 2);
+        let within = Take { quotas: &left, bytes, ..limits };
+        let is_careful = self.caution.is_on();
         let mut found = {
-            let client = self.taking_connection().await?;
-            let reads = !self.caution.is_on();
-            let found = self.take_parcels(&client, &within, which, reads).await;
+            let client = match is_careful {
+                true => self.connection().await?,
+                false => self.taking_connection().await?,
+            };
+            let found = self.take_parcels(&client, &within, what, !is_careful).await;
             found.map_err(|e| store_error("taking fresh messages", e))?
         };
-        if let Some(claim) = found.claim {
-            let mut client = self.connection().await?;
-            let read = self.read_parcels(&mut client, take, claim, found.read.take()).await?;
-            match batches(read).pop() {
-                Some(batch) => taken.push(batch),
+        let Some(claim) = found.claim else { return Ok(found) };
+        let read = match found.read.take() {
+            Some(read) if read.is_whole(claim) => read,
+            read => {
+                let mut client = self.connection().await?;
+                self.read_parcels(&mut client, take, claim, read).await?
+            }
+        };
+        match batches(read).pop() {
+            Some(batch) => taken.push(batch),
+            None => {
                 // Nothing is left to deliver of it.
-                None => self.end(&mut client, [claim.token].into_iter()).await?,
+                let mut client = self.connection().await?;
+                self.end(&mut client, [claim.token].into_iter()).await?;
             }
         }
         Ok(found)

@@ -187,6 +187,14 @@ async fn named_by_parcels(client: &Connection, claim: HeldParcels) -> Result<Vec
 }
 
 impl Read {
+    /// Whether all messages of a claim on parcels were read and are to be delivered.
+    pub(super) fn is_whole(&self, claim: HeldParcels) -> bool {
+        let is_message = |(row, _): &(TakenRow, Token)| matches!(row, TakenRow::Message(..));
+        self.rows.len() == claim.messages
+            && self.excess.is_empty()
+            && self.rows.iter().all(is_message)
+    }
+
     /// Adds the messages that a claim on parcels names and reading did not find: they are gone, or were
     /// closed by hand. Asks for them only when some are missing.
     pub(super) async fn add_missing(
@@ -353,7 +361,7 @@ async fn stream(
     Ok(read)
 }
 
-/// Reads what a claim on parcels names, row by row, in a transaction that has begun.
+/// Reads what a claim on parcels names, row by row, in a session or a transaction that takes.
 pub(super) async fn read_fresh(
     client: &Connection,
     statement: &Prepared,
@@ -462,7 +470,7 @@ impl Read {
 
 /// Whether some row's content may be why a statement failed: a text over 1 GB, no memory for it, a
 /// value that has no text, a page that cannot be read, or [`BEGIN_TAKING`]'s limit.
-fn concerns_content(error: &Error) -> bool {
+pub(super) fn concerns_content(error: &Error) -> bool {
     let Some(code) = error.code() else { return false };
     matches!(code.code(), "53200" | "57014")
         || matches!(code.code().get(..2), Some("22" | "54" | "XX"))

@@ -1,9 +1,9 @@
 //! What a store remembers of the lanes it takes from, between two takes.
 
 use postroom_core::Quota;
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long parcels below the marks may go unseen while every take is full.
@@ -18,15 +18,20 @@ const LOOK_AT_LEAST: i32 = 16;
 #[derive(Debug)]
 pub(super) struct Lanes {
     /// Those whose cursor is there.
-    known: Mutex<HashSet<String>>,
+    known: Mutex<HashMap<String, Lane>>,
     /// How many messages a parcel named on average, the last time.
     per_parcel: AtomicI32,
     /// Deliveries were due, the last time.
     expects_due: AtomicBool,
     /// Parcels were late, the last time.
     expects_late: AtomicBool,
-    swept_at: Mutex<Instant>,
-    risen_at: Mutex<Instant>,
+}
+
+#[derive(Debug)]
+struct Lane {
+    /// The first of the takes that were all full: nobody has looked below the mark since.
+    unswept_since: Option<Instant>,
+    risen_at: Instant,
 }
 
 impl Default for Lanes {
@@ -35,9 +40,7 @@ impl Default for Lanes {
             known: Mutex::default(),
             per_parcel: AtomicI32::new(1),
             expects_due: AtomicBool::new(true),
-            expects_late: AtomicBool::new(true),
-            swept_at: Mutex::new(Instant::now()),
-            risen_at: Mutex::new(Instant::now()),
+            expects_late: AtomicBool::new(false),
         }
     }
 }
@@ -45,19 +48,20 @@ impl Default for Lanes {
 impl Lanes {
     /// Those whose cursor may be missing.
     pub(super) fn unknown(&self, quotas: &[Quota]) -> Vec<String> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known();
         let names = quotas.iter().map(|quota| &quota.integration);
-        names.filter(|name| !known.contains(*name)).cloned().collect()
+        names.filter(|name| !known.contains_key(*name)).cloned().collect()
     }
 
     pub(super) fn learn(&self, names: Vec<String>) {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).extend(names);
+        let lane = || Lane { unswept_since: None, risen_at: Instant::now() };
+        self.known().extend(names.into_iter().map(|name| (name, lane())));
     }
 
     /// Some lane has no cursor after all: a standby that did not have it has taken over, or a dump was
     /// restored. The next take makes it again.
     pub(super) fn forget(&self) {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.known().clear();
     }
 
     /// How many parcels to look at in each lane for so many messages. Those of full parcels are few; to
@@ -82,28 +86,61 @@ impl Lanes {
         self.expects_due.load(Ordering::Relaxed)
     }
 
-    /// Whether there were parcels that nobody holds below the marks, where a take has looked for them.
-    pub(super) fn expect_late(&self, late: bool) {
-        self.expects_late.store(late, Ordering::Relaxed);
-        *self.swept_at.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
-    }
-
     /// Whether the next take looks below the marks as well: late parcels come together, and they do not
     /// wait for long while every take is full.
-    pub(super) fn expects_late(&self) -> bool {
-        self.expects_late.load(Ordering::Relaxed)
-            || self.swept_at.lock().unwrap_or_else(PoisonError::into_inner).elapsed() >= SWEEP_EVERY
+    pub(super) fn is_to_sweep(&self, quotas: &[Quota]) -> bool {
+        let known = self.known();
+        let is_overdue = |quota: &Quota| {
+            let lane = known.get(&quota.integration);
+            lane.and_then(|lane| lane.unswept_since).is_some_and(|at| at.elapsed() >= SWEEP_EVERY)
+        };
+        self.expects_late.load(Ordering::Relaxed) || quotas.iter().any(is_overdue)
     }
 
-    /// Whether it is time to raise the low-water marks; once per time. That can wait a little while
-    /// messages are to be `delivered`.
-    pub(super) fn is_to_rise(&self, delivered: bool) -> bool {
-        let every = if delivered { RISE_AT_LEAST_EVERY } else { RISE_EVERY };
-        let mut risen_at = self.risen_at.lock().unwrap_or_else(PoisonError::into_inner);
-        if risen_at.elapsed() < every {
+    /// Somebody is about to look below the marks. Should that fail, the takes after it do not try again and
+    /// again.
+    pub(super) fn sweeping(&self, quotas: &[Quota]) {
+        self.expects_late.store(false, Ordering::Relaxed);
+        self.looked(quotas, |_| false);
+    }
+
+    /// Whether a take found late parcels. It has not looked for them in lanes that are `full`, by their
+    /// place among the quotas.
+    pub(super) fn swept(&self, quotas: &[Quota], full: &[usize], late: bool) {
+        self.expects_late.store(late, Ordering::Relaxed);
+        self.looked(quotas, |place| full.contains(&place));
+    }
+
+    fn looked(&self, quotas: &[Quota], is_full: impl Fn(usize) -> bool) {
+        let mut known = self.known();
+        for (place, quota) in quotas.iter().enumerate() {
+            if let Some(lane) = known.get_mut(&quota.integration) {
+                let since = is_full(place).then(|| lane.unswept_since.unwrap_or_else(Instant::now));
+                lane.unswept_since = since;
+            }
+        }
+    }
+
+    /// Whether it is time to raise the low-water marks of these lanes; once per time. That can wait a little
+    /// while messages that were `taken` wait for their delivery.
+    pub(super) fn is_to_rise(&self, quotas: &[Quota], taken: bool) -> bool {
+        let every = if taken { RISE_AT_LEAST_EVERY } else { RISE_EVERY };
+        let mut known = self.known();
+        let is_due = |quota: &Quota| {
+            known.get(&quota.integration).is_some_and(|lane| lane.risen_at.elapsed() >= every)
+        };
+        if !quotas.iter().any(is_due) {
             return false;
         }
-        *risen_at = Instant::now();
+        for quota in quotas {
+            if let Some(lane) = known.get_mut(&quota.integration) {
+                lane.risen_at = Instant::now();
+            }
+        }
         true
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<String, Lane>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,17 +1,17 @@
 //! Parcels of fresh messages: taking them, reading what they name, making deliveries of it.
 //!
 //! A take locks the cursors of its lanes and reads the parcels above their marks; what committed late lies
-//! below, and is swept up whenever a take found less than it was asked for. A claim names its parcels and
+//! below, and is swept up whenever a take found less than it was asked for, and once a second. A claim names its parcels and
 //! writes to none of them. Whatever is not delivered out of a parcel gets a delivery, so a parcel is
 //! inserted once and deleted once, and never goes back to its lane.
 
 use super::PgStore;
 use super::connection::Connection;
-use super::content::{READ_PARCELS, Read, clamp_i32, read_fresh, read_parcels};
+use super::content::{READ_PARCELS, Read, clamp_i32, concerns_content, read_fresh, read_parcels};
 use super::error::store_error;
 use super::lanes::Lanes;
 use super::transaction::{
-    BEGIN, BEGIN_CLAIMING, BEGIN_TAKING, COMMIT, READ_COMMITTED, in_order, transact,
+    BEGIN, BEGIN_CLAIMING, BEGIN_SWEEPING, BEGIN_TAKING, COMMIT, in_order, transact,
 };
 use crate::parcel_token::parcel_token;
 use futures_util::FutureExt;
@@ -93,11 +93,12 @@ struct Wish<'a> {
     rows_max: i64,
     bytes_max: i64,
     look_at: i32,
+    looks_for_due: bool,
     payload_limit: i32,
 }
 
 impl<'a> Wish<'a> {
-    fn of(take: &'a Take<'_>, lanes: &Lanes) -> Self {
+    fn of(take: &'a Take<'_>, looks_for_due: bool, lanes: &Lanes) -> Self {
         let rows: Vec<i32> = take.quotas.iter().map(|quota| clamp_i32(quota.rows)).collect();
         Self {
             token: parcel_token(),
@@ -108,12 +109,13 @@ impl<'a> Wish<'a> {
             rows,
             rows_max: clamp_i64(take.rows),
             bytes_max: clamp_i64(take.bytes),
+            looks_for_due,
             payload_limit: clamp_i32(take.payload_limit),
         }
     }
 
     /// What `take_parcels.sql` takes, and `sweep.sql`.
-    fn taking(&self) -> [&(dyn ToSql + Sync); 8] {
+    fn taking(&self) -> [&(dyn ToSql + Sync); 9] {
         [
             &self.token.0,
             &self.worker,
@@ -123,6 +125,7 @@ impl<'a> Wish<'a> {
             &self.rows_max,
             &self.bytes_max,
             &self.look_at,
+            &self.looks_for_due,
         ]
     }
 
@@ -153,11 +156,12 @@ pub(super) struct FoundParcels {
     pub(super) claim: Option<HeldParcels>,
     /// What it holds, where that was read in the same round trip.
     pub(super) read: Option<Read>,
-    /// Some lane has more than there is room for. Nobody has looked for its late parcels.
-    pub(super) is_one_full: bool,
-    /// Some parcel alone has more messages than there is room for: it is to be unpacked.
+    /// The lanes that have more than there is room for, by their place among the quotas. Nobody has looked
+    /// for their late parcels.
+    pub(super) full_lanes: Vec<usize>,
+    /// Nothing was taken of some lane, since not even its first parcel fits: it is to be unpacked.
     pub(super) is_one_too_large: bool,
-    /// There are parcels below the marks that nobody holds, or were.
+    /// Parcels came late: some were taken, or are to be looked for.
     pub(super) has_late: bool,
     /// Somebody has changed messages of these lanes by hand.
     pub(super) has_edits: bool,
@@ -192,28 +196,38 @@ impl PgStore {
         &self,
         client: &Connection,
         take: &Take<'_>,
-        which: Which,
+        (which, looks_for_due): (Which, bool),
         reads: bool,
     ) -> Result<FoundParcels, Error> {
-        let wish = Wish::of(take, &self.lanes);
+        let wish = Wish::of(take, looks_for_due, &self.lanes);
         let began = Instant::now();
-        let (claimed, read) = claim(client, &wish, take, which, reads).await?;
+        let (claimed, read) = match claim(client, &wish, take, which, reads).await {
+            Err(error) if concerns_content(&error) => {
+                // It took longer than a take may. With caution it has more time.
+                self.caution.begin();
+                return Err(error);
+            }
+            claimed => claimed?,
+        };
         let Some(row) = claimed.first() else { return Ok(FoundParcels::default()) };
         let (parcels, messages): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
         if row.try_get("lacks_cursor")? {
             self.lanes.forget();
         }
+        let places: Vec<i64> = row.try_get("full_lanes")?;
         let mut found = FoundParcels {
             claim: None,
             read: None,
-            is_one_full: row.try_get("is_one_full")?,
+            full_lanes: places.iter().filter_map(|n| usize::try_from(n - 1).ok()).collect(),
             is_one_too_large: row.try_get("is_one_too_large")?,
             has_late: row.try_get("has_late")?,
             has_edits: row.try_get("has_edits")?,
             has_due: row.try_get("has_due")?,
         };
         if parcels > 0 {
-            self.lanes.took(parcels, messages);
+            if which == Which::Fresh {
+                self.lanes.took(parcels, messages);
+            }
             let messages = usize::try_from(messages).unwrap_or(0);
             found.claim = Some(HeldParcels { token: wish.token, messages });
             found.read = self.caution.unless_content(read, began)?;
@@ -341,9 +355,13 @@ async fn claim(
     reads: bool,
 ) -> Result<Claimed, Error> {
     let claim = client.prepare_cached(which.statement()).await?;
-    let lock = match which {
-        Which::Fresh => None,
-        Which::Late => Some(client.prepare_cached(LOCK_LANES).await?),
+    // A cursor that somebody else makes between the lock and the look would not be locked.
+    let first = match which {
+        Which::Fresh => Vec::new(),
+        Which::Late => vec![
+            client.prepare_cached(MAKE_CURSORS).await?,
+            client.prepare_cached(LOCK_LANES).await?,
+        ],
     };
     let read = client.prepare_cached(READ_PARCELS).await?;
     let (taking, reading) = (wish.taking(), wish.reading());
@@ -351,17 +369,19 @@ async fn claim(
         |sql| async move { client.batch_execute(sql).await.map(|()| Answer::Nothing) }.boxed();
     // Where a session has the settings of a take, a single statement is a transaction of its own.
     let is_set = client.is_for_taking();
+    let begin = match (is_set, which) {
+        (true, Which::Fresh) => None,
+        (true, Which::Late) => Some(BEGIN_SWEEPING),
+        (false, _) => Some(BEGIN_CLAIMING),
+    };
     let mut steps: Vec<BoxFuture<'_, Result<Answer, Error>>> = Vec::new();
-    match &lock {
-        None => steps.extend((!is_set).then(|| say(BEGIN_CLAIMING))),
-        Some(lock) => {
-            steps.push(say(if is_set { READ_COMMITTED } else { BEGIN_CLAIMING }));
-            let locked = async { client.run(lock, &[&wish.integrations]).await };
-            steps.push(locked.map(|rows| rows.map(|_| Answer::Nothing)).boxed());
-        }
+    steps.extend(begin.map(say));
+    for statement in &first {
+        let done = async { client.run(statement, &[&wish.integrations]).await };
+        steps.push(done.map(|rows| rows.map(|_| Answer::Nothing)).boxed());
     }
     steps.push(async { client.run(&claim, &taking).await.map(Answer::Rows) }.boxed());
-    steps.extend((!is_set || lock.is_some()).then(|| say(COMMIT)));
+    steps.extend(begin.map(|_| say(COMMIT)));
     if reads {
         steps.extend((!is_set).then(|| say(BEGIN_TAKING)));
         let read = read_fresh(client, &read, &reading, wish.token, take);

@@ -102,6 +102,9 @@ macro_rules! taking {
 pub(super) const TAKING_SESSION: &str =
     concat!("SET default_transaction_isolation = 'read committed'; ", taking!("SET"));
 
+/// Begins a sweep in such a session. It reads all that is in flight, and may take its time.
+pub(super) const BEGIN_SWEEPING: &str = concat!(begin!(), "; SET LOCAL statement_timeout = 0");
+
 /// Begins a transaction that takes, in any other session.
 pub(super) const BEGIN_TAKING: &str = concat!(begin!(), "; ", taking!("SET LOCAL"));
 

@@ -1,8 +1,8 @@
 //! Takes that wait for their lane while somebody changes what lies in it, on PostgreSQL.
 
 use crate::ledger_outbox::{LEFT, count, enqueue, outbox, take};
-use crate::taking::settlement;
-use postroom_core::Fate;
+use crate::taking::{settlement, wish};
+use postroom_core::{Fate, Quota};
 use postroom_testkit::eventually;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -64,36 +64,49 @@ async fn a_take_that_waited_for_its_lane_delivers_what_was_unpacked_meanwhile_on
     }
 }
 
-/// Two takes that waited for the same lane share what is in it.
+/// Two takes that waited for the same lane share what is in it: the second goes on where the first ended.
 #[tokio::test]
 async fn takes_that_waited_for_one_lane_never_overlap() {
     let (database, client, store) = outbox().await;
     let looking_on = database.client().await;
     let other = postroom_store::open(database.url(), &Default::default()).await.expect("store");
-    // The cursor must be there to be locked.
-    assert!(take(&*store, "noop").await.is_empty());
+    // The cursor must be there to be locked, and both know that.
+    for store in [&store, &other] {
+        assert!(take(&**store, "noop").await.is_empty());
+    }
     for _ in 0..3 {
-        enqueue(&client, 3, "PENDING").await;
+        for _ in 0..2 {
+            enqueue(&client, 3, "PENDING").await;
+        }
         lock_lane(&client).await;
         let tasks: Vec<_> = [&store, &other]
             .map(Arc::clone)
             .into_iter()
-            .map(|store| tokio::spawn(async move { take(&*store, "noop").await }))
+            .map(|store| {
+                tokio::spawn(async move {
+                    let quotas = [Quota { integration: "noop".to_owned(), rows: 3 }];
+                    store.take(&wish(&*store, &quotas).await).await.expect("take")
+                })
+            })
             .collect();
         eventually("takes that wait", SOON, async || {
             (count(&looking_on, WAITING).await == 2).then_some(())
         })
         .await;
         client.batch_execute("COMMIT").await.expect("free");
-        let mut taken = 0;
+        let mut seen = HashSet::new();
         for task in tasks {
-            for batch in task.await.expect("the take") {
-                taken += batch.messages.len();
+            let batches = task.await.expect("the take");
+            assert_eq!(batches.len(), 1);
+            for batch in batches {
+                for taken in &batch.messages {
+                    assert!(seen.insert(taken.message.id), "taken twice");
+                }
                 let settled = store.settle(&[settlement(&batch, &Fate::Sent)]).await;
                 assert!(settled.expect("settle").late.is_empty());
             }
         }
-        assert_eq!(taken, 3);
+        assert_eq!(seen.len(), 6);
         assert_eq!(count(&client, LEFT).await, 0);
     }
 }
@@ -104,8 +117,8 @@ async fn takes_that_waited_for_one_lane_never_overlap() {
 async fn messages_keep_their_numbers_when_a_parcel_is_unpacked() {
     let (_database, client, store) = outbox().await;
     enqueue(&client, 5, "PENDING").await;
-    let quotas = [postroom_core::Quota { integration: "noop".to_owned(), rows: 1 }];
-    let first = store.take(&crate::taking::wish(&*store, &quotas).await).await.expect("take");
+    let quotas = [Quota { integration: "noop".to_owned(), rows: 1 }];
+    let first = store.take(&wish(&*store, &quotas).await).await.expect("take");
     assert_eq!(first.iter().map(|batch| batch.messages.len()).sum::<usize>(), 1);
     let unlike = "SELECT count(*) FROM core_outbox.delivery d
         JOIN core_outbox.integration_outbox m ON m.id = d.message_id WHERE m.seq <> d.seq";

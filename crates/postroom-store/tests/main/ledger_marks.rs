@@ -2,7 +2,7 @@
 
 use crate::ledger_outbox::{count, enqueue, outbox, take};
 use crate::taking::{settlement, wish};
-use postroom_core::{Fate, Quota, Store};
+use postroom_core::{Fate, Quota, Store, Take};
 use postroom_testkit::eventually;
 use std::time::Duration;
 use tokio_postgres::Client;
@@ -72,12 +72,17 @@ async fn a_late_commit_does_not_wait_for_the_end_of_a_backlog() {
     let backlog = 200_000;
     enqueue(&client, backlog, "PENDING").await;
     let quotas = [Quota { integration: "noop".to_owned(), rows: 64 }];
-    let wish = wish(&*store, &quotas).await;
+    let both = [Quota { integration: "idle".to_owned(), rows: 64 }, quotas[0].clone()];
+    let (wish_of_it, wish_of_both) = (wish(&*store, &quotas).await, wish(&*store, &both).await);
     let alone = "SELECT count(*) FROM core_outbox.parcel WHERE cardinality(refs) = 1";
     let mut left = backlog;
     let mut is_committed = false;
     while !is_committed || count(&client, alone).await > 0 {
-        for batch in store.take(&wish).await.expect("take") {
+        // A lane that is idle beside it says nothing of this one.
+        let idle = Take { quotas: &both[..1], ..wish_of_both.clone() };
+        assert!(store.take(&idle).await.expect("take").is_empty());
+        let wish = if left % 2 == 0 { &wish_of_it } else { &wish_of_both };
+        for batch in store.take(wish).await.expect("take") {
             left -= i32::try_from(batch.messages.len()).expect("a few");
             store.settle(&[settlement(&batch, &Fate::Sent)]).await.expect("settle");
         }

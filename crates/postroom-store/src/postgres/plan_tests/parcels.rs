@@ -32,9 +32,9 @@ async fn prepare(client: &Client) {
     client
         .batch_execute(&format!(
             "DEALLOCATE ALL;
-             PREPARE take_parcels (uuid, text, uuid, text[], int[], bigint, bigint, int)
+             PREPARE take_parcels (uuid, text, uuid, text[], int[], bigint, bigint, int, boolean)
              AS {TAKE_PARCELS};
-             PREPARE sweep (uuid, text, uuid, text[], int[], bigint, bigint, int) AS {SWEEP};
+             PREPARE sweep (uuid, text, uuid, text[], int[], bigint, bigint, int, boolean) AS {SWEEP};
              PREPARE read_parcels (int, uuid) AS {READ_PARCELS};
              PREPARE sent (uuid, uuid[]) AS {PARCELS_SENT};
              PREPARE noted (uuid, uuid[], text[]) AS {PARCELS_NOTED};
@@ -67,7 +67,7 @@ async fn explain_take_parcels(client: &Client, lane: &str, rows: i64) -> (Uuid, 
     let look_at = LOOK_AT.max(if rows < PARCEL { rows } else { 0 });
     let execute = format!(
         "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE take_parcels ('{token}', 'w', {RELAY}, ARRAY['{lane}'], \
-         ARRAY[{rows}], {rows}, 4194304, {look_at})"
+         ARRAY[{rows}], {rows}, 4194304, {look_at}, true)"
     );
     (token, explain_under(client, BEGIN_CLAIMING, &execute).await)
 }
@@ -88,7 +88,7 @@ async fn explain_sweep(client: &Client) -> (Uuid, Value) {
     let token = Uuid::new_v4();
     let execute = format!(
         "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE sweep ('{token}', 'w', {RELAY}, ARRAY['noop'], \
-         ARRAY[{LIMIT}], {LIMIT}, 4194304, {LOOK_AT})"
+         ARRAY[{LIMIT}], {LIMIT}, 4194304, {LOOK_AT}, true)"
     );
     (token, explain_under(client, BEGIN_CLAIMING, &execute).await)
 }

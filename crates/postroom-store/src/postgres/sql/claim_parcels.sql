@@ -2,7 +2,8 @@
 -- which say what the parameters are.
 taken AS MATERIALIZED (
     SELECT count(*) AS parcels, coalesce(sum(messages), 0)::bigint AS messages,
-           array_agg(lane) AS lanes, array_agg(number) AS numbers
+           array_agg(lane) AS lanes, array_agg(number) AS numbers,
+           coalesce(bool_or(is_late), false) AS is_late
     FROM due
     WHERE fits
 ),
@@ -19,15 +20,16 @@ moved AS (
     SET mark = greatest(c.mark, (SELECT max(number) FROM due WHERE due.lane = c.lane AND fits))
     WHERE c.lane = ANY (ARRAY(SELECT DISTINCT lane FROM due WHERE fits))
 )
--- What was taken; whether some parcel did not fit, and whether nothing was taken of a lane for that; whether
--- some lane has no cursor; what there may be besides. That is a hint, as old as this statement: whoever acts
--- on it looks again.
+-- What was taken; which lanes have more than fits, by their place in $4, and whether nothing was taken of one
+-- for that; whether some lane has no cursor; what there may be besides. That is a hint, as old as this
+-- statement: whoever acts on it looks again.
 SELECT taken.parcels, taken.messages,
-       EXISTS (SELECT FROM due WHERE NOT fits) AS is_one_full,
+       ARRAY(SELECT place FROM due WHERE NOT fits) AS full_lanes,
        EXISTS (SELECT FROM due WHERE is_first AND NOT fits) AS is_one_too_large,
        EXISTS (SELECT FROM wanted WHERE lane <> ALL (ARRAY(SELECT lane FROM here))) AS lacks_cursor,
-       -- Parcels that committed after younger ones had been taken, in lanes that have room for them.
-       EXISTS (
+       -- Parcels that committed after younger ones had been taken: some are among these, or there are some in
+       -- a lane that has room for them.
+       taken.is_late OR EXISTS (
            SELECT FROM here
            CROSS JOIN LATERAL (
                SELECT FROM core_outbox.parcel o
@@ -47,7 +49,7 @@ SELECT taken.parcels, taken.messages,
        EXISTS (
            SELECT FROM core_outbox.pending_edit e WHERE e.lane = ANY (ARRAY(SELECT lane FROM here))
        ) AS has_edits,
-       EXISTS (
+       $9::boolean AND EXISTS (
            SELECT FROM wanted
            CROSS JOIN LATERAL (
                SELECT FROM core_outbox.delivery d

@@ -1,6 +1,6 @@
 -- Takes parcels above the low-water marks of their lanes that nobody holds: fresh ones, and those that
 -- committed after younger ones had been taken. The lanes are locked already, by a statement before this
--- one: it must see what that waited for. $1 to $7 as in `take_parcels.sql`, and so is what follows.
+-- one: it must see what that waited for. $1 to $9 as in `take_parcels.sql`, and so is what follows.
 WITH wanted AS MATERIALIZED (
     SELECT core_outbox.lane_of(w.integration) AS lane, w.integration, w.place, w.quota
     FROM unnest($4::text[], $5::int[]) WITH ORDINALITY AS w (integration, quota, place)
@@ -16,26 +16,33 @@ claimed AS MATERIALIZED (
     WHERE c.lanes IS NOT NULL
 ),
 due AS MATERIALIZED (
-    SELECT p.lane, p.number, p.messages, p.rows_until = p.messages AS is_first,
+    SELECT p.lane, p.number, p.messages, p.place, p.number <= here.mark AS is_late,
+           p.rows_until = p.messages AS is_first,
            p.rows_until <= wanted.quota
-               AND sum(p.messages) OVER through <= $6::bigint
-               AND sum(p.bytes::float8) OVER through - p.bytes < $7::bigint::float8
-               AND (p.messages = 1 OR sum(p.bytes::float8) OVER through <= $7::bigint::float8)
+               AND sum(p.rows) OVER through <= $6::bigint
+               AND sum(p.size) OVER through - p.size < $7::bigint::float8
+               AND (p.messages = 1 OR sum(p.size) OVER through <= $7::bigint::float8)
                AS fits
     FROM wanted
     JOIN here ON here.lane = wanted.lane
     CROSS JOIN LATERAL (
-        SELECT p.lane, p.number, p.messages, p.bytes, wanted.place,
-               sum(p.messages) OVER (ORDER BY p.number ROWS UNBOUNDED PRECEDING) AS rows_until
+        -- What does not fit its lane counts for no other.
+        SELECT p.*, wanted.place,
+               CASE WHEN p.rows_until <= wanted.quota THEN p.messages ELSE 0 END AS rows,
+               CASE WHEN p.rows_until <= wanted.quota THEN p.bytes::float8 ELSE 0 END AS size
         FROM (
-            SELECT o.lane, o.number, cardinality(o.refs) AS messages, o.bytes
-            FROM core_outbox.parcel o
-            WHERE o.lane = wanted.lane AND o.number > here.low_water
-              AND o.integration = wanted.integration
-              AND NOT (o.lane, o.number) IN (SELECT lane, number FROM claimed)
-            ORDER BY o.lane, o.number
-            -- One more than can fit tells whether the lane is full.
-            LIMIT least(wanted.quota::bigint + 1, $8::int)
+            SELECT p.*,
+                   sum(p.messages) OVER (ORDER BY p.number ROWS UNBOUNDED PRECEDING) AS rows_until
+            FROM (
+                SELECT o.lane, o.number, cardinality(o.refs) AS messages, o.bytes
+                FROM core_outbox.parcel o
+                WHERE o.lane = wanted.lane AND o.number > here.low_water
+                  AND o.integration = wanted.integration
+                  AND NOT (o.lane, o.number) IN (SELECT lane, number FROM claimed)
+                ORDER BY o.lane, o.number
+                -- One more than can fit tells whether the lane is full.
+                LIMIT least(wanted.quota::bigint + 1, $8::int)
+            ) AS p
         ) AS p
     ) AS p
     WINDOW through AS (ORDER BY p.place, p.number ROWS UNBOUNDED PRECEDING)

@@ -1,5 +1,5 @@
 -- Ends a settlement of SENT: which of the messages in $2 are not among the `changed`. Mostly none, and then
--- none is looked at. A null says that the claim stays: something else is held under it.
+-- none is looked at. A null says that this did not end the claim.
 SELECT said.id FROM unnest($2::uuid[]) AS said (id)
 WHERE (SELECT count(*) FROM changed) < cardinality($2::uuid[])
   AND (said.id IN (SELECT id FROM changed)) IS NOT TRUE
