@@ -345,16 +345,25 @@ impl Claimer {
     fn hand_over(&self, batch: Batch, rescued: Option<Rescued>) {
         // A message that was sent elsewhere by hand just now may have no lane here. It is not held,
         // so that its claim is given up once the others are settled.
-        let is_routed = |taken: &&Taken| self.shared.lane(&taken.message.integration).is_some();
-        let routed = batch.messages.iter().filter(is_routed).count();
+        let is_routed = |alike: &&[Taken]| {
+            alike.first().is_some_and(|one| self.shared.lane(&one.message.integration).is_some())
+        };
+        // Neighbours are mostly of one integration, which is looked up once.
+        let alike = batch.messages.chunk_by(|a, b| a.message.integration == b.message.integration);
+        let routed: usize = alike.filter(is_routed).map(<[Taken]>::len).sum();
         if routed == 0 {
             return;
         }
         let claim = self.shared.held.add(batch.token, routed);
         self.shared.tally.taken.fetch_add(batch.messages.len() as u64, Ordering::Relaxed);
         let mut by_lane: BTreeMap<&str, (Option<Arc<RescuedClaim>>, Vec<Work>)> = BTreeMap::new();
+        let mut room: Option<&Arc<LaneRoom>> = None;
         for taken in batch.messages {
-            let Some(room) = self.shared.lane(&taken.message.integration) else { continue };
+            let integration = &taken.message.integration;
+            if room.is_none_or(|room| room.lane.integration != *integration) {
+                room = self.shared.lane(integration);
+            }
+            let Some(room) = room else { continue };
             let (rescued, works) = by_lane
                 .entry(&room.lane.integration)
                 .or_insert_with(|| (rescued.map(|which| room.hold_rescued(which)), Vec::new()));

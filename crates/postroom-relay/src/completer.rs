@@ -10,7 +10,7 @@ use crate::room::Place;
 use crate::set_aside::SetAside;
 use crate::stop::Stop;
 use postroom_core::{Fate, Fence, Settled, Settlement, StoreError, StoreErrorKind, Token, Verdict};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -214,7 +214,8 @@ fn count(shared: &Shared, completions: &[Completion], recorded: &Recorded) {
         );
     }
     let now = Instant::now();
-    let mut counts: HashMap<(&str, Phase), u64> = HashMap::new();
+    // Few keys for many messages: to compare names costs less than to hash them.
+    let mut counts: BTreeMap<(&str, Phase), u64> = BTreeMap::new();
     let changed = |one: &&Completion| !late.contains(&one.seq) && !refused.contains(&one.seq);
     for completion in completions.iter().filter(changed) {
         let Some(fate) = &completion.fate else { continue };

@@ -88,7 +88,8 @@ async fn fill(
     if waiting.is_empty()
         && let Some(works) = inbox.recv().await
     {
-        waiting.extend(works);
+        // As they are: messages are large, and to copy them costs more than the rest of this loop.
+        *waiting = works.into();
     }
     while waiting.len() < call_max
         && let Ok(works) = inbox.try_recv()
@@ -105,5 +106,8 @@ fn next_call(waiting: &mut VecDeque<Work>, call_max: usize) -> Vec<Work> {
         Some(position) => position,
         None => waiting.len(),
     };
+    if len == waiting.len() && len <= call_max {
+        return std::mem::take(waiting).into();
+    }
     waiting.drain(..len.min(call_max)).collect()
 }

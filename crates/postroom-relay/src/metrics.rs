@@ -24,7 +24,7 @@ struct OutcomeLabel {
 }
 
 /// What became of a delivery, by the words of the log.
-#[derive(Clone, Copy, Debug, EncodeLabelValue, Eq, Hash, PartialEq)]
+#[derive(Clone, Copy, Debug, EncodeLabelValue, Eq, Hash, Ord, PartialEq, PartialOrd)]
 #[allow(clippy::upper_case_acronyms, reason = "the label's value as it is read")]
 pub enum Phase {
     /// Acknowledged.

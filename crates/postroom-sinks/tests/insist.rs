@@ -6,7 +6,8 @@ use postroom_testkit::sink_contract::{deliver, message};
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-const SOON: Duration = Duration::from_secs(60);
+/// Enough for a broker that is started again beside everything else that runs.
+const SOON: Duration = Duration::from_secs(180);
 
 /// Delivers what is not delivered yet, again and again. `may_follow` says what trouble of a server
 /// may lead to, besides a delivery.

@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 const KIND: Kind = Kind { name: "NATS", prefix: "postroom-nats-", user: "nobody", crash: "KILL" };
-const START_LIMIT: Duration = Duration::from_secs(60);
+const START_LIMIT: Duration = Duration::from_secs(180);
 
 /// Where the NATS server is.
 ///

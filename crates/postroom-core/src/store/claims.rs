@@ -252,7 +252,9 @@ pub trait Claims: Send + Sync {
     /// Never takes one that another claim holds, and none that was rescued (see
     /// [`take_rescued`](Self::take_rescued)). The quotas bound all batches together. No batch is
     /// empty, and there is none when nothing is due. Of a quota, fewer rows than
-    /// [`PARCEL_MESSAGES`] may be left though more is due: what is kept together does not fit.
+    /// [`PARCEL_MESSAGES`] may be left though more is due: what is kept together does not fit. A take
+    /// that follows a [signal](Wake::woken) may leave anything, as long as it takes something; the
+    /// signal comes again then.
     ///
     /// A claim lasts as long as its relay's row, which [`beat`](super::Relays::beat) keeps. Where
     /// there is something to take and the row is missing or has expired, nothing is taken, and that
@@ -285,7 +287,8 @@ pub trait Claims: Send + Sync {
 /// Tells an idle relay of new messages.
 #[async_trait]
 pub trait Wake: Send {
-    /// Waits for a signal. May miss one: polling is the floor. Cancel safe.
+    /// Waits for a signal. May miss one: polling is the floor. Returns at once where a take that
+    /// followed a signal has not looked for everything. Cancel safe.
     async fn woken(&mut self);
 
     /// While busy, signals are not wanted and producers need not send them.

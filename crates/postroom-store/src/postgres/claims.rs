@@ -15,6 +15,7 @@ use postroom_core::{
     Token, Wake,
 };
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 use tokio_postgres::types::ToSql;
@@ -44,6 +45,14 @@ impl Claims for PgStore {
             return Ok(self.take_deliveries(take, Token::random()).await?.into_iter().collect());
         }
         drop(client);
+        if self.hurry.begin() && !self.lanes.expects_due() && !self.caution.is_on() {
+            let mut taken = Vec::new();
+            self.take_of(take, &mut taken, (Which::Few, false)).await?;
+            if !taken.is_empty() {
+                self.hurry.owe_look();
+                return Ok(taken);
+            }
+        }
         self.take_both(take).await
     }
 
@@ -93,7 +102,8 @@ impl Claims for PgStore {
     }
 
     async fn wake(&self) -> Option<Box<dyn Wake>> {
-        self.listens_on.clone().map(super::wake::listen)
+        let target = self.listens_on.clone()?;
+        Some(super::wake::listen(target, Arc::clone(&self.hurry)))
     }
 }
 
@@ -226,8 +236,17 @@ impl PgStore {
         let read = match found.read.take() {
             Some(read) if read.is_whole(claim) => read,
             read => {
-                let mut client = self.connection().await?;
-                self.read_parcels(&mut client, take, claim, read).await?
+                let read = async {
+                    let mut client = self.connection().await?;
+                    self.read_parcels(&mut client, take, claim, read).await
+                };
+                match read.await {
+                    Ok(read) => read,
+                    Err(error) => {
+                        self.let_go(claim.token).await;
+                        return Err(error);
+                    }
+                }
             }
         };
         match batches(read).pop() {

@@ -11,7 +11,7 @@ use super::caution::Caution;
 use super::connection::{Connection, Prepared};
 use super::error::store_error;
 use super::parcels::HeldParcels;
-use super::row::{TakenRow, fresh, taken};
+use super::row::{TakenRow, fresh, lacks_content, taken};
 use super::settle;
 use super::transaction::{BEGIN, BEGIN_CLAIMING, BEGIN_TAKING, COMMIT, in_order, transact};
 use chrono::{DateTime, Utc};
@@ -68,13 +68,56 @@ macro_rules! fresh_text {
         )
     };
 }
+/// The columns of a message that a parcel names.
+macro_rules! fresh {
+    ($payload:expr, $headers:expr) => {
+        concat!(
+            include_str!("sql/fresh.sql"),
+            $payload,
+            " AS payload, ",
+            $headers,
+            " AS headers",
+            include_str!("sql/fresh_of.sql")
+        )
+    };
+}
 pub(super) const READ_PARCELS: &str = concat!(
     include_str!("sql/read_parcels.sql"),
-    fresh_text!("m.payload", "$1::int"),
-    " AS payload, ",
-    fresh_text!("m.headers", "greatest($1::int, 65536)"),
-    " AS headers",
+    fresh!(
+        fresh_text!("m.payload", "$1::int"),
+        fresh_text!("m.headers", "greatest($1::int, 65536)")
+    ),
     include_str!("sql/read_parcels_of.sql")
+);
+
+/// The same for a few messages. Nothing is estimated here, since that would have to be set up each time: what is
+/// larger than 16 kB when it is unpacked is left out, and so is what turns out to be longer than `$limit`.
+macro_rules! short_text {
+    ($column:literal, $limit:literal) => {
+        concat!(
+            "CASE WHEN pg_column_size(",
+            $column,
+            " #> '{}') <= 1024 THEN ",
+            $column,
+            "::text WHEN pg_column_size(",
+            $column,
+            " #> '{}') <= 16384 THEN CASE WHEN octet_length(",
+            $column,
+            "::text) <= ",
+            $limit,
+            " THEN ",
+            $column,
+            "::text END END"
+        )
+    };
+}
+pub(super) const READ_FEW: &str = concat!(
+    include_str!("sql/read_few.sql"),
+    fresh!(
+        short_text!("m.payload", "$2::int"),
+        short_text!("m.headers", "greatest($2::int, 65536)")
+    ),
+    include_str!("sql/read_few_of.sql")
 );
 
 /// How carefully `content!()` reads; 0 is as it is.
@@ -361,19 +404,26 @@ async fn stream(
     Ok(read)
 }
 
-/// Reads what a claim on parcels names, row by row, in a session or a transaction that takes.
+/// Reads what a claim on parcels names, row by row, in a session or a transaction that takes. Nothing where
+/// the statement is one that `leaves_out` content, and did.
 pub(super) async fn read_fresh(
     client: &Connection,
     statement: &Prepared,
     params: &[&(dyn ToSql + Sync)],
     token: Token,
     take: &Take<'_>,
-) -> Result<Read, Error> {
+    leaves_out: bool,
+) -> Result<Option<Read>, Error> {
     let read = async {
-        let mut read = Read::default();
+        let mut read = Some(Read::default());
         let mut rows = pin!(client.stream(statement, params).await?);
         while let Some(row) = rows.try_next().await? {
-            read.add_row(fresh(&row, take)?, token, take);
+            if leaves_out && lacks_content(&row)? {
+                read = None;
+            }
+            if let Some(read) = &mut read {
+                read.add_row(fresh(&row, take)?, token, take);
+            }
         }
         Ok(read)
     };
@@ -385,19 +435,19 @@ impl Caution {
     /// that seems to have taken long.
     pub(super) fn unless_content(
         &self,
-        read: Option<Result<Read, Error>>,
+        read: Result<Option<Read>, Error>,
         began: Instant,
     ) -> Result<Option<Read>, Error> {
         match read {
-            Some(Err(error)) if concerns_content(&error) => {
+            Err(error) if concerns_content(&error) => {
                 self.begin();
                 Ok(None)
             }
-            Some(Ok(read)) => {
+            Ok(Some(read)) => {
                 self.suspect(&read, began);
                 Ok(Some(read))
             }
-            read => read.transpose(),
+            read => read,
         }
     }
 

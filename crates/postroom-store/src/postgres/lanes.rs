@@ -97,6 +97,11 @@ impl Lanes {
         self.expects_late.load(Ordering::Relaxed) || quotas.iter().any(is_overdue)
     }
 
+    /// Parcels were given back: they lie below the marks.
+    pub(super) fn expect_late(&self) {
+        self.expects_late.store(true, Ordering::Relaxed);
+    }
+
     /// Somebody is about to look below the marks. Should that fail, the takes after it do not try again and
     /// again.
     pub(super) fn sweeping(&self, quotas: &[Quota]) {

@@ -64,6 +64,7 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 use tokio::sync::OnceCell;
 use transaction::TAKING_SESSION;
+use wake::Hurry;
 
 /// The statements that make a role for producers and one for relays.
 pub(crate) const GRANTS: &str = include_str!("../../migrations/postgres/grants.sql");
@@ -111,6 +112,7 @@ pub struct PgStore {
     remember_events: Duration,
     /// Where to listen for new messages, if at all.
     listens_on: Option<Target>,
+    hurry: Arc<Hurry>,
     marks: Marks,
     lanes: Lanes,
     /// How many takes there were.
@@ -155,6 +157,7 @@ impl PgStore {
             recording: Recording::of(options),
             remember_events: options.remember_events,
             listens_on,
+            hurry: Arc::default(),
             marks: Marks::default(),
             lanes: Lanes::default(),
             takes: AtomicUsize::new(0),

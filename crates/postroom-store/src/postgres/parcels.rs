@@ -1,13 +1,16 @@
 //! Parcels of fresh messages: taking them, reading what they name, making deliveries of it.
 //!
 //! A take locks the cursors of its lanes and reads the parcels above their marks; what committed late lies
-//! below, and is swept up whenever a take found less than it was asked for, and once a second. A claim names its parcels and
-//! writes to none of them. Whatever is not delivered out of a parcel gets a delivery, so a parcel is
-//! inserted once and deleted once, and never goes back to its lane.
+//! below, and is swept up whenever a take that follows no signal found less than it was asked for, and once a
+//! second. A claim names its parcels and writes to none of them. Whatever is not delivered out of a parcel gets
+//! a delivery, so a parcel is inserted once and deleted once. It goes back to its lane only where nobody could
+//! read it.
 
 use super::PgStore;
 use super::connection::Connection;
-use super::content::{READ_PARCELS, Read, clamp_i32, concerns_content, read_fresh, read_parcels};
+use super::content::{
+    READ_FEW, READ_PARCELS, Read, clamp_i32, concerns_content, read_fresh, read_parcels,
+};
 use super::error::store_error;
 use super::lanes::Lanes;
 use super::transaction::{
@@ -25,6 +28,7 @@ use uuid::Uuid;
 
 pub(super) const TAKE_PARCELS: &str =
     concat!(include_str!("sql/take_parcels.sql"), include_str!("sql/claim_parcels.sql"));
+pub(super) const TAKE_FEW: &str = include_str!("sql/take_few.sql");
 pub(super) const SWEEP: &str =
     concat!(include_str!("sql/sweep.sql"), include_str!("sql/claim_parcels.sql"));
 pub(super) const UNPACK: &str = concat!(
@@ -42,6 +46,7 @@ pub(super) const RESCUE_PARCELS: &str = concat!(
     "SELECT count(*) FROM named"
 );
 pub(super) const LOCK_LANES: &str = include_str!("sql/lock_lanes.sql");
+const LET_GO: &str = "DELETE FROM core_outbox.claim WHERE token = $1";
 const RISE: &str = include_str!("sql/rise.sql");
 const MAKE_CURSORS: &str = "INSERT INTO core_outbox.lane_cursor (lane) \
     SELECT DISTINCT core_outbox.lane_of(unnest($1::text[])) ON CONFLICT DO NOTHING";
@@ -65,9 +70,14 @@ const CLOSE_LEFT_OUT: &str = include_str!("sql/close_left_out.sql");
 
 /// How many edits are followed in one transaction.
 const EDITS: i64 = 1_000;
+/// The most stored bytes of content that are taken in a hurry.
+const FEW_BYTES: i64 = 16_384;
+
 /// Which parcels of their lanes are taken.
 #[derive(Clone, Copy, Eq, PartialEq)]
 pub(super) enum Which {
+    /// All above the marks, if they are few; nothing is looked for besides.
+    Few,
     /// Those above the marks, which nobody has had.
     Fresh,
     /// Those as well that committed after younger ones had been taken. They lie among what is in flight.
@@ -77,8 +87,17 @@ pub(super) enum Which {
 impl Which {
     fn statement(self) -> &'static str {
         match self {
+            Self::Few => TAKE_FEW,
             Self::Fresh => TAKE_PARCELS,
             Self::Late => SWEEP,
+        }
+    }
+
+    /// What reads it.
+    fn reading(self) -> &'static str {
+        match self {
+            Self::Few => READ_FEW,
+            Self::Fresh | Self::Late => READ_PARCELS,
         }
     }
 }
@@ -91,7 +110,10 @@ struct Wish<'a> {
     integrations: Vec<&'a str>,
     rows: Vec<i32>,
     rows_max: i64,
+    /// As many as every lane has room for.
+    few_rows: i64,
     bytes_max: i64,
+    few_bytes: i64,
     look_at: i32,
     looks_for_due: bool,
     payload_limit: i32,
@@ -100,38 +122,46 @@ struct Wish<'a> {
 impl<'a> Wish<'a> {
     fn of(take: &'a Take<'_>, looks_for_due: bool, lanes: &Lanes) -> Self {
         let rows: Vec<i32> = take.quotas.iter().map(|quota| clamp_i32(quota.rows)).collect();
+        let (rows_max, bytes_max) = (clamp_i64(take.rows), clamp_i64(take.bytes));
         Self {
             token: parcel_token(),
             worker: take.worker,
             relay: take.relay.0,
             integrations: take.quotas.iter().map(|quota| quota.integration.as_str()).collect(),
             look_at: lanes.look_at(rows.iter().copied().max().unwrap_or(0)),
+            few_rows: rows.iter().map(|rows| i64::from(*rows)).min().unwrap_or(0).min(rows_max),
             rows,
-            rows_max: clamp_i64(take.rows),
-            bytes_max: clamp_i64(take.bytes),
+            rows_max,
+            bytes_max,
+            few_bytes: FEW_BYTES.min(bytes_max),
             looks_for_due,
             payload_limit: clamp_i32(take.payload_limit),
         }
     }
 
-    /// What `take_parcels.sql` takes, and `sweep.sql`.
-    fn taking(&self) -> [&(dyn ToSql + Sync); 9] {
-        [
-            &self.token.0,
-            &self.worker,
-            &self.relay,
-            &self.integrations,
-            &self.rows,
-            &self.rows_max,
-            &self.bytes_max,
-            &self.look_at,
-            &self.looks_for_due,
-        ]
+    /// What the statement that claims is given.
+    fn taking(&self, which: Which) -> Vec<&(dyn ToSql + Sync)> {
+        let mut given: Vec<&(dyn ToSql + Sync)> =
+            vec![&self.token.0, &self.worker, &self.relay, &self.integrations];
+        match which {
+            Which::Few => given.extend([&self.few_rows as &(dyn ToSql + Sync), &self.few_bytes]),
+            Which::Fresh | Which::Late => given.extend([
+                &self.rows as &(dyn ToSql + Sync),
+                &self.rows_max,
+                &self.bytes_max,
+                &self.look_at,
+                &self.looks_for_due,
+            ]),
+        }
+        given
     }
 
-    /// What `read_parcels.sql` takes.
-    fn reading(&self) -> [&(dyn ToSql + Sync); 2] {
-        [&self.payload_limit, &self.token.0]
+    /// What the statement that reads is given.
+    fn reading(&self, which: Which) -> Vec<&(dyn ToSql + Sync)> {
+        match which {
+            Which::Few => vec![&self.token.0, &self.payload_limit],
+            Which::Fresh | Which::Late => vec![&self.payload_limit, &self.token.0],
+        }
     }
 }
 
@@ -139,7 +169,7 @@ impl<'a> Wish<'a> {
 enum Answer {
     Nothing,
     Rows(Vec<Row>),
-    Read(Result<Read, Error>),
+    Read(Result<Option<Read>, Error>),
 }
 
 /// A claim on parcels, and how many messages they name.
@@ -191,7 +221,7 @@ impl PgStore {
     }
 
     /// Takes parcels, and `reads` what they name in the same round trip. Content that cannot be read so is
-    /// left to whoever reads with caution.
+    /// left to whoever reads with caution. Where this fails, nothing stays claimed.
     pub(super) async fn take_parcels(
         &self,
         client: &Connection,
@@ -200,8 +230,38 @@ impl PgStore {
         reads: bool,
     ) -> Result<FoundParcels, Error> {
         let wish = Wish::of(take, looks_for_due, &self.lanes);
+        let taken = self.claim_parcels(client, &wish, take, which, reads).await;
+        if taken.is_err() {
+            self.let_go(wish.token).await;
+        }
+        taken
+    }
+
+    /// Gives back a claim on parcels of which nothing was handed over: with the claim gone, they are parcels
+    /// that nobody has had. Otherwise nobody would know of it until it is a claim time old.
+    pub(super) async fn let_go(&self, token: Token) {
+        self.lanes.expect_late();
+        let gone = async {
+            let client = self.connection().await?;
+            let failed = |error| store_error("giving back a claim", error);
+            let statement = client.prepare_cached(LET_GO).await.map_err(failed)?;
+            transact(&client, BEGIN, &statement, &[&token.0]).await.map_err(failed)
+        };
+        if let Err(error) = gone.await {
+            tracing::debug!(%error, "a claim stays until it expires");
+        }
+    }
+
+    async fn claim_parcels(
+        &self,
+        client: &Connection,
+        wish: &Wish<'_>,
+        take: &Take<'_>,
+        which: Which,
+        reads: bool,
+    ) -> Result<FoundParcels, Error> {
         let began = Instant::now();
-        let (claimed, read) = match claim(client, &wish, take, which, reads).await {
+        let (claimed, read) = match claim(client, wish, take, which, reads).await {
             Err(error) if concerns_content(&error) => {
                 // It took longer than a take may. With caution it has more time.
                 self.caution.begin();
@@ -211,18 +271,9 @@ impl PgStore {
         };
         let Some(row) = claimed.first() else { return Ok(FoundParcels::default()) };
         let (parcels, messages): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
-        if row.try_get("lacks_cursor")? {
-            self.lanes.forget();
-        }
-        let places: Vec<i64> = row.try_get("full_lanes")?;
-        let mut found = FoundParcels {
-            claim: None,
-            read: None,
-            full_lanes: places.iter().filter_map(|n| usize::try_from(n - 1).ok()).collect(),
-            is_one_too_large: row.try_get("is_one_too_large")?,
-            has_late: row.try_get("has_late")?,
-            has_edits: row.try_get("has_edits")?,
-            has_due: row.try_get("has_due")?,
+        let mut found = match which {
+            Which::Few => FoundParcels::default(),
+            Which::Fresh | Which::Late => self.besides(row)?,
         };
         if parcels > 0 {
             if which == Which::Fresh {
@@ -233,6 +284,23 @@ impl PgStore {
             found.read = self.caution.unless_content(read, began)?;
         }
         Ok(found)
+    }
+
+    /// What a take saw besides the parcels it took.
+    fn besides(&self, row: &Row) -> Result<FoundParcels, Error> {
+        if row.try_get("lacks_cursor")? {
+            self.lanes.forget();
+        }
+        let places: Vec<i64> = row.try_get("full_lanes")?;
+        Ok(FoundParcels {
+            claim: None,
+            read: None,
+            full_lanes: places.iter().filter_map(|n| usize::try_from(n - 1).ok()).collect(),
+            is_one_too_large: row.try_get("is_one_too_large")?,
+            has_late: row.try_get("has_late")?,
+            has_edits: row.try_get("has_edits")?,
+            has_due: row.try_get("has_due")?,
+        })
     }
 
     /// What a claim on parcels holds that was read, or not yet: that is done with caution.
@@ -343,7 +411,7 @@ impl PgStore {
 }
 
 /// What claiming answered, and what was read.
-type Claimed = (Vec<Row>, Option<Result<Read, Error>>);
+type Claimed = (Vec<Row>, Result<Option<Read>, Error>);
 
 /// Runs the statements of a take in one round trip: one transaction that claims, and one that reads. Nothing
 /// large is returned while lanes are locked: a client that stops reading would keep them so.
@@ -357,20 +425,20 @@ async fn claim(
     let claim = client.prepare_cached(which.statement()).await?;
     // A cursor that somebody else makes between the lock and the look would not be locked.
     let first = match which {
-        Which::Fresh => Vec::new(),
+        Which::Few | Which::Fresh => Vec::new(),
         Which::Late => vec![
             client.prepare_cached(MAKE_CURSORS).await?,
             client.prepare_cached(LOCK_LANES).await?,
         ],
     };
-    let read = client.prepare_cached(READ_PARCELS).await?;
-    let (taking, reading) = (wish.taking(), wish.reading());
+    let read = client.prepare_cached(which.reading()).await?;
+    let (taking, reading) = (wish.taking(which), wish.reading(which));
     let say =
         |sql| async move { client.batch_execute(sql).await.map(|()| Answer::Nothing) }.boxed();
     // Where a session has the settings of a take, a single statement is a transaction of its own.
     let is_set = client.is_for_taking();
     let begin = match (is_set, which) {
-        (true, Which::Fresh) => None,
+        (true, Which::Few | Which::Fresh) => None,
         (true, Which::Late) => Some(BEGIN_SWEEPING),
         (false, _) => Some(BEGIN_CLAIMING),
     };
@@ -384,16 +452,17 @@ async fn claim(
     steps.extend(begin.map(|_| say(COMMIT)));
     if reads {
         steps.extend((!is_set).then(|| say(BEGIN_TAKING)));
-        let read = read_fresh(client, &read, &reading, wish.token, take);
+        let leaves_out = which == Which::Few;
+        let read = read_fresh(client, &read, &reading, wish.token, take, leaves_out);
         steps.push(read.map(|read| Ok(Answer::Read(read))).boxed());
         steps.extend((!is_set).then(|| say(COMMIT)));
     }
-    let mut answer: Claimed = (Vec::new(), None);
+    let mut answer: Claimed = (Vec::new(), Ok(None));
     for step in in_order(steps).await {
         match step? {
             Answer::Nothing => {}
             Answer::Rows(rows) => answer.0 = rows,
-            Answer::Read(read) => answer.1 = Some(read),
+            Answer::Read(read) => answer.1 = read,
         }
     }
     Ok(answer)

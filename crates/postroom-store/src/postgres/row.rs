@@ -7,9 +7,22 @@ use postroom_core::{Dispatched, Message, RawJson, Record, Status, Take, Taken};
 use tokio_postgres::{Error, Row};
 use uuid::Uuid;
 
+/// Places among the columns of a message.
+const PAYLOAD: usize = 5;
+const HEADERS: usize = 6;
+
 /// The message columns in the order every statement selects them, beginning at `first`.
 pub(super) fn message(row: &Row, seq: i64, first: usize) -> Result<Message, Error> {
-    let payload: Option<&str> = row.try_get(first + 5)?;
+    message_of(row, seq, first, [row.try_get(first + PAYLOAD)?, row.try_get(first + HEADERS)?])
+}
+
+/// The same with the text of payload and headers, which the row may hold more of than is wanted.
+fn message_of(
+    row: &Row,
+    seq: i64,
+    first: usize,
+    [payload, headers]: [Option<&str>; 2],
+) -> Result<Message, Error> {
     Ok(Message {
         id: row.try_get(first)?,
         seq,
@@ -18,7 +31,7 @@ pub(super) fn message(row: &Row, seq: i64, first: usize) -> Result<Message, Erro
         integration: row.try_get(first + 3)?,
         event_type: row.try_get(first + 4)?,
         payload: RawJson::trusted(payload.unwrap_or("null")),
-        headers: row.try_get::<_, Option<&str>>(first + 6)?.map(RawJson::trusted),
+        headers: headers.map(RawJson::trusted),
         tenant_id: row.try_get(first + 7)?,
         user_id: row.try_get(first + 8)?,
         correlation_id: row.try_get(first + 9)?,
@@ -40,7 +53,7 @@ fn counter(row: &Row, index: usize) -> Result<u32, Error> {
     Ok(u32::try_from(row.try_get::<_, i32>(index)?).unwrap_or(0))
 }
 
-/// One row of `content.sql` or `read_parcels.sql`.
+/// One row of `content.sql`, or of `fresh.sql` and `fresh_of.sql`.
 pub(super) enum TakenRow {
     /// A message, with the due time of its delivery or its own.
     Message(Box<Taken>, DateTime<Utc>),
@@ -60,27 +73,29 @@ impl TakenRow {
     }
 }
 
-/// One row of `read_parcels.sql`.
+/// Where the columns of `fresh_of.sql` that are no message's begin.
+const AFTER_MESSAGE: usize = 20;
+
+/// Whether such a row was read without all of its content.
+pub(super) fn lacks_content(row: &Row) -> Result<bool, Error> {
+    let lacks = |index| row.try_get(index).map(|text: Option<&str>| text.is_none());
+    Ok(lacks(PAYLOAD)? || (row.try_get(AFTER_MESSAGE + 1)? && lacks(HEADERS)?))
+}
+
+/// One such row.
 pub(super) fn fresh(row: &Row, take: &Take<'_>) -> Result<TakenRow, Error> {
-    const PAYLOAD: usize = 5;
-    const HEADERS: usize = 6;
-    const AFTER_MESSAGE: usize = 20;
     if row.try_get(AFTER_MESSAGE + 2)? {
         return Ok(TakenRow::Elsewhere(row.try_get(0)?));
     }
-    let mut message = message(row, row.try_get(AFTER_MESSAGE)?, 0)?;
-    let length = |index, limit| {
+    let within = |index, limit| {
         let text: Option<&str> = row.try_get(index)?;
-        Ok(text.is_some_and(|text| text.len() <= limit))
+        Ok(text.filter(|text| text.len() <= limit))
     };
-    let has_payload = length(PAYLOAD, take.payload_limit)?;
-    if !has_payload {
-        message.payload = RawJson::trusted("null");
-    }
-    if !length(HEADERS, take.headers_limit())? {
-        message.headers = None;
-    }
-    let found = Found { has_payload, has_headers: row.try_get(AFTER_MESSAGE + 1)? };
+    let payload = within(PAYLOAD, take.payload_limit)?;
+    let headers = within(HEADERS, take.headers_limit())?;
+    let mut message = message_of(row, row.try_get(AFTER_MESSAGE)?, 0, [payload, headers])?;
+    let has_headers = row.try_get(AFTER_MESSAGE + 1)?;
+    let found = Found { has_payload: payload.is_some(), has_headers };
     let fault = fault(&message, &found, take);
     drop_null_headers(&mut message);
     let due_at = message.due_at;

@@ -1,6 +1,7 @@
 //! Rescue, pruning, counting, reconciling.
 
 use super::error::store_error;
+use super::transaction::{BEGIN, transact};
 use super::{PgStore, attempts, diagnose, migrate, orphans, reconcile, rescue};
 use async_trait::async_trait;
 use postroom_core::{Backlog, Finding, LaneBacklog, Reconciled, RelayId, StoreResult, Upkeep};
@@ -13,7 +14,7 @@ pub(super) const PRUNE: &str = concat!(
     "SELECT count(*) FROM changed"
 );
 const FORGET_KEYS: &str = include_str!("sql/forget_keys.sql");
-const BACKLOG: &str = include_str!("sql/backlog.sql");
+pub(super) const BACKLOG: &str = include_str!("sql/backlog.sql");
 
 #[async_trait]
 impl Upkeep for PgStore {
@@ -48,7 +49,10 @@ impl Upkeep for PgStore {
         let doing = "counting the backlog";
         let client = self.connection().await?;
         self.follow_any_edits(&client).await.map_err(|e| store_error(doing, e))?;
-        let rows = client.query(BACKLOG, &[]).await.map_err(|e| store_error(doing, e))?;
+        let count = client.prepare_cached(BACKLOG).await.map_err(|e| store_error(doing, e))?;
+        // By index: what is in flight is looked up by key, whatever the statistics say.
+        let rows =
+            transact(&client, BEGIN, &count, &[]).await.map_err(|e| store_error(doing, e))?;
         let lanes = rows.iter().map(lane).collect::<Result<_, _>>();
         Ok(Backlog { lanes: lanes.map_err(|e| store_error(doing, e))? })
     }

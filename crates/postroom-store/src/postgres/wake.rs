@@ -4,6 +4,8 @@
 //! do: idle ones share one, a busy one holds another. The trigger notifies when some relay is idle
 //! and none is busy. Signals can be missed, so polling stays the floor.
 //!
+//! A relay that a signal wakes is in a hurry, and takes little at first ([`Hurry`]).
+//!
 //! A connection that only listens cannot tell a quiet database from one that never answers again:
 //! the peer may acknowledge every packet all the same. So it is asked something now and then.
 
@@ -13,6 +15,7 @@ use async_trait::async_trait;
 use postroom_core::Wake;
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
@@ -30,17 +33,43 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// How long a claimer waits until it is known to be busy or idle. The database may be away.
 const SHOWN_WITHIN: Duration = Duration::from_secs(1);
 
+/// Whether a take follows a signal. Such a take is in a hurry: it takes what it was woken for
+/// (`take_few.sql`), and whatever else there is, is looked for right after it.
+#[derive(Debug, Default)]
+pub(super) struct Hurry {
+    is_on: AtomicBool,
+    /// How many takes in a hurry found something. After each, whoever waits for signals looks again: which of
+    /// them took, nobody knows here.
+    looks_owed: AtomicU64,
+}
+
+impl Hurry {
+    /// Whether the take that begins now is in a hurry.
+    pub(super) fn begin(&self) -> bool {
+        self.is_on.swap(false, Ordering::AcqRel)
+    }
+
+    /// A take in a hurry found something, and looked for nothing else.
+    pub(super) fn owe_look(&self) {
+        self.looks_owed.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
 /// Listens on a connection of its own, which is made again whenever it is lost.
-pub(super) fn listen(target: Target) -> Box<dyn Wake> {
+pub(super) fn listen(target: Target, hurry: Arc<Hurry>) -> Box<dyn Wake> {
     let woken = Arc::new(Notify::new());
     let (busy, wanted) = watch::channel(false);
     let (tell, shown) = watch::channel(None);
     tokio::spawn(keep_listening(target, Arc::clone(&woken), wanted, tell));
-    Box::new(PgWake { woken, busy, shown })
+    let looked = hurry.looks_owed.load(Ordering::Acquire);
+    Box::new(PgWake { woken, hurry, looked, busy, shown })
 }
 
 struct PgWake {
     woken: Arc<Notify>,
+    hurry: Arc<Hurry>,
+    /// How many of the owed looks this waker has asked for.
+    looked: u64,
     /// What the relay wants to be shown as. The listener ends when this is dropped.
     busy: watch::Sender<bool>,
     /// What it is shown as; `None` while nobody listens: then it holds no lock either.
@@ -50,7 +79,12 @@ struct PgWake {
 #[async_trait]
 impl Wake for PgWake {
     async fn woken(&mut self) {
+        let owed = self.hurry.looks_owed.load(Ordering::Acquire);
+        if std::mem::replace(&mut self.looked, owed) < owed {
+            return;
+        }
         self.woken.notified().await;
+        self.hurry.is_on.store(true, Ordering::Release);
     }
 
     async fn busy(&mut self, busy: bool) {

@@ -1,6 +1,6 @@
 //! Content that cannot be read, among deliveries and parcels of one take, on PostgreSQL.
 
-use crate::ledger_outbox::{count, enqueue, outbox, take};
+use crate::ledger_outbox::{count, enqueue, enqueue_unreadable, outbox, take};
 use crate::taking::{all, wish};
 use postroom_core::Take;
 
@@ -9,21 +9,7 @@ use postroom_core::Take;
 #[tokio::test]
 async fn an_unreadable_delivery_does_not_keep_what_was_swept_up() {
     let (_database, client, store) = outbox().await;
-    // Over 1 GB as text, which PostgreSQL refuses to make, and small by its delivery's word.
-    let numbers = format!("[{}]", vec!["1e131071"; 8_200].join(","));
-    client
-        .execute(
-            "INSERT INTO core_outbox.integration_outbox
-                 (source_stream_id, source_event_id, integration_type, event_type, payload, status)
-             VALUES ('s', 'e', 'noop', 't', $1::text::jsonb, 'FAILED')",
-            &[&numbers],
-        )
-        .await
-        .expect("enqueued");
-    client
-        .batch_execute("UPDATE core_outbox.delivery SET bytes = 100")
-        .await
-        .expect("made to look small");
+    enqueue_unreadable(&client).await;
     enqueue(&client, 3, "PENDING").await;
     // As if they had committed after younger ones were taken.
     client

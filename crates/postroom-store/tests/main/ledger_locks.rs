@@ -1,8 +1,8 @@
 //! Takes that wait for their lane while somebody changes what lies in it, on PostgreSQL.
 
-use crate::ledger_outbox::{LEFT, count, enqueue, outbox, take};
-use crate::taking::{settlement, wish};
-use postroom_core::{Fate, Quota};
+use crate::ledger_outbox::{LEFT, count, enqueue, enqueue_unreadable, outbox, take};
+use crate::taking::{all, settlement, wish};
+use postroom_core::{Fate, Quota, Store, StoreErrorKind};
 use postroom_testkit::eventually;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -30,7 +30,8 @@ async fn lock_lane(client: &Client) {
 }
 
 /// The statement that waited reads an old snapshot, in which the parcels still are. A first take locks
-/// before it looks, and so does a sweep; the takes after it are one statement.
+/// before it looks, and so does a sweep; the takes after it are one statement, and so are those that follow a
+/// signal.
 #[tokio::test]
 async fn a_take_that_waited_for_its_lane_delivers_what_was_unpacked_meanwhile_once() {
     let (database, client, store) = outbox().await;
@@ -40,7 +41,13 @@ async fn a_take_that_waited_for_its_lane_delivers_what_was_unpacked_meanwhile_on
         store.settle(&[settlement(&batch, &Fate::Sent)]).await.expect("settle");
     }
     let fresh = postroom_store::open(database.url(), &Default::default()).await.expect("store");
-    for store in [fresh, store] {
+    let signalled = postroom_store::open(database.url(), &Default::default()).await.expect("store");
+    let mut wake = signalled.wake().await.expect("PostgreSQL signals");
+    assert!(take(&*signalled, "noop").await.is_empty());
+    for store in [fresh, store, Arc::clone(&signalled)] {
+        if Arc::ptr_eq(&store, &signalled) {
+            wake.woken().await;
+        }
         enqueue(&client, 3, "PENDING").await;
         lock_lane(&client).await;
         let taking = Arc::clone(&store);
@@ -111,6 +118,48 @@ async fn takes_that_waited_for_one_lane_never_overlap() {
     }
 }
 
+/// The same for takes that follow a signal: one has everything, and the other finds the mark behind it.
+#[tokio::test]
+async fn takes_that_follow_a_signal_and_waited_for_one_lane_never_overlap() {
+    let (database, client, store) = outbox().await;
+    let looking_on = database.client().await;
+    let other = postroom_store::open(database.url(), &Default::default()).await.expect("store");
+    let mut wakes = Vec::new();
+    for store in [&store, &other] {
+        assert!(take(&**store, "noop").await.is_empty());
+        wakes.push(store.wake().await.expect("PostgreSQL signals"));
+    }
+    for _ in 0..3 {
+        for _ in 0..2 {
+            enqueue(&client, 3, "PENDING").await;
+        }
+        lock_lane(&client).await;
+        for wake in &mut wakes {
+            wake.woken().await;
+        }
+        let tasks = [&store, &other]
+            .map(Arc::clone)
+            .map(|store| tokio::spawn(async move { take(&*store, "noop").await }));
+        eventually("takes that wait", SOON, async || {
+            (count(&looking_on, WAITING).await == 2).then_some(())
+        })
+        .await;
+        client.batch_execute("COMMIT").await.expect("free");
+        let mut seen = HashSet::new();
+        for task in tasks {
+            for batch in task.await.expect("the take") {
+                for taken in &batch.messages {
+                    assert!(seen.insert(taken.message.id), "taken twice");
+                }
+                let settled = store.settle(&[settlement(&batch, &Fate::Sent)]).await;
+                assert!(settled.expect("settle").late.is_empty());
+            }
+        }
+        assert_eq!(seen.len(), 6);
+        assert_eq!(count(&client, LEFT).await, 0);
+    }
+}
+
 /// A parcel that is larger than the room there is: its messages keep their numbers as deliveries, so that
 /// they are listed and delivered in the order of their insertion.
 #[tokio::test]
@@ -128,4 +177,151 @@ async fn messages_keep_their_numbers_when_a_parcel_is_unpacked() {
     let numbers: Vec<i64> = rest.messages.iter().map(|taken| taken.message.seq).collect();
     assert_eq!(numbers.len(), 4);
     assert!(numbers.is_sorted() && first[0].messages[0].message.seq < numbers[0]);
+}
+
+/// Somebody locks the whole table between the statement that claims and the one that reads. Nobody waits for a
+/// claim time after that: what could not be read is not claimed any more.
+#[tokio::test]
+async fn what_could_not_be_read_is_given_back() {
+    let (database, client, store) = outbox().await;
+    let mut wake = store.wake().await.expect("PostgreSQL signals");
+    for is_signalled in [false, true] {
+        // The first round prepares the statements, which needs a look at the table.
+        for messages in [1, 3] {
+            assert!(take(&*store, "noop").await.is_empty());
+            enqueue(&client, messages, "PENDING").await;
+            if is_signalled {
+                wake.woken().await;
+            }
+            if messages == 1 {
+                for batch in take(&*store, "noop").await {
+                    store.settle(&[settlement(&batch, &Fate::Sent)]).await.expect("settle");
+                }
+                if is_signalled {
+                    // The look that is owed.
+                    wake.woken().await;
+                }
+            }
+        }
+        let locking = database.client().await;
+        locking
+            .batch_execute(
+                "BEGIN; LOCK TABLE core_outbox.integration_outbox IN ACCESS EXCLUSIVE MODE",
+            )
+            .await
+            .expect("locked");
+        let quotas = all("noop");
+        let refused = store.take(&wish(&*store, &quotas).await).await.expect_err("it is locked");
+        assert_eq!(refused.kind, StoreErrorKind::Conflict, "{refused:?}");
+        assert_eq!(count(&client, "SELECT count(*) FROM core_outbox.claim").await, 0);
+        assert_eq!(count(&client, "SELECT count(*) FROM core_outbox.parcel").await, 1);
+        locking.batch_execute("COMMIT").await.expect("free");
+        let taken = take(&*store, "noop").await;
+        assert_eq!(taken.iter().map(|batch| batch.messages.len()).sum::<usize>(), 3);
+        for batch in &taken {
+            store.settle(&[settlement(batch, &Fate::Sent)]).await.expect("settle");
+        }
+        assert_eq!(count(&client, LEFT).await, 0);
+    }
+}
+
+/// How messages come to be claimed by one statement and read by another.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Claimed {
+    Parcel,
+    ParcelAfterSignal,
+    /// Deliveries are claimed and read by one statement, unless there was a reason for caution.
+    DeliveriesWithCaution,
+}
+
+/// From then on what is claimed is read by a statement of its own.
+async fn give_reason_for_caution(client: &Client, store: &dyn Store) {
+    enqueue_unreadable(client).await;
+    let taken = take(store, "noop").await;
+    assert!(taken[0].messages[0].fault.is_some());
+    store.settle(&[settlement(&taken[0], &Fate::Sent)]).await.expect("settle");
+}
+
+/// Whoever edits between the statement that claims and the one that reads: what is closed then is not delivered,
+/// nor what is put off and fresh, and nothing of it stays under the claim when that ends.
+#[tokio::test]
+async fn what_is_edited_between_take_and_read_is_followed() {
+    for claimed in [Claimed::Parcel, Claimed::ParcelAfterSignal, Claimed::DeliveriesWithCaution] {
+        let (database, client, store) = outbox().await;
+        let mut wake = store.wake().await.expect("PostgreSQL signals");
+        assert!(take(&*store, "noop").await.is_empty());
+        let is_fresh = claimed != Claimed::DeliveriesWithCaution;
+        if !is_fresh {
+            give_reason_for_caution(&client, &*store).await;
+        }
+        // The first round prepares the statements, which needs a look at the table.
+        for messages in [1, 3] {
+            if messages == 3 {
+                for batch in take(&*store, "noop").await {
+                    store.settle(&[settlement(&batch, &Fate::Sent)]).await.expect("settle");
+                }
+                assert!(take(&*store, "noop").await.is_empty());
+                if claimed == Claimed::ParcelAfterSignal {
+                    // The look that was owed.
+                    wake.woken().await;
+                }
+            }
+            enqueue(&client, messages, if is_fresh { "PENDING" } else { "FAILED" }).await;
+            if claimed == Claimed::ParcelAfterSignal {
+                wake.woken().await;
+            }
+        }
+        let editing = database.client().await;
+        // The claim does not look at messages; reading does, and waits.
+        editing
+            .batch_execute(
+                "BEGIN; SET LOCAL statement_timeout = '30s';
+                 LOCK TABLE core_outbox.integration_outbox IN ACCESS EXCLUSIVE MODE",
+            )
+            .await
+            .expect("locked");
+        let edited = tokio::spawn(async move {
+            let edit = "DO $$ DECLARE open uuid[] := ARRAY(SELECT id FROM core_outbox.integration_outbox
+                        WHERE status IN ('PENDING', 'FAILED') ORDER BY seq);
+                BEGIN
+                    WHILE NOT EXISTS (SELECT FROM core_outbox.claim) LOOP
+                        PERFORM pg_sleep(0.001);
+                    END LOOP;
+                    UPDATE core_outbox.integration_outbox SET status = 'CANCELLED' WHERE id = open[1];
+                    UPDATE core_outbox.integration_outbox SET due_at = now() + interval '1 hour'
+                    WHERE id = open[2];
+                END $$";
+            editing.batch_execute(edit).await.expect("edited");
+            editing.batch_execute("COMMIT").await.expect("committed");
+        });
+        let taken = take(&*store, "noop").await;
+        edited.await.expect("edited");
+        let messages = taken.iter().map(|batch| batch.messages.len()).sum::<usize>();
+        // A delivery that was due when it was claimed is delivered, put off or not.
+        let put_off = if is_fresh { 1 } else { 0 };
+        assert_eq!(messages, 2 - put_off, "{claimed:?}");
+        for batch in &taken {
+            store.settle(&[settlement(batch, &Fate::Sent)]).await.expect("settle");
+        }
+        assert!(take(&*store, "noop").await.is_empty(), "{claimed:?}");
+        let free = "SELECT count(*) FROM core_outbox.delivery WHERE claim IS NULL";
+        assert_eq!(
+            (count(&client, free).await, count(&client, LEFT).await),
+            (put_off as i64, put_off as i64),
+            "{claimed:?}: only what is put off, and nobody holds it"
+        );
+        client
+            .batch_execute(
+                "UPDATE core_outbox.integration_outbox SET due_at = now()
+                 WHERE status IN ('PENDING', 'FAILED')",
+            )
+            .await
+            .expect("due");
+        let rest = take(&*store, "noop").await;
+        assert_eq!(
+            rest.iter().map(|batch| batch.messages.len()).sum::<usize>(),
+            put_off,
+            "{claimed:?}"
+        );
+    }
 }

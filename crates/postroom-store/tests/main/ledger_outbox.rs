@@ -33,6 +33,25 @@ pub(crate) async fn enqueue(client: &Client, messages: i32, status: &str) {
     client.execute(sql, &[&messages, &status]).await.expect("enqueued");
 }
 
+/// One failed message that is over 1 GB as text, which PostgreSQL refuses to make, and small by its delivery's
+/// word. Its event id is `e`.
+pub(crate) async fn enqueue_unreadable(client: &Client) {
+    let numbers = format!("[{}]", vec!["1e131071"; 8_200].join(","));
+    client
+        .execute(
+            "INSERT INTO core_outbox.integration_outbox
+                 (source_stream_id, source_event_id, integration_type, event_type, payload, status)
+             VALUES ('s', 'e', 'noop', 't', $1::text::jsonb, 'FAILED')",
+            &[&numbers],
+        )
+        .await
+        .expect("enqueued");
+    client
+        .batch_execute("UPDATE core_outbox.delivery SET bytes = 100")
+        .await
+        .expect("made to look small");
+}
+
 pub(crate) async fn take(store: &dyn Store, lane: &str) -> Vec<Batch> {
     store.take(&wish(store, &all(lane)).await).await.expect("take")
 }

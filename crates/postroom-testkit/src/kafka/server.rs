@@ -13,7 +13,7 @@ use std::time::Duration;
 /// It may run as root, who alone may be able to read the jars in root's cache.
 pub(super) const KIND: Kind =
     Kind { name: "Kafka", prefix: "postroom-kafka-", user: "root", crash: "KILL" };
-pub(super) const START_LIMIT: Duration = Duration::from_secs(60);
+pub(super) const START_LIMIT: Duration = Duration::from_secs(180);
 
 /// As many proxies can stand before the broker.
 const DOORS: usize = 12;

@@ -5,14 +5,15 @@ use super::{
     LIMIT, LIVING_RELAY, RELAY, STATISTICS, close, count, defer, enqueue, explain, explain_under,
     most_rows, outbox, rows_read,
 };
-use crate::postgres::content::READ_PARCELS;
+use crate::postgres::content::{READ_FEW, READ_PARCELS};
 use crate::postgres::noted::NOTE_WHOLE;
-use crate::postgres::parcels::{LOCK_LANES, RESCUE_PARCELS, SWEEP, TAKE_PARCELS, UNPACK};
+use crate::postgres::parcels::{LOCK_LANES, RESCUE_PARCELS, SWEEP, TAKE_FEW, TAKE_PARCELS, UNPACK};
 use crate::postgres::recording::RECORD;
 use crate::postgres::settle::{FORGET_PARCELS, PARCELS_NOTED, PARCELS_SENT};
 use crate::postgres::transaction::{
     BEGIN, BEGIN_CLAIMING, BEGIN_SETTLING, BEGIN_TAKING, JOIN_BY_HASH,
 };
+use crate::postgres::upkeep::BACKLOG;
 use serde_json::Value;
 use tokio_postgres::Client;
 use uuid::Uuid;
@@ -34,6 +35,8 @@ async fn prepare(client: &Client) {
             "DEALLOCATE ALL;
              PREPARE take_parcels (uuid, text, uuid, text[], int[], bigint, bigint, int, boolean)
              AS {TAKE_PARCELS};
+             PREPARE take_few (uuid, text, uuid, text[], bigint, bigint) AS {TAKE_FEW};
+             PREPARE read_few (uuid, int) AS {READ_FEW};
              PREPARE sweep (uuid, text, uuid, text[], int[], bigint, bigint, int, boolean) AS {SWEEP};
              PREPARE read_parcels (int, uuid) AS {READ_PARCELS};
              PREPARE sent (uuid, uuid[]) AS {PARCELS_SENT};
@@ -186,6 +189,83 @@ async fn a_take_reads_nothing_that_is_in_flight_or_in_another_lane() {
         assert!(held(&client, token).await > LIMIT - 2 * PARCEL, "{statistics}: {plan:#}");
         assert_looks_at_few(&plan, statistics);
     }
+}
+
+/// A take in a hurry reads at most one parcel more than are few, whether it takes them or not, and then its
+/// messages by key.
+#[tokio::test]
+async fn a_take_in_a_hurry_reads_what_it_takes() {
+    let (_database, client) = parcels().await;
+    enqueue(&client, "a-paused-lane", 100_000).await;
+    enqueue(&client, "noop", 100_000).await;
+    take_in_flight(&client, 50).await;
+    let above = "parcel p JOIN core_outbox.lane_cursor c USING (lane)
+        WHERE c.lane = core_outbox.lane_of('noop') AND p.number > c.mark";
+    let to_the_end = "UPDATE core_outbox.lane_cursor c
+        SET mark = (SELECT max(number) FROM core_outbox.parcel p WHERE p.lane = c.lane) - $1
+        WHERE c.lane = core_outbox.lane_of('noop')";
+    for statistics in STATISTICS {
+        for planned in PLANNED {
+            client.batch_execute(statistics).await.unwrap();
+            client.batch_execute(planned).await.unwrap();
+            for (left, taken) in [(500_i64, 0), (2, 2)] {
+                client.execute(to_the_end, &[&left]).await.unwrap();
+                assert_eq!(count(&client, above).await, left);
+                let token = Uuid::new_v4();
+                let execute = format!(
+                    "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE take_few ('{token}', 'w', {RELAY}, \
+                     ARRAY['noop'], 1000, 1000000)"
+                );
+                let plan = explain_under(&client, BEGIN_CLAIMING, &execute).await;
+                let read = rows_read(&plan, "parcel");
+                assert!(read <= 9.0, "{statistics}: {read} parcels read: {plan:#}");
+                let messages = held(&client, token).await;
+                assert_eq!(messages > 0, taken > 0, "{statistics}: {plan:#}");
+                let execute =
+                    format!("EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE read_few ('{token}', 262144)");
+                let plan = explain_under(&client, BEGIN_TAKING, &execute).await;
+                assert_eq!(plan["Actual Rows"], messages as f64, "{statistics}: {plan:#}");
+                assert_eq!(rows_read(&plan, "parcel"), f64::from(taken), "{statistics}: {plan:#}");
+                let read = rows_read(&plan, "integration_outbox");
+                assert!(read <= messages as f64, "{statistics}: {read} read: {plan:#}");
+            }
+        }
+    }
+}
+
+/// The relay counts its backlog once a second, and while it drains one most of all.
+#[tokio::test]
+async fn counting_the_backlog_looks_up_what_is_in_flight_by_key() {
+    let (_database, client) = parcels().await;
+    enqueue(&client, "noop", 100_000).await;
+    // Claims come and go, so that nobody has counted them yet where all else is known.
+    client
+        .batch_execute("ANALYZE core_outbox.integration_outbox; ANALYZE core_outbox.parcel")
+        .await
+        .unwrap();
+    take_in_flight(&client, 5).await;
+    assert_counts_by_key(&client, "claims are not known").await;
+    defer(&client, "delayed", 20_000).await;
+    let noted = "INSERT INTO core_outbox.sent (token, at, lowest, highest, ids)
+        SELECT gen_random_uuid(), now(), n, n, ARRAY[n]
+        FROM (SELECT gen_random_uuid() AS n FROM generate_series(1, 500)) AS n";
+    client.batch_execute(noted).await.unwrap();
+    for statistics in STATISTICS {
+        client.batch_execute(statistics).await.unwrap();
+        assert_counts_by_key(&client, statistics).await;
+    }
+}
+
+async fn assert_counts_by_key(client: &Client, when: &str) {
+    let held = count(client, "in_flight").await as f64;
+    let (parcels, deliveries) =
+        (count(client, "parcel").await as f64, count(client, "delivery").await as f64);
+    let plan = explain(client, &format!("EXPLAIN (ANALYZE, FORMAT JSON) {BACKLOG}")).await;
+    let messages = rows_read(&plan, "integration_outbox");
+    assert!(messages <= held, "{when}: {messages} of {held} messages read: {plan:#}");
+    // Averages over loops are rounded.
+    let most = (1.1 * held).max(parcels).max(deliveries);
+    assert!(most_rows(&plan) <= most, "{when}: {} rows: {plan:#}", most_rows(&plan));
 }
 
 /// What committed late is found below the mark. All that is in flight there is looked at, once, and what lies

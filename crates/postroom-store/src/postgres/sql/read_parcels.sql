@@ -15,4 +15,3 @@ WITH held AS MATERIALIZED (
 span AS MATERIALIZED (
     SELECT lane, min(number) AS first, max(number) AS last FROM held GROUP BY lane
 )
-SELECT m.id, m.source_event_id, m.source_stream_id, m.integration_type, m.event_type,

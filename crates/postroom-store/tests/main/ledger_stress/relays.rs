@@ -19,7 +19,12 @@ pub(super) async fn relay(run: Arc<Run>, number: u64) {
     let mut chance = run.chance(100 + number);
     let store = run.outbox.store().await;
     let name = format!("relay-{number}");
+    let mut wake = store.wake().await;
     while run.is_on() {
+        // A take that follows a signal is another one than that of a poll.
+        if let Some(wake) = wake.as_mut().filter(|_| below(&mut chance, 2) == 0) {
+            let _ = tokio::time::timeout(Duration::from_millis(10), wake.woken()).await;
+        }
         let quotas = quotas(&mut chance);
         let called = Instant::now();
         let Some(relay) = known(&run, beat(&*store, RelayId::random(), &[]).await) else {
