@@ -8,6 +8,8 @@ pub(crate) struct Tally {
     pub(crate) passed: usize,
     /// By name.
     pub(crate) failed: Vec<String>,
+    /// What the failures said when they happened.
+    pub(crate) panics: Vec<String>,
     pub(crate) skipped: Vec<Skip>,
 }
 
@@ -54,14 +56,19 @@ impl Tally {
     pub(crate) fn add(&mut self, other: Self) {
         self.passed += other.passed;
         self.failed.extend(other.failed);
+        self.panics.extend(other.panics);
         self.skipped.extend(other.skipped);
     }
 
-    /// Prints each skip and each failure by name, and last the line that adds up everything.
+    /// Prints each skip and each failure by name, what the failures said, which is thousands of lines up by
+    /// now, and last the line that adds up everything.
     pub(crate) fn print(&self) {
         println!();
         for skip in &self.skipped {
             println!("skipped: {}: {}", skip.name, skip.reason);
+        }
+        for panic in &self.panics {
+            println!("{panic}");
         }
         for name in &self.failed {
             println!("failed: {name}");

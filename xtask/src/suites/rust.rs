@@ -70,11 +70,19 @@ struct Results {
     passed: usize,
     failed: usize,
     failed_names: Vec<String>,
+    /// What failed tests said, from the line that names the place on.
+    panics: Vec<String>,
+    /// How many lines of the last of them may follow.
+    panic_lines_left: usize,
     ignored: Vec<Skip>,
 }
 
+/// How much of what a failed test says is repeated at the end. The rest is its log.
+const PANIC_LINES: usize = 12;
+
 impl Results {
     fn read(&mut self, line: &str) {
+        self.read_panic(line);
         if line.starts_with("running ") && (line.ends_with(" test") || line.ends_with(" tests")) {
             self.begun += 1;
         } else if let Some(summary) = line.strip_prefix("test result: ") {
@@ -95,6 +103,21 @@ impl Results {
         }
     }
 
+    fn read_panic(&mut self, line: &str) {
+        if line.starts_with("thread '") && line.contains(" panicked at ") {
+            self.panic_lines_left = PANIC_LINES;
+            self.panics.push(line.to_owned());
+        } else if line.starts_with("----") || line == "failures:" {
+            self.panic_lines_left = 0;
+        } else if self.panic_lines_left > 0
+            && let Some(panic) = self.panics.last_mut()
+        {
+            self.panic_lines_left -= 1;
+            panic.push('\n');
+            panic.push_str(line);
+        }
+    }
+
     /// `skips` has a line `name TAB reason` for each test that did not run: it has passed all the
     /// same, or ended itself for want of something, as a failure.
     fn tally(self, well: bool, skips: &str) -> Tally {
@@ -110,7 +133,12 @@ impl Results {
         failed.retain(|name| !skipped.iter().any(|skip| skip.name == *name));
         let ended = before - failed.len();
         let passed = self.passed.saturating_sub(skipped.len().saturating_sub(ended));
-        Tally { passed, failed, skipped: self.ignored.into_iter().chain(skipped).collect() }
+        Tally {
+            passed,
+            failed,
+            panics: self.panics,
+            skipped: self.ignored.into_iter().chain(skipped).collect(),
+        }
     }
 }
 
@@ -148,6 +176,29 @@ test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 7 filtered out; fini
         let tally = results.tally(false, "");
         assert_eq!(tally.passed, 3);
         assert_eq!(tally.failed, ["a::broken"]);
+    }
+
+    #[test]
+    fn what_a_failed_test_said_is_kept_without_its_log() {
+        let results = read(
+            "test a::broken ... FAILED
+failures:
+---- a::broken stdout ----
+INFO a line of the log
+thread 'a::broken' (17) panicked at tests/a.rs:3:5:
+waited 60s in vain for ready = false
+note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace
+
+failures:
+    a::broken
+test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.1s",
+        );
+        let panics = results.tally(false, "").panics;
+        assert_eq!(panics.len(), 1);
+        let lines: Vec<&str> = panics[0].lines().collect();
+        assert_eq!(lines[0], "thread 'a::broken' (17) panicked at tests/a.rs:3:5:");
+        assert_eq!(lines[1], "waited 60s in vain for ready = false");
+        assert!(!panics[0].contains("failures"), "{panics:?}");
     }
 
     #[test]

@@ -38,8 +38,26 @@ pub(super) enum Source {
 
 impl MySqlStore {
     /// Reads what is claimed. What its message says is not to be delivered, or not now, or not there, is put
-    /// right and left out; claims of which nothing is left end.
+    /// right and left out; claims of which nothing is left end. Where reading fails, since somebody has locked
+    /// the whole table, nothing was handed over, and the claims are given up: otherwise nobody would know of
+    /// them until they are a claim time old.
     pub(super) async fn read(
+        &self,
+        take: &Take<'_>,
+        claimed: Vec<Claimed>,
+    ) -> Result<Vec<Batch>, Error> {
+        let tokens: BTreeSet<Token> = claimed.iter().map(|one| one.token).collect();
+        let read = self.read_claimed(take, claimed).await;
+        if read.is_err() {
+            let tokens: Vec<Token> = tokens.into_iter().collect();
+            if let Err(error) = self.give_up(take.relay, &tokens).await {
+                tracing::debug!(%error, "claims that could not be read stay until they expire");
+            }
+        }
+        read
+    }
+
+    async fn read_claimed(
         &self,
         take: &Take<'_>,
         claimed: Vec<Claimed>,

@@ -43,9 +43,8 @@ impl MySqlStore {
     /// before the claims are read, so that what a rescue did for which it had to wait is seen. No
     /// claim is locked: others come and go meanwhile.
     async fn write_beat(&self, beat: &Heartbeat<'_>) -> Result<Vec<Token>, Error> {
-        let relay = literal::token(Token(beat.relay.0));
         let places = [
-            ("relay", relay.clone()),
+            ("relay", literal::token(Token(beat.relay.0))),
             ("name", literal::text(beat.name)),
             ("claim_time", micros(beat.claim_time).to_string()),
             ("version", VERSION.to_owned()),
@@ -66,19 +65,25 @@ impl MySqlStore {
         }
         self.forget_relays(&forgettable).await?;
         let own = OwnClaims::compare(&found, beat.held);
-        for part in own.unrecognised.chunks(LIST) {
+        self.give_up(beat.relay, &own.unrecognised).await?;
+        Ok(own.lost)
+    }
+
+    /// Leaves claims of a relay of which it has nothing in hand to whoever rescues next.
+    pub(super) async fn give_up(&self, relay: RelayId, tokens: &[Token]) -> Result<(), Error> {
+        for part in tokens.chunks(LIST) {
             let mut tx = self.begin().await?;
             let places = [
                 ("nobody", literal::token(Token(RelayId::NOBODY.0))),
                 ("tokens", literal::tokens(part)),
-                ("relay", relay.clone()),
+                ("relay", literal::token(Token(relay.0))),
             ];
             let sql =
                 filled(GIVE_UP, &places.each_ref().map(|(name, value)| (*name, value.as_str())));
             execute(&mut tx, sql).await?;
             tx.commit().await?;
         }
-        Ok(own.lost)
+        Ok(())
     }
 
     async fn forget_relays(&self, relays: &[Token]) -> Result<(), Error> {

@@ -3,7 +3,7 @@
 use crate::mariadb::{Maria, start};
 use crate::taking::{all, settlement, wish};
 use postroom_core::{
-    Batch, Fate, Key, NewAction, NewMessage, Operation, Quota, Settled, Store, Take,
+    Batch, Fate, Key, NewAction, NewMessage, Operation, Quota, Settled, Store, StoreErrorKind, Take,
 };
 use postroom_store::OpenOptions;
 use postroom_store::mysql::MySqlStore;
@@ -344,6 +344,44 @@ async fn a_delivery_outranks_a_parcel_that_names_its_message() {
     let batches = take(&*store, "noop").await;
     assert_eq!(batches.len(), 1, "{batches:?}");
     assert_eq!(ids(&batches), HashSet::from([id]));
+    send(&*store, &batches).await;
+    assert_eq!(count(&outbox, LEFT).await, 0);
+}
+
+/// A change of the table's columns that waits behind an open transaction: whoever reads the table waits for it.
+/// What was claimed meanwhile and could not be read is free as soon as somebody rescues.
+#[tokio::test]
+async fn what_could_not_be_read_is_given_up() {
+    let outbox = start().await;
+    let store = outbox.store().await;
+    enqueue(&*store, "noop", 1).await;
+    for batch in take(&*store, "noop").await {
+        store.settle(&[settlement(&batch, &failed())]).await.expect("settle");
+    }
+    enqueue(&*store, "noop", 2).await;
+    let reader = outbox.database.open_transaction("SELECT 1 FROM integration_outbox").await;
+    let mut altering = outbox.database.connection().await;
+    let alter = tokio::spawn(async move {
+        let sql = "ALTER TABLE integration_outbox ADD COLUMN note INT";
+        sqlx::raw_sql(sql).execute(&mut altering).await.expect("altered");
+    });
+    eventually("the change to wait for its lock", SOON, async || {
+        let waits = "SELECT COUNT(*) FROM information_schema.PROCESSLIST \
+            WHERE DB = DATABASE() AND STATE = 'Waiting for table metadata lock'";
+        (count(&outbox, waits).await == 1).then_some(())
+    })
+    .await;
+
+    let quotas = all("noop");
+    let refused = store.take(&wish(&*store, &quotas).await).await.expect_err("nobody can read");
+    assert_eq!(refused.kind, StoreErrorKind::Conflict, "{refused:?}");
+    assert_eq!(count(&outbox, "SELECT COUNT(*) FROM outbox_claim").await, 2, "it had claimed");
+    reader.await;
+    alter.await.expect("the change is made");
+
+    assert_eq!(store.rescue(100).await.expect("rescue"), 3);
+    let batches = take(&*store, "noop").await;
+    assert_eq!(ids(&batches).len(), 3, "no message counts as rescued");
     send(&*store, &batches).await;
     assert_eq!(count(&outbox, LEFT).await, 0);
 }
