@@ -16,6 +16,11 @@
 CREATE TABLE IF NOT EXISTS integration_outbox (
     -- The row's own key: what the ledger names is found by it without another index. It may come again,
     -- after a TRUNCATE or a restore, so whoever finds a message by it compares the id too.
+    --
+    -- Messages are numbered here, and not parcels as on PostgreSQL: MySQL numbers rows by an AUTO_INCREMENT
+    -- column only, and a parcel holds one message and goes by its number. Producers must not write it: with
+    -- INSERT IGNORE a message whose number is in use is dropped without an error. What a TRUNCATE leaves in
+    -- the ledger, or a restore brings into it, `postroom reconcile` mends.
     seq              BIGINT       NOT NULL AUTO_INCREMENT,
     id               CHAR(36)     CHARACTER SET ascii COLLATE ascii_general_ci NOT NULL DEFAULT (
         -- A UUIDv7: milliseconds first, so that new ids end up side by side in the index.

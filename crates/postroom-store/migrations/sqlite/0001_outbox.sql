@@ -38,6 +38,11 @@ CREATE TABLE integration_outbox (
     last_error       TEXT,
     -- The row's own key: a parcel finds its message by it without another index. AUTOINCREMENT, so
     -- that the number of a deleted message is not given to another.
+    --
+    -- Messages are numbered here, and not parcels as on PostgreSQL: SQLite numbers rows by their rowid
+    -- only, and a parcel holds one message and goes by its number. Producers must not write it: with
+    -- ON CONFLICT DO NOTHING a message whose number is in use is dropped without an error. What emptying
+    -- the table leaves in the ledger, or a restore brings into it, `postroom reconcile` mends.
     seq              INTEGER PRIMARY KEY AUTOINCREMENT,
     copy             INTEGER NOT NULL DEFAULT 0,
     ordering_key     TEXT,
