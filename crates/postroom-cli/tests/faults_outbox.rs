@@ -55,7 +55,11 @@ impl Outbox {
 
     /// On a server of the test's own, which it can break.
     pub(crate) async fn on(server: &Postgres) -> Self {
-        let database = server.database().await;
+        Self::on_postgres(server.database().await).await
+    }
+
+    /// On a database of PostgreSQL, where there may be an outbox already.
+    pub(crate) async fn on_postgres(database: TestDatabase) -> Self {
         // Another name than the relays', so that their connections can be told from this one.
         let url = format!("{}?application_name=test", database.url());
         Self::new(Folder::new(), Database::Postgres(database), &url).await
@@ -183,12 +187,17 @@ impl Outbox {
         .await;
     }
 
-    /// A connection of the test's own, on PostgreSQL.
-    pub(crate) async fn client(&self) -> Client {
+    /// The database, on PostgreSQL.
+    pub(crate) fn postgres_database(&self) -> &TestDatabase {
         match &self.database {
-            Database::Postgres(database) => database.client().await,
+            Database::Postgres(database) => database,
             Database::MariaDb(_) | Database::Sqlite => panic!("this outbox is not on PostgreSQL"),
         }
+    }
+
+    /// A connection of the test's own, on PostgreSQL.
+    pub(crate) async fn client(&self) -> Client {
+        self.postgres_database().client().await
     }
 
     /// A connection of the test's own, on MariaDB.

@@ -20,6 +20,7 @@ mod faults_outage;
 mod faults_outbox;
 mod faults_pooler;
 mod faults_producer;
+mod faults_restore;
 mod faults_secrets;
 mod faults_silence;
 mod faults_upgrade;

@@ -296,6 +296,10 @@ impl Upkeep for DeadlineStore {
         self.within(THROUGH_EVERYTHING, "diagnosing the outbox", self.store.diagnose()).await
     }
 
+    async fn looks_restored(&self) -> StoreResult<bool> {
+        self.count("looking for a restore", self.store.looks_restored()).await
+    }
+
     fn reconciles_at_start(&self) -> bool {
         self.store.reconciles_at_start()
     }

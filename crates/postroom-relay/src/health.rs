@@ -153,7 +153,7 @@ impl Board {
 
     /// The relay's state, with how long the database has left it without an answer.
     pub(crate) fn health(&self, lanes: Vec<LaneHealth>, silent_for: Option<Duration>) -> Health {
-        let age = self.lag_age();
+        let age = self.lag_age(silent_for);
         let seen = self.seen();
         let problem = problem(seen.fault.as_deref(), silent_for);
         Health {
@@ -166,11 +166,12 @@ impl Board {
     }
 
     /// How much older than it should be the last count of the backlog is: what was due then has been
-    /// due for so much longer. Zero while counts come in time.
-    pub(crate) fn lag_age(&self) -> Duration {
+    /// due for so much longer. Zero while counts come in time, and the database answers.
+    pub(crate) fn lag_age(&self, silent_for: Option<Duration>) -> Duration {
         let now = Instant::now();
+        let is_silent = silent_for.is_some_and(|silence| silence > SILENCE_MAX);
         match self.seen().counted {
-            Some(counted) if now > counted.fresh_until => now - counted.at,
+            Some(counted) if is_silent || now > counted.fresh_until => now - counted.at,
             Some(_) | None => Duration::ZERO,
         }
     }
@@ -217,6 +218,15 @@ mod tests {
         board.database_answers();
         tokio::time::advance(Duration::from_secs(40)).await;
         assert_eq!(board.health(Vec::new(), None).lag_ms, 40_000, "not even the first came");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lag_grows_while_the_database_is_silent_however_late_the_next_count_is_due() {
+        let board = Board::new();
+        board.backlog(700, BTreeMap::new(), Duration::from_secs(60));
+        tokio::time::advance(Duration::from_secs(9)).await;
+        assert_eq!(board.health(Vec::new(), Some(Duration::from_secs(1))).lag_ms, 700);
+        assert_eq!(board.health(Vec::new(), Some(Duration::from_secs(8))).lag_ms, 9_700);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! wake (NOTIFY | poll) → claimer → lane → sink.deliver(batch) → completer → store
-//!                 heartbeat · rescuer · recorder · pruner · monitor
+//!                 heartbeat · rescuer · recorder · pruner · reconciler · monitor
 //! ```
 //!
 //! Another transport delivers beside it, by the same rules: [`judge`] decides, [`Pauses`] holds a
@@ -27,6 +27,7 @@ mod monitor;
 mod pace;
 mod pauses;
 mod pruner;
+mod reconciler;
 mod recorder;
 mod relay;
 mod rescuer;

@@ -14,7 +14,9 @@ use crate::responses::Responses;
 use crate::room::LaneRoom;
 use crate::settings::{Lane, Settings};
 use crate::stop::{RECORD_LIMIT, Stop};
-use crate::{completer, lane, monitor, pruner, recorder, rescuer, schema, set_aside, summary};
+use crate::{
+    completer, lane, monitor, pruner, reconciler, recorder, rescuer, schema, set_aside, summary,
+};
 use postroom_core::{Store, StoreError, StoreErrorKind, with_causes};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -266,6 +268,7 @@ impl Relay {
         upkeep.spawn(rescuer::run(Arc::clone(&self.shared)));
         upkeep.spawn(recorder::run(Arc::clone(&self.shared)));
         upkeep.spawn(pruner::run(Arc::clone(&self.shared)));
+        upkeep.spawn(reconciler::run(Arc::clone(&self.shared)));
         upkeep.spawn(monitor::run(Arc::clone(&self.shared)));
         upkeep.spawn(summary::run(Arc::clone(&self.shared)));
         let defect = |stage, error: Option<JoinError>| {
@@ -353,7 +356,8 @@ impl Relay {
     /// What it has counted, in Prometheus' text format.
     #[must_use]
     pub fn metrics(&self) -> String {
-        self.shared.metrics.age_lag(self.shared.board.lag_age());
+        let silent_for = self.shared.deadlines.silent_for();
+        self.shared.metrics.age_lag(self.shared.board.lag_age(silent_for));
         self.shared.metrics.text()
     }
 
@@ -378,12 +382,7 @@ impl Relay {
     async fn begin(&self) -> Result<(), StoreError> {
         self.shared.store.ready().await?;
         self.shared.board.database_answers();
-        if self.shared.store.reconciles_at_start() {
-            let mended = self.shared.store.reconcile().await?;
-            if mended.total() > 0 {
-                tracing::warn!(?mended, "messages and deliveries did not agree and were mended");
-            }
-        }
+        reconciler::reconcile(&self.shared, true).await?;
         self.shared.presence.beat(&*self.shared.store, &[]).await?;
         Ok(())
     }

@@ -2,6 +2,7 @@
 //!
 //! * [`Postgres`], [`MariaDb`] and [`MySql`] give each test a database on a real server; [`Standby`]
 //!   takes the place of the first, [`Galera`] is three of the second.
+//! * [`Dump`] is a dump of a database on PostgreSQL.
 //! * [`PgBouncer`] stands between a test and PostgreSQL; [`Authority`] makes certificates.
 //! * [`Kafka`], [`Mosquitto`], [`Nats`], [`RabbitMq`] and [`Redis`] are servers that sinks deliver to;
 //!   `KafkaCluster`, [`NatsCluster`], [`RedisCluster`] and [`RedisSentinel`] are several of their kind.
@@ -64,7 +65,7 @@ pub use mysql::MySql;
 pub use nats::{Nats, NatsCluster, find_nats};
 pub use packages::{node_with, python_with};
 pub use pgbouncer::{PgBouncer, find_pgbouncer};
-pub use postgres::{Frozen, Postgres, Standby, TestDatabase, find_postgres};
+pub use postgres::{Dump, Frozen, Postgres, Standby, TestDatabase, find_postgres};
 pub use process::{Process, Signal};
 pub use programs::{find_promtool, system_python};
 pub use proxy::{Passage, Proxy};

@@ -2,12 +2,14 @@
 
 mod binaries;
 mod database;
+mod dump;
 mod frozen;
 mod server;
 mod standby;
 
 pub use binaries::find_postgres;
 pub use database::TestDatabase;
+pub use dump::Dump;
 pub use frozen::Frozen;
 pub use standby::Standby;
 

@@ -189,6 +189,13 @@ pub trait Upkeep: Send + Sync {
     /// Its cost may follow the history.
     async fn diagnose(&self) -> StoreResult<Vec<Finding>>;
 
+    /// Whether the outbox was restored, or replicated from another server, in a way that hides messages or
+    /// doubles them until it is reconciled. Relays ask before they take anything, and once a minute, so its
+    /// cost must not follow the history. It may miss a restore of some tables alone.
+    async fn looks_restored(&self) -> StoreResult<bool> {
+        Ok(false)
+    }
+
     /// Whether a relay reconciles when it starts, because the database lets a producer override
     /// what the triggers do.
     fn reconciles_at_start(&self) -> bool {

@@ -9,6 +9,7 @@ use super::error::store_error;
 use super::parcels::{HeldParcels, Which};
 use super::settle::settle;
 use crate::OpenOptions;
+use crate::parcel_token::parcel_token;
 use postroom_core::{
     Fate, Fence, Heartbeat, RelayId, Relays as _, Settlement, StoreResult, Take, Verdict,
 };
@@ -59,7 +60,7 @@ impl Bare {
         let failed = |e| store_error(DOING, e);
         let found = self
             .store
-            .take_parcels(&taking, take, (Which::Fresh, true), false)
+            .take_parcels(&taking, take, parcel_token(), (Which::Fresh, true), false)
             .await
             .map_err(failed)?;
         let read = taking.prepare_cached(READ_PARCELS).await.map_err(failed)?;

@@ -8,6 +8,7 @@ use super::parcels::{FoundParcels, Which};
 use super::row::TakenRow;
 use super::transaction::{BEGIN, JOIN_BY_HASH, transact};
 use super::{PgStore, statements};
+use crate::parcel_token::parcel_token;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use postroom_core::{
@@ -223,14 +224,20 @@ impl PgStore {
         // Large deliveries do not keep out parcels, which would all be unpacked.
         let bytes = limits.bytes.max(take.bytes / 2);
         let within = Take { quotas: &left, bytes, ..limits };
-        let is_careful = self.caution.is_on();
-        let mut found = {
+        let (is_careful, token) = (self.caution.is_on(), parcel_token());
+        let found = {
             let client = match is_careful {
                 true => self.connection().await?,
                 false => self.taking_connection().await?,
             };
-            let found = self.take_parcels(&client, &within, what, !is_careful).await;
-            found.map_err(|e| store_error("taking fresh messages", e))?
+            self.take_parcels(&client, &within, token, what, !is_careful).await
+        };
+        let mut found = match found {
+            Ok(found) => found,
+            Err(error) => {
+                self.let_go(token).await;
+                return Err(store_error("taking fresh messages", error));
+            }
         };
         let Some(claim) = found.claim else { return Ok(found) };
         let read = match found.read.take() {

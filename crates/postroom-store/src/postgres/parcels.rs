@@ -16,7 +16,6 @@ use super::lanes::Lanes;
 use super::transaction::{
     BEGIN, BEGIN_CLAIMING, BEGIN_SWEEPING, BEGIN_TAKING, COMMIT, in_order, transact,
 };
-use crate::parcel_token::parcel_token;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use postroom_core::{Quota, StoreResult, Take, Token};
@@ -46,7 +45,7 @@ pub(super) const RESCUE_PARCELS: &str = concat!(
     "SELECT count(*) FROM named"
 );
 pub(super) const LOCK_LANES: &str = include_str!("sql/lock_lanes.sql");
-const LET_GO: &str = "DELETE FROM core_outbox.claim WHERE token = $1";
+const LET_GO: &str = "DELETE FROM core_outbox.claim WHERE token = $1 RETURNING token";
 const RISE: &str = include_str!("sql/rise.sql");
 const MAKE_CURSORS: &str = "INSERT INTO core_outbox.lane_cursor (lane) \
     SELECT DISTINCT core_outbox.lane_of(unnest($1::text[])) ON CONFLICT DO NOTHING";
@@ -120,11 +119,11 @@ struct Wish<'a> {
 }
 
 impl<'a> Wish<'a> {
-    fn of(take: &'a Take<'_>, looks_for_due: bool, lanes: &Lanes) -> Self {
+    fn of(take: &'a Take<'_>, token: Token, looks_for_due: bool, lanes: &Lanes) -> Self {
         let rows: Vec<i32> = take.quotas.iter().map(|quota| clamp_i32(quota.rows)).collect();
         let (rows_max, bytes_max) = (clamp_i64(take.rows), clamp_i64(take.bytes));
         Self {
-            token: parcel_token(),
+            token,
             worker: take.worker,
             relay: take.relay.0,
             integrations: take.quotas.iter().map(|quota| quota.integration.as_str()).collect(),
@@ -220,48 +219,36 @@ impl PgStore {
         Ok(())
     }
 
-    /// Takes parcels, and `reads` what they name in the same round trip. Content that cannot be read so is
-    /// left to whoever reads with caution. Where this fails, nothing stays claimed.
-    pub(super) async fn take_parcels(
-        &self,
-        client: &Connection,
-        take: &Take<'_>,
-        (which, looks_for_due): (Which, bool),
-        reads: bool,
-    ) -> Result<FoundParcels, Error> {
-        let wish = Wish::of(take, looks_for_due, &self.lanes);
-        let taken = self.claim_parcels(client, &wish, take, which, reads).await;
-        if taken.is_err() {
-            self.let_go(wish.token).await;
-        }
-        taken
-    }
-
     /// Gives back a claim on parcels of which nothing was handed over: with the claim gone, they are parcels
     /// that nobody has had. Otherwise nobody would know of it until it is a claim time old.
     pub(super) async fn let_go(&self, token: Token) {
-        self.lanes.expect_late();
         let gone = async {
             let client = self.connection().await?;
             let failed = |error| store_error("giving back a claim", error);
             let statement = client.prepare_cached(LET_GO).await.map_err(failed)?;
             transact(&client, BEGIN, &statement, &[&token.0]).await.map_err(failed)
         };
-        if let Err(error) = gone.await {
-            tracing::debug!(%error, "a claim stays until it expires");
+        match gone.await {
+            Ok(claims) if claims.is_empty() => {}
+            Ok(_) => self.lanes.expect_late(),
+            Err(error) => tracing::debug!(%error, "a claim stays until it expires"),
         }
     }
 
-    async fn claim_parcels(
+    /// Takes parcels under `token`, and `reads` what they name in the same round trip. Content that cannot be
+    /// read so is left to whoever reads with caution. Where this fails, parcels may be claimed all the same: see
+    /// [`let_go`](Self::let_go).
+    pub(super) async fn take_parcels(
         &self,
         client: &Connection,
-        wish: &Wish<'_>,
         take: &Take<'_>,
-        which: Which,
+        token: Token,
+        (which, looks_for_due): (Which, bool),
         reads: bool,
     ) -> Result<FoundParcels, Error> {
+        let wish = Wish::of(take, token, looks_for_due, &self.lanes);
         let began = Instant::now();
-        let (claimed, read) = match claim(client, wish, take, which, reads).await {
+        let (claimed, read) = match claim(client, &wish, take, which, reads).await {
             Err(error) if concerns_content(&error) => {
                 // It took longer than a take may. With caution it has more time.
                 self.caution.begin();

@@ -72,6 +72,10 @@ impl Upkeep for PgStore {
         reconcile::reconcile(&client).await
     }
 
+    async fn looks_restored(&self) -> StoreResult<bool> {
+        self.find_restore().await
+    }
+
     async fn diagnose(&self) -> StoreResult<Vec<Finding>> {
         let client = self.connection().await?;
         client.answer(diagnose::diagnose(client.client())).await

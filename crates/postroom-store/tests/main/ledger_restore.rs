@@ -4,13 +4,10 @@
 use crate::taking::{all, settlement, wish};
 use postroom_core::{Batch, Fate, Quota, Reconciled, Rescued, Store};
 use postroom_store::OpenOptions;
-use postroom_testkit::{Postgres, TestDatabase, eventually, find_postgres, skip};
+use postroom_testkit::{Dump, Postgres, TestDatabase, eventually, skip};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
-use tempfile::TempDir;
 use tokio_postgres::Client;
 use uuid::Uuid;
 
@@ -94,43 +91,6 @@ impl Source {
         store.leave(brief.relay).await.expect("the relay is gone");
         Self { database, open, dead }
     }
-
-    async fn dump(&self, arguments: &[&str]) -> Option<Dump> {
-        let folder = TempDir::new().expect("a folder");
-        let file = folder.path().join("dump");
-        let arguments: Vec<&str> = arguments
-            .iter()
-            .copied()
-            .chain(["--format=custom", "--file", file.to_str()?, self.database.url()])
-            .collect();
-        run("pg_dump", &arguments, "").then_some(Dump { _folder: folder, file })
-    }
-}
-
-struct Dump {
-    _folder: TempDir,
-    file: PathBuf,
-}
-
-impl Dump {
-    fn restore(&self, into: &TestDatabase, settings: &str) {
-        let file = self.file.to_str().expect("a path");
-        let arguments = ["--exit-on-error", "--no-owner", "--dbname", into.url(), file];
-        assert!(run("pg_restore", &arguments, settings), "pg_restore is beside pg_dump");
-    }
-}
-
-/// Runs one of PostgreSQL's programs; false where it is missing, or older than the server.
-fn run(program: &str, arguments: &[&str], settings: &str) -> bool {
-    let program = find_postgres().map_or_else(|_| program.into(), |folder| folder.join(program));
-    let ran = Command::new(&program).args(arguments).env("PGOPTIONS", settings).output();
-    let Ok(ran) = ran else { return false };
-    let said = String::from_utf8_lossy(&ran.stderr);
-    if said.contains("server version mismatch") {
-        return false;
-    }
-    assert!(ran.status.success(), "{}: {said}", program.display());
-    true
 }
 
 /// What a test says where it cannot run.
@@ -214,7 +174,7 @@ async fn younger() -> (TestDatabase, Client, Arc<dyn Store>) {
 #[tokio::test]
 async fn a_full_restore_delivers_what_was_open_once() {
     let source = Source::filled().await;
-    let Some(dump) = source.dump(&[]).await else {
+    let Some(dump) = Dump::of(&source.database, &[]) else {
         return without_pg_dump("a_full_restore_delivers_what_was_open_once");
     };
     let database = Postgres::shared().await.database().await;
@@ -233,7 +193,7 @@ async fn a_restore_of_the_data_with_triggers_on_is_noticed_and_delivered_once() 
         "--schema=core_outbox",
         "--exclude-table-data=core_outbox.schema_migration",
     ];
-    let Some(dump) = source.dump(&only).await else {
+    let Some(dump) = Dump::of(&source.database, &only) else {
         return without_pg_dump(
             "a_restore_of_the_data_with_triggers_on_is_noticed_and_delivered_once",
         );
@@ -252,20 +212,56 @@ async fn a_restore_of_the_data_with_triggers_on_is_noticed_and_delivered_once() 
 }
 
 #[tokio::test]
-async fn messages_restored_without_their_ledger_are_delivered_once_after_reconciling() {
+async fn messages_restored_without_their_ledger_are_noticed_and_delivered_once() {
     let source = Source::filled().await;
     let only = ["--data-only", "--table=core_outbox.integration_outbox"];
-    let Some(dump) = source.dump(&only).await else {
+    let Some(dump) = Dump::of(&source.database, &only) else {
         return without_pg_dump(
-            "messages_restored_without_their_ledger_are_delivered_once_after_reconciling",
+            "messages_restored_without_their_ledger_are_noticed_and_delivered_once",
         );
     };
     let (database, client, store) = migrated().await;
     dump.restore(&database, "-c session_replication_role=replica");
-    let mended = store.reconcile().await.expect("reconcile");
-    assert_eq!(usize::try_from(mended.made).ok(), Some(source.open.len() + source.dead));
+    assert_eq!(count(&client, "SELECT count(*) FROM core_outbox.parcel").await, 0);
     assert_once(&deliver(&*store, &client).await, &source.open);
+    let dead = "SELECT count(*) FROM core_outbox.delivery WHERE state = 'd'";
+    assert_eq!(usize::try_from(count(&client, dead).await).ok(), Some(source.dead));
     assert_empty(&*store, &client).await;
+}
+
+/// A switchover to a replica, whose sequence is behind, under a store that has taken before: new parcels lie
+/// below the low-water mark, and whoever asks once a minute notices.
+#[tokio::test]
+async fn numbers_left_behind_under_a_running_relay_are_noticed() {
+    let (_database, client, store) = migrated().await;
+    client.batch_execute(FRESH).await.expect("messages");
+    assert_eq!(deliver(&*store, &client).await.len(), 300);
+    assert!(!store.looks_restored().await.expect("a look"));
+    client
+        .batch_execute(
+            "SELECT setval('core_outbox.parcel_number', 1);
+             UPDATE core_outbox.lane_cursor SET low_water = mark",
+        )
+        .await
+        .expect("set back");
+    client.batch_execute(FRESH).await.expect("messages");
+    assert_eq!(take_all(&*store).await.len(), 0, "they are hidden");
+    assert!(store.looks_restored().await.expect("a look"));
+    store.reconcile().await.expect("reconcile");
+    assert!(!store.looks_restored().await.expect("a look"));
+    assert_eq!(deliver(&*store, &client).await.len(), 300);
+    assert_empty(&*store, &client).await;
+}
+
+/// A drained outbox has a history and an empty ledger, and nobody looks through it at each start.
+#[tokio::test]
+async fn a_drained_outbox_does_not_look_restored() {
+    let (database, client, store) = migrated().await;
+    assert!(!store.looks_restored().await.expect("a look"), "a new one");
+    client.batch_execute(FRESH).await.expect("messages");
+    assert!(!store.looks_restored().await.expect("a look"), "nobody has taken yet");
+    assert_eq!(deliver(&*store, &client).await.len(), 300);
+    assert!(!opened(&database).await.looks_restored().await.expect("a look"));
 }
 
 #[tokio::test]
@@ -275,7 +271,7 @@ async fn a_ledger_restored_without_its_messages_delivers_nothing_and_is_cleaned_
         ["parcel", "delivery", "claim", "lane_cursor"].map(|t| format!("--table=core_outbox.{t}"));
     let only: Vec<&str> =
         ["--data-only"].into_iter().chain(only.iter().map(String::as_str)).collect();
-    let Some(dump) = source.dump(&only).await else {
+    let Some(dump) = Dump::of(&source.database, &only) else {
         return without_pg_dump(
             "a_ledger_restored_without_its_messages_delivers_nothing_and_is_cleaned_up",
         );
