@@ -74,12 +74,62 @@ CREATE INDEX outbox_created ON core_outbox.integration_outbox USING brin (create
 COMMENT ON TABLE core_outbox.integration_outbox IS
     'The messages: what was said, and what became of it. Everything that is still to be done stands in '
     'the ledger (parcel, delivery, claim); the view messages joins them.';
-COMMENT ON COLUMN core_outbox.integration_outbox.seq IS
-    'Orders lists. No relay goes by it.';
+COMMENT ON COLUMN core_outbox.integration_outbox.id IS
+    'The message''s own id, a UUIDv7 unless the producer gives another. The ledger names the message '
+    'by it.';
+COMMENT ON COLUMN core_outbox.integration_outbox.source_stream_id IS
+    'The aggregate or stream it came from.';
+COMMENT ON COLUMN core_outbox.integration_outbox.source_event_id IS
+    'The event''s id: what receivers recognise repeats by. With the stream, the integration and the '
+    'copy it is unique.';
+COMMENT ON COLUMN core_outbox.integration_outbox.integration_type IS
+    'Where it goes, adapter:channel. Each integration is a lane of its own.';
+COMMENT ON COLUMN core_outbox.integration_outbox.event_type IS 'What happened, such as order.created.v1.';
+COMMENT ON COLUMN core_outbox.integration_outbox.payload IS
+    'The body. One that is longer as text than the relay''s payload_limit makes the message DEAD.';
+COMMENT ON COLUMN core_outbox.integration_outbox.headers IS
+    'What goes along with the body: a JSON object, or null for none. Anything else makes the message '
+    'DEAD.';
+COMMENT ON COLUMN core_outbox.integration_outbox.tenant_id IS
+    'The tenant. Its messages go to a queue of their own where the configuration says so.';
+COMMENT ON COLUMN core_outbox.integration_outbox.user_id IS
+    'Who caused it. Passed on where the sink has a place for it.';
+COMMENT ON COLUMN core_outbox.integration_outbox.correlation_id IS
+    'Ties it to a request across services. Passed on where the sink has a place for it.';
+COMMENT ON COLUMN core_outbox.integration_outbox.due_at IS
+    'When it may be delivered; after a failure, when it is tried again.';
+COMMENT ON COLUMN core_outbox.integration_outbox.attempts IS 'Failed attempts so far.';
+COMMENT ON COLUMN core_outbox.integration_outbox.max_attempts IS
+    'How many attempts may fail before it is DEAD, unless the configuration says otherwise.';
 COMMENT ON COLUMN core_outbox.integration_outbox.status IS
     'PENDING, FAILED (to be tried again), SENT or DEAD. Never CLAIMED: see the view messages.';
-COMMENT ON COLUMN core_outbox.integration_outbox.settled IS
-    'The token of Postroom''s last write.';
+COMMENT ON COLUMN core_outbox.integration_outbox.locked_at IS
+    'Not used here. The view messages shows since when a relay has held the message.';
+COMMENT ON COLUMN core_outbox.integration_outbox.locked_by IS
+    'Not used here. The view messages shows which relay holds the message.';
+COMMENT ON COLUMN core_outbox.integration_outbox.created_at IS 'When it was enqueued.';
+COMMENT ON COLUMN core_outbox.integration_outbox.updated_at IS
+    'When its recorded state last changed. Pruning of dead messages goes by it.';
+COMMENT ON COLUMN core_outbox.integration_outbox.sent_at IS
+    'When it was acknowledged. Pruning goes by it.';
+COMMENT ON COLUMN core_outbox.integration_outbox.last_error IS
+    'Why the last attempt failed. Stays after a later success.';
+COMMENT ON COLUMN core_outbox.integration_outbox.seq IS
+    'Orders lists, and deliveries that are due at the same time. The messages of one statement are put '
+    'into parcels by it. No commit order: a lower number may become visible later.';
+COMMENT ON COLUMN core_outbox.integration_outbox.copy IS
+    'Tells apart several messages of one event to one integration: each is delivered.';
+COMMENT ON COLUMN core_outbox.integration_outbox.ordering_key IS
+    'What belongs together, for sinks that group messages by a key. No lane orders by it.';
+COMMENT ON COLUMN core_outbox.integration_outbox.causation_id IS
+    'The event or command that caused it. Passed on where the sink has a place for it.';
+COMMENT ON COLUMN core_outbox.integration_outbox.source IS
+    'The module or service it came from. Passed on where the sink has a place for it.';
+COMMENT ON COLUMN core_outbox.integration_outbox.schema_version IS
+    'The version of the payload''s schema. Passed on where the sink has a place for it.';
+COMMENT ON COLUMN core_outbox.integration_outbox.occurred_at IS
+    'When it happened, where the producer says so. Delivery goes by due_at.';
+COMMENT ON COLUMN core_outbox.integration_outbox.settled IS 'The token of Postroom''s last write.';
 
 -- Where a lane's name stands in the ledger's keys: a number of fixed width, since comparing names was a
 -- quarter of what a row there cost its producer. Two integrations of one number share their place and
@@ -119,6 +169,8 @@ COMMENT ON COLUMN core_outbox.parcel.number IS 'Its place in the lane, in the or
 COMMENT ON COLUMN core_outbox.parcel.due_at IS 'When the first of its messages was due.';
 COMMENT ON COLUMN core_outbox.parcel.lowest IS 'The lowest seq of its messages.';
 COMMENT ON COLUMN core_outbox.parcel.bytes IS 'The stored size of its messages'' content.';
+COMMENT ON COLUMN core_outbox.parcel.integration IS
+    'The integration. Two of one lane number are told apart by it.';
 COMMENT ON COLUMN core_outbox.parcel.refs IS 'The ids of its messages, in no order.';
 
 -- One row for every message that is delayed, failed, dead, opened again, rescued or given back.
@@ -146,7 +198,9 @@ CREATE TABLE core_outbox.delivery (
 COMMENT ON TABLE core_outbox.delivery IS
     'Messages that are not SENT and not fresh: delayed, failed, dead, opened again, rescued or given '
     'back.';
-COMMENT ON COLUMN core_outbox.delivery.seq IS 'The message''s seq.';
+COMMENT ON COLUMN core_outbox.delivery.message_id IS 'The message.';
+COMMENT ON COLUMN core_outbox.delivery.seq IS
+    'The message''s seq. What is due at the same time is taken in its order.';
 COMMENT ON COLUMN core_outbox.delivery.due_at IS 'When it is due next.';
 COMMENT ON COLUMN core_outbox.delivery.since IS
     'When it was due for the first time, or again after it was put off or changed by hand: what its lag '
@@ -158,6 +212,8 @@ COMMENT ON COLUMN core_outbox.delivery.dispatch IS 'How many of its dispatches t
 COMMENT ON COLUMN core_outbox.delivery.bytes IS 'The stored size of the message''s content.';
 COMMENT ON COLUMN core_outbox.delivery.state IS
     'w waits, f failed and waits, d dead.';
+COMMENT ON COLUMN core_outbox.delivery.integration IS
+    'The integration. Two of one lane number are told apart by it.';
 
 CREATE INDEX delivery_lane ON core_outbox.delivery (lane, due_at, seq)
     WHERE state IN ('w', 'f') AND rescues = 0;
@@ -182,7 +238,12 @@ CREATE TABLE core_outbox.relay (
     fillfactor = 50
 );
 COMMENT ON TABLE core_outbox.relay IS 'One row per relay, kept by its heartbeat.';
+COMMENT ON COLUMN core_outbox.relay.id IS
+    'The relay, from its start to its end. No other has it, nor the same one after a restart.';
+COMMENT ON COLUMN core_outbox.relay.name IS 'The name that its claims show as their worker.';
+COMMENT ON COLUMN core_outbox.relay.started_at IS 'When it sent its first heartbeat.';
 COMMENT ON COLUMN core_outbox.relay.until IS 'When its claims expire, unless there is another heartbeat.';
+COMMENT ON COLUMN core_outbox.relay.version IS 'The version of its program.';
 COMMENT ON COLUMN core_outbox.relay.lanes IS
     'How many integrations it serves. None: the row of a single call, which goes once it has expired.';
 
@@ -208,12 +269,15 @@ ALTER TABLE core_outbox.claim
     ALTER COLUMN lanes SET STORAGE EXTERNAL,
     ALTER COLUMN numbers SET STORAGE EXTERNAL;
 COMMENT ON TABLE core_outbox.claim IS 'What relays hold: one row per batch taken.';
+COMMENT ON COLUMN core_outbox.claim.token IS 'Names the claim. No outcome is recorded without it.';
+COMMENT ON COLUMN core_outbox.claim.worker IS 'The name of the relay that holds it.';
+COMMENT ON COLUMN core_outbox.claim.since IS 'When it was taken.';
 COMMENT ON COLUMN core_outbox.claim.relay IS
     'Whose it is. A claim has expired when that row is missing or its time is over.';
 COMMENT ON COLUMN core_outbox.claim.alone IS
     'A rescued message is held alone; losing it again counts as an attempt.';
 COMMENT ON COLUMN core_outbox.claim.dispatched IS
-    'Taken for a queue: losing it counts as no rescue.';
+    'Taken for a queue, or given up: losing it counts as no rescue.';
 COMMENT ON COLUMN core_outbox.claim.ids IS 'The deliveries that it was taken for, by message.';
 COMMENT ON COLUMN core_outbox.claim.lanes IS 'The lanes of its parcels; null when it holds deliveries.';
 COMMENT ON COLUMN core_outbox.claim.numbers IS 'The numbers of its parcels, beside their lanes.';
@@ -237,6 +301,8 @@ COMMENT ON COLUMN core_outbox.sent.token IS 'The claim under which they were del
 COMMENT ON COLUMN core_outbox.sent.at IS 'When that was recorded; their sent_at.';
 COMMENT ON COLUMN core_outbox.sent.lowest IS
     'The lowest of the ids. Whoever looks for one message reads few of these lists.';
+COMMENT ON COLUMN core_outbox.sent.highest IS 'The highest of the ids.';
+COMMENT ON COLUMN core_outbox.sent.ids IS 'The ids of the messages, in order.';
 CREATE INDEX sent_token ON core_outbox.sent (token);
 
 -- Whether a message was delivered and does not say so yet.
@@ -258,11 +324,14 @@ CREATE TABLE core_outbox.lane_cursor (
 ) WITH (fillfactor = 10, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0);
 COMMENT ON TABLE core_outbox.lane_cursor IS
     'How far each lane''s parcels were taken. Its row is locked by whoever takes there.';
+COMMENT ON COLUMN core_outbox.lane_cursor.lane IS 'The number of the integration''s name (lane_of).';
 COMMENT ON COLUMN core_outbox.lane_cursor.mark IS 'No parcel above it was ever taken.';
 COMMENT ON COLUMN core_outbox.lane_cursor.low_water IS
     'No parcel below it exists, or can become visible: what committed late lies between the two.';
 COMMENT ON COLUMN core_outbox.lane_cursor.next_low_water IS
     'What the low-water mark rises to once all transactions before the horizon have ended.';
+COMMENT ON COLUMN core_outbox.lane_cursor.horizon IS
+    'All transactions before this one must have ended first: they may still insert parcels below.';
 
 -- Changes by hand of messages without a delivery. Whoever holds the lane follows them.
 CREATE TABLE core_outbox.pending_edit (
@@ -273,6 +342,9 @@ CREATE TABLE core_outbox.pending_edit (
 );
 COMMENT ON TABLE core_outbox.pending_edit IS
     'Changes by hand of messages without a delivery, to be followed by whoever takes in their lane.';
+COMMENT ON COLUMN core_outbox.pending_edit.id IS 'Counts up.';
+COMMENT ON COLUMN core_outbox.pending_edit.lane IS 'The lane that the message was in before the change.';
+COMMENT ON COLUMN core_outbox.pending_edit.message_id IS 'The message.';
 
 -- What went wrong before, and who did what. Neither has a foreign key: a TRUNCATE of the messages stays
 -- possible, and no lock is taken on them.
@@ -290,6 +362,18 @@ CREATE TABLE core_outbox.attempt (
     PRIMARY KEY (message_id, number),
     CONSTRAINT outcome_known CHECK (outcome IN ('retry', 'reject', 'lost'))
 );
+COMMENT ON TABLE core_outbox.attempt IS 'Failed attempts, as long as their message.';
+COMMENT ON COLUMN core_outbox.attempt.message_id IS 'The message.';
+COMMENT ON COLUMN core_outbox.attempt.number IS
+    'Counts the failed attempts of its message. Only the latest are kept.';
+COMMENT ON COLUMN core_outbox.attempt.at IS 'When the failure was recorded.';
+COMMENT ON COLUMN core_outbox.attempt.took_ms IS 'How long the attempt took, in milliseconds.';
+COMMENT ON COLUMN core_outbox.attempt.outcome IS
+    'retry: it may be tried again. reject: it would fail again. lost: its relay died with this message '
+    'alone in hand.';
+COMMENT ON COLUMN core_outbox.attempt.error IS 'Why it failed.';
+COMMENT ON COLUMN core_outbox.attempt.response IS
+    'What the receiver answered, where its integration keeps that.';
 
 -- One row per operation. `messages` grows with what it changes, in the same transactions.
 CREATE TABLE core_outbox.action (
@@ -300,9 +384,14 @@ CREATE TABLE core_outbox.action (
     target    text        NOT NULL,
     messages  bigint      NOT NULL DEFAULT 0
 );
-
-COMMENT ON TABLE core_outbox.attempt IS 'Failed attempts, as long as their message.';
 COMMENT ON TABLE core_outbox.action IS 'What operators did, and to how many messages.';
+COMMENT ON COLUMN core_outbox.action.id IS 'Counts up: later operations have higher numbers.';
+COMMENT ON COLUMN core_outbox.action.at IS 'When it began.';
+COMMENT ON COLUMN core_outbox.action.actor IS 'Who did it.';
+COMMENT ON COLUMN core_outbox.action.operation IS
+    'What was done: redrive, replay, release, cancel, prune or reconcile.';
+COMMENT ON COLUMN core_outbox.action.target IS 'To which messages: an id, or the filter in words.';
+COMMENT ON COLUMN core_outbox.action.messages IS 'How many messages it has changed.';
 
 -- The deduplication keys of messages that were delivered and pruned, where retention asks for that: an
 -- event that comes again is not delivered again. A hash, so that the table stays narrow: 128 bits of it,
@@ -314,7 +403,8 @@ CREATE TABLE core_outbox.remembered (
 CREATE INDEX remembered_until ON core_outbox.remembered (until);
 COMMENT ON TABLE core_outbox.remembered IS
     'Deduplication keys of delivered messages that are pruned: the same event is not delivered again.';
-COMMENT ON COLUMN core_outbox.remembered.key IS 'See dedupe_key.';
+COMMENT ON COLUMN core_outbox.remembered.key IS
+    '128 bits of a hash of event id, stream, integration and copy (dedupe_key).';
 COMMENT ON COLUMN core_outbox.remembered.until IS 'When it is forgotten.';
 
 CREATE FUNCTION core_outbox.dedupe_key(event text, stream text, integration text, copy int)
@@ -338,7 +428,11 @@ CREATE TABLE core_outbox.checkpoint (
     updated_at timestamptz  NOT NULL DEFAULT now()
 );
 COMMENT ON TABLE core_outbox.checkpoint IS
-    'How far each projector has come in its source.';
+    'How far each reader that brings messages from elsewhere has come.';
+COMMENT ON COLUMN core_outbox.checkpoint.name IS 'Whose position it is.';
+COMMENT ON COLUMN core_outbox.checkpoint.position IS
+    'How far it has come. Only the reader knows what it means.';
+COMMENT ON COLUMN core_outbox.checkpoint.updated_at IS 'When it last moved.';
 
 -- `feed_ledger` and `wake_relay` carry no settings: setting the search path was a fifth of what an
 -- insert of one row paid. So they name the schema of everything, operators too, since whoever inserts

@@ -17,38 +17,58 @@ CREATE TABLE integration_outbox (
         || '-' || lower(hex(randomblob(6)))
     ),
     source_stream_id TEXT NOT NULL,
+    -- What receivers recognise repeats by.
     source_event_id  TEXT NOT NULL,
+    -- Where it goes, adapter:channel. Each integration is a lane of its own.
     integration_type TEXT NOT NULL,
     event_type       TEXT NOT NULL,
     payload          TEXT NOT NULL,
+    -- What goes along with the body: a JSON object, or null for none.
     headers          TEXT,
+    -- Its messages go to a queue of their own where the configuration says so.
     tenant_id        TEXT,
+    -- Who caused it.
     user_id          TEXT,
+    -- Ties it to a request across services.
     correlation_id   TEXT,
-    -- Times are text that julianday() understands, UTC unless they name a zone.
+    -- Times are text that julianday() understands, UTC unless they name a zone. This is when it may be
+    -- delivered; after a failure, when it is tried again.
     due_at           TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
+    -- Failed attempts so far, and how many may fail before it is DEAD, unless the configuration says
+    -- otherwise.
     attempts         INTEGER NOT NULL DEFAULT 0,
     max_attempts     INTEGER NOT NULL DEFAULT 10,
+    -- PENDING, FAILED (to be tried again), SENT or DEAD. Never CLAIMED: see the view outbox_messages.
     status           TEXT NOT NULL DEFAULT 'PENDING',
+    -- Not used here. The view outbox_messages shows since when a relay has held the message, and which.
     locked_at        TEXT,
     locked_by        TEXT,
     created_at       TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
+    -- When its recorded state last changed.
     updated_at       TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
     sent_at          TEXT,
+    -- Why the last attempt failed. Stays after a later success.
     last_error       TEXT,
-    -- The row's own key: a parcel finds its message by it without another index. AUTOINCREMENT, so
-    -- that the number of a deleted message is not given to another.
+    -- The row's own key: a parcel finds its message by it without another index. It orders fresh messages,
+    -- lists, and deliveries that are due at the same time. AUTOINCREMENT, so that the number of a deleted
+    -- message is not given to another.
     --
     -- Messages are numbered here, and not parcels as on PostgreSQL: SQLite numbers rows by their rowid
     -- only, and a parcel holds one message and goes by its number. Producers must not write it: with
     -- ON CONFLICT DO NOTHING a message whose number is in use is dropped without an error. What emptying
     -- the table leaves in the ledger, or a restore brings into it, `postroom reconcile` mends.
     seq              INTEGER PRIMARY KEY AUTOINCREMENT,
+    -- Tells apart several messages of one event to one integration: each is delivered.
     copy             INTEGER NOT NULL DEFAULT 0,
+    -- What belongs together, for sinks that group messages by a key. No lane orders by it.
     ordering_key     TEXT,
+    -- The event or command that caused it.
     causation_id     TEXT,
+    -- The module or service it came from.
     source           TEXT,
+    -- The version of the payload's schema.
     schema_version   INTEGER NOT NULL DEFAULT 1,
+    -- When it happened, where the producer says so. Delivery goes by due_at.
     occurred_at      TEXT,
     -- The token of Postroom's last write: a settlement whose answer was lost is recognised by it.
     settled          TEXT,
@@ -114,6 +134,7 @@ CREATE INDEX outbox_sent ON integration_outbox (coalesce(sent_at, created_at))
 -- collides with nothing.
 CREATE TABLE outbox_parcel (
     integration TEXT    NOT NULL,
+    -- The message's number. A lane is taken in its order.
     seq         INTEGER NOT NULL,
     message_id  TEXT    NOT NULL COLLATE NOCASE,
     -- The take has no use for it. The backlog's lag does: without it, counting a backlog would read every
@@ -129,6 +150,7 @@ CREATE TABLE outbox_delivery (
     message_id  TEXT    NOT NULL PRIMARY KEY COLLATE NOCASE,
     -- The message's number: it orders lists, and messages that are due at the same time.
     seq         INTEGER NOT NULL,
+    -- When it is due next.
     due_at      INTEGER NOT NULL,
     -- When it was due for the first time, or again after it was put off or changed by hand: what its lag
     -- counts from.
@@ -161,9 +183,12 @@ CREATE INDEX outbox_delivery_number ON outbox_delivery (seq);
 
 -- One row per relay, kept by a heartbeat. A claim names its relay and has no time of its own.
 CREATE TABLE outbox_relay (
+    -- The relay, from its start to its end. No other has it, nor the same one after a restart.
     id         TEXT    PRIMARY KEY,
+    -- The name that its claims show as their worker.
     name       TEXT    NOT NULL,
     started_at INTEGER NOT NULL,
+    -- When its claims expire, unless there is another heartbeat.
     until      INTEGER NOT NULL,
     version    TEXT    NOT NULL,
     -- How many integrations it serves. None: the row of a single call, which goes once it has expired.
@@ -174,7 +199,9 @@ CREATE TABLE outbox_relay (
 -- ROWID like the others: an index of such a table leads to the row at once, and the long list of parcels
 -- would be read for numbers that the index has.
 CREATE TABLE outbox_claim (
+    -- Names the claim. No outcome is recorded without it.
     token      TEXT    NOT NULL PRIMARY KEY,
+    -- The name of the relay that holds it, and since when.
     worker     TEXT    NOT NULL,
     since      INTEGER NOT NULL,
     -- Whose it is. A claim has expired when that row is missing or its time is over.
@@ -198,6 +225,7 @@ CREATE INDEX outbox_claim_parcels ON outbox_claim (lowest, highest);
 -- its first claim on parcels on.
 CREATE TABLE outbox_lane_cursor (
     integration TEXT    PRIMARY KEY,
+    -- No parcel above this number was ever taken.
     mark        INTEGER NOT NULL
 ) WITHOUT ROWID;
 
@@ -207,9 +235,12 @@ CREATE TABLE outbox_lane_cursor (
 -- key finds a message's attempts in order. They go with their message.
 CREATE TABLE outbox_attempt (
     message_id TEXT    NOT NULL COLLATE NOCASE,
+    -- Counts the failed attempts of its message. Only the latest are kept.
     number     INTEGER NOT NULL,
     at         INTEGER NOT NULL,
     took_ms    INTEGER NOT NULL,
+    -- retry: it may be tried again. reject: it would fail again. lost: its relay died with this message
+    -- alone in hand.
     outcome    TEXT    NOT NULL,
     error      TEXT    NOT NULL,
     -- What the receiver answered, where its integration keeps that.
@@ -223,8 +254,11 @@ CREATE TABLE outbox_action (
     id        INTEGER PRIMARY KEY AUTOINCREMENT,
     at        INTEGER NOT NULL,
     actor     TEXT    NOT NULL,
+    -- redrive, replay, release, cancel, prune or reconcile.
     operation TEXT    NOT NULL,
+    -- To which messages: an id, or the filter in words.
     target    TEXT    NOT NULL,
+    -- How many messages it has changed.
     messages  INTEGER NOT NULL DEFAULT 0
 );
 
@@ -246,6 +280,7 @@ CREATE INDEX outbox_remembered_until ON outbox_remembered (until);
 -- writes the messages up to it, so that none is written twice or left out after a crash.
 CREATE TABLE outbox_checkpoint (
     name       TEXT    PRIMARY KEY,
+    -- Only the reader knows what it means.
     position   TEXT    NOT NULL,
     updated_at INTEGER NOT NULL,
 

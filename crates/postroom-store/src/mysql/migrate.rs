@@ -26,10 +26,11 @@ const UNLOCK: &str = "DO RELEASE_LOCK(CONCAT('postroom.', LEFT(SHA1(DATABASE()),
 /// has ended: one that was cut off is known as ours, and is repeated.
 const BOOKS: &str = "
     CREATE TABLE IF NOT EXISTS outbox_schema_migration (
-        number     INT          NOT NULL PRIMARY KEY,
-        name       VARCHAR(100) NOT NULL,
-        applied_at DATETIME(6)
-    ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4";
+        number     INT          NOT NULL PRIMARY KEY COMMENT 'Counts the migrations, from 1.',
+        name       VARCHAR(100) NOT NULL COMMENT 'What it brings.',
+        applied_at DATETIME(6) COMMENT 'When it ended, in UTC. Null while it has not.'
+    ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4
+      COMMENT = 'The migrations applied, and one that was begun.'";
 const HAS_TABLE: &str = "
     SELECT EXISTS (
         SELECT 1 FROM information_schema.TABLES

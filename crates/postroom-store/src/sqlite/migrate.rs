@@ -20,6 +20,7 @@ pub const MIGRATIONS: &[Migration] = &[Migration {
 const BOOKS: &str = "
     CREATE TABLE IF NOT EXISTS outbox_schema_migration (
         number     INTEGER PRIMARY KEY,
+        -- What it brings.
         name       TEXT NOT NULL,
         applied_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))
     )";

@@ -151,6 +151,27 @@ async fn missing_triggers_are_found_with_a_relays_rights_and_made_again() {
     assert_eq!(store.diagnose().await.expect("diagnose"), []);
 }
 
+/// `SHOW FULL COLUMNS` and `SHOW CREATE TABLE` show it.
+#[tokio::test]
+async fn every_table_and_column_says_what_it_is_for() {
+    let outbox = start().await;
+    let without_comment = "
+        SELECT TABLE_NAME FROM information_schema.TABLES
+        WHERE TABLE_SCHEMA = DATABASE() AND TABLE_TYPE = 'BASE TABLE' AND TABLE_COMMENT = ''
+        UNION ALL
+        SELECT CONCAT(c.TABLE_NAME, '.', c.COLUMN_NAME)
+        FROM information_schema.COLUMNS AS c
+        JOIN information_schema.TABLES AS t
+            ON t.TABLE_SCHEMA = c.TABLE_SCHEMA AND t.TABLE_NAME = c.TABLE_NAME
+        WHERE c.TABLE_SCHEMA = DATABASE() AND t.TABLE_TYPE = 'BASE TABLE' AND c.COLUMN_COMMENT = ''
+        ORDER BY 1";
+    let names: Vec<String> = sqlx::query_scalar(without_comment)
+        .fetch_all(&mut outbox.database.connection().await)
+        .await
+        .expect("the information schema");
+    assert_eq!(names, [""; 0]);
+}
+
 /// What `migrate --dry-run` prints can be given to an administrator.
 #[tokio::test]
 async fn the_printed_statements_run_in_the_command_line_client() {

@@ -1,5 +1,6 @@
 //! Migrating an outbox on PostgreSQL that is in use.
 
+use crate::old_table::OldTable;
 use postroom_store::{OpenOptions, migrate, open};
 use postroom_testkit::Postgres;
 use std::sync::Arc;
@@ -9,6 +10,34 @@ const INSERT: &str = "
     INSERT INTO core_outbox.integration_outbox
         (source_stream_id, source_event_id, integration_type, event_type, payload)
     VALUES ('s', gen_random_uuid()::text, 'noop', 't', '{}')";
+
+/// The tables, and the columns of tables, that have no comment.
+const WITHOUT_COMMENT: &str = "
+    SELECT c.relname::text
+    FROM pg_class c
+    WHERE c.relnamespace = 'core_outbox'::regnamespace AND c.relkind = 'r'
+      AND obj_description(c.oid, 'pg_class') IS NULL
+    UNION ALL
+    SELECT c.relname || '.' || a.attname
+    FROM pg_class c
+    JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+    WHERE c.relnamespace = 'core_outbox'::regnamespace AND c.relkind = 'r'
+      AND col_description(c.oid, a.attnum) IS NULL
+    ORDER BY 1";
+
+/// Psql shows it by `\d+`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_table_and_column_says_what_it_is_for() {
+    let fresh = Postgres::shared().await.database().await;
+    migrate(fresh.url()).await.expect("migrate");
+    let adopted = OldTable::empty().await;
+    migrate(adopted.url()).await.expect("adopted");
+    for client in [fresh.client().await, adopted.database.client().await] {
+        let rows = client.query(WITHOUT_COMMENT, &[]).await.expect("the catalog");
+        let names: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+        assert_eq!(names, [""; 0]);
+    }
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_outbox_is_migrated_by_several_at_once_while_producers_write() {

@@ -16,7 +16,11 @@ CREATE TABLE core_outbox.schema_migration (
     number     int         PRIMARY KEY,
     name       text        NOT NULL,
     applied_at timestamptz NOT NULL DEFAULT now()
-);";
+);
+COMMENT ON TABLE core_outbox.schema_migration IS 'The migrations applied.';
+COMMENT ON COLUMN core_outbox.schema_migration.number IS 'Counts the migrations, from 1.';
+COMMENT ON COLUMN core_outbox.schema_migration.name IS 'What it brings.';
+COMMENT ON COLUMN core_outbox.schema_migration.applied_at IS 'When it was applied.';";
 
 const HAS_SCHEMA: &str = "SELECT to_regnamespace('core_outbox') IS NOT NULL";
 const HAS_BOOKS: &str = "SELECT to_regclass('core_outbox.schema_migration') IS NOT NULL";
