@@ -145,14 +145,7 @@ impl DeadlineStore {
         call: impl Future<Output = StoreResult<T>>,
     ) -> StoreResult<T> {
         self.silence().since.get_or_insert_with(Instant::now);
-        let Ok(answer) = tokio::time::timeout(limit, call).await else {
-            return Err(StoreError::plain(
-                StoreErrorKind::Unavailable,
-                format!(
-                    "{doing}: no answer from the database within {limit:?}; its connection is closed"
-                ),
-            ));
-        };
+        let answer = limited(limit, doing, call).await;
         let is_answer = match answer.as_ref().map_err(|error| error.kind) {
             // Whatever else it is, it is an answer.
             Ok(_)
@@ -185,6 +178,16 @@ impl DeadlineStore {
         self.within(self.deadlines.count, doing, call).await
     }
 
+    /// For what counts or deletes many rows, and some stores answer without asking their database: that says
+    /// nothing about its silence.
+    async fn count_aside<T>(
+        &self,
+        doing: &str,
+        call: impl Future<Output = StoreResult<T>>,
+    ) -> StoreResult<T> {
+        limited(self.deadlines.count, doing, call).await
+    }
+
     /// For what writes so many messages.
     fn writing(&self, messages: usize) -> Duration {
         let writing = PER_MESSAGE.saturating_mul(u32::try_from(messages).unwrap_or(u32::MAX));
@@ -194,6 +197,20 @@ impl DeadlineStore {
     fn silence(&self) -> MutexGuard<'_, Silence> {
         self.silence.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What a call answers, or that it did not in time.
+async fn limited<T>(
+    limit: Duration,
+    doing: &str,
+    call: impl Future<Output = StoreResult<T>>,
+) -> StoreResult<T> {
+    tokio::time::timeout(limit, call).await.unwrap_or_else(|_| {
+        let context = format!(
+            "{doing}: no answer from the database within {limit:?}; its connection is closed"
+        );
+        Err(StoreError::plain(StoreErrorKind::Unavailable, context))
+    })
 }
 
 #[async_trait]
@@ -273,7 +290,7 @@ impl Upkeep for DeadlineStore {
 
     async fn record_sent(&self, noted_before: Duration, limit: usize) -> StoreResult<u64> {
         let recording = self.store.record_sent(noted_before, limit);
-        self.count("recording what was delivered", recording).await
+        self.count_aside("recording what was delivered", recording).await
     }
 
     async fn prune(&self, older_than: Duration, limit: usize) -> StoreResult<u64> {
@@ -297,7 +314,7 @@ impl Upkeep for DeadlineStore {
     }
 
     async fn looks_restored(&self) -> StoreResult<bool> {
-        self.count("looking for a restore", self.store.looks_restored()).await
+        self.count_aside("looking for a restore", self.store.looks_restored()).await
     }
 
     fn reconciles_at_start(&self) -> bool {
@@ -422,6 +439,24 @@ impl Operate for DeadlineStore {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use postroom_core::SystemClock;
+    use postroom_store::memory::MemoryStore;
+    use std::pin::pin;
+
+    /// Nothing is recorded later there, and nothing restored: both are said without a question.
+    #[tokio::test(start_paused = true)]
+    async fn what_a_store_answers_by_itself_does_not_end_a_silence() {
+        let memory = MemoryStore::new(Arc::new(SystemClock));
+        let store = DeadlineStore::new(Arc::new(memory), Deadlines::of_tools());
+        let mut asked = pin!(store.answer("asking", std::future::pending::<StoreResult<()>>()));
+        let silence = Duration::from_secs(9);
+        tokio::time::timeout(silence, &mut asked).await.expect_err("nobody answers");
+        store.record_sent(Duration::ZERO, 1).await.expect("nothing to record");
+        store.looks_restored().await.expect("not restored");
+        assert!(store.silent_for().is_some_and(|silent_for| silent_for >= silence));
+        store.ready().await.expect("an answer");
+        assert_eq!(store.silent_for(), None);
+    }
 
     #[test]
     fn a_deadline_leaves_time_for_another_heartbeat() {

@@ -3,7 +3,7 @@
 use crate::background::upkeep_failed;
 use crate::chance::Chance;
 use async_trait::async_trait;
-use postroom_core::{Heartbeat, RelayId, Store, StoreResult, Token, with_causes};
+use postroom_core::{Heartbeat, RelayId, Relays, StoreResult, Token, with_causes};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -73,7 +73,7 @@ impl Presence {
     ///
     /// # Errors
     /// When the store does not acknowledge it: then the claims last as long as before.
-    pub async fn beat(&self, store: &dyn Store, also: &[Token]) -> StoreResult<Vec<Token>> {
+    pub async fn beat(&self, store: &dyn Relays, also: &[Token]) -> StoreResult<Vec<Token>> {
         let _turn = self.turn.lock().await;
         self.beat_now(store, also).await
     }
@@ -83,7 +83,7 @@ impl Presence {
     ///
     /// # Errors
     /// As [`beat`](Self::beat).
-    pub async fn beat_if_overdue(&self, store: &dyn Store) -> StoreResult<()> {
+    pub async fn beat_if_overdue(&self, store: &dyn Relays) -> StoreResult<()> {
         self.beat_if_older(store, self.claim_time * 2 / 3).await
     }
 
@@ -95,7 +95,7 @@ impl Presence {
 
     /// Sends three heartbeats within a claim time. Several holders may call this at once: together
     /// they send no more than one would.
-    pub async fn keep(&self, store: &dyn Store, chance: &Chance) {
+    pub async fn keep(&self, store: &dyn Relays, chance: &Chance) {
         let mut pause = Duration::ZERO;
         loop {
             tokio::time::sleep(pause).await;
@@ -117,7 +117,7 @@ impl Presence {
         }
     }
 
-    async fn beat_if_older(&self, store: &dyn Store, age: Duration) -> StoreResult<()> {
+    async fn beat_if_older(&self, store: &dyn Relays, age: Duration) -> StoreResult<()> {
         let is_fresh = || self.beaten().is_some_and(|at| at.elapsed() < age);
         if is_fresh() {
             return Ok(());
@@ -129,7 +129,7 @@ impl Presence {
         self.beat_now(store, &[]).await.map(drop)
     }
 
-    async fn beat_now(&self, store: &dyn Store, also: &[Token]) -> StoreResult<Vec<Token>> {
+    async fn beat_now(&self, store: &dyn Relays, also: &[Token]) -> StoreResult<Vec<Token>> {
         let holders = self.holders().clone();
         let mut held: Vec<Token> = holders.iter().flat_map(|holder| holder.held()).collect();
         held.extend(also);
@@ -170,7 +170,7 @@ pub struct Member {
 impl Member {
     /// Ends it, once everything is given back. The last one ends the row, so that another relay need
     /// not wait until it expires; which it does by itself where that cannot be done before `deadline`.
-    pub async fn leave(self, store: &dyn Store, deadline: Instant) {
+    pub async fn leave(self, store: &dyn Relays, deadline: Instant) {
         let presence = Arc::clone(&self.presence);
         drop(self);
         let left = async {

@@ -5,7 +5,7 @@
 //! attempt.
 
 use crate::background::upkeep_failed;
-use postroom_core::{Fate, Settled, Settlement, Store};
+use postroom_core::{Claims, Fate, Settled, Settlement};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use uuid::Uuid;
@@ -62,7 +62,7 @@ impl Responses {
 }
 
 /// Keeps responses with their attempts. The outbox goes on without those it cannot keep.
-pub async fn keep_responses(store: &dyn Store, responses: &[(Uuid, String)]) {
+pub async fn keep_responses(store: &dyn Claims, responses: &[(Uuid, String)]) {
     if responses.is_empty() {
         return;
     }

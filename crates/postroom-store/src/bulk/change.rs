@@ -1,7 +1,7 @@
 //! One operation on some messages, tried again when it lost to a concurrent transaction.
 
 use postroom_core::{
-    ActionId, Key, NewAction, Operation, Status, Store, StoreErrorKind, StoreResult,
+    ActionId, Key, NewAction, Operate, Operation, Status, StoreErrorKind, StoreResult,
 };
 use std::time::Duration;
 use tokio::time::Instant;
@@ -54,7 +54,7 @@ impl Change {
 
     pub(super) async fn apply(
         self,
-        store: &dyn Store,
+        store: &dyn Operate,
         action: ActionId,
         keys: &[Key],
     ) -> StoreResult<Changed> {
@@ -105,7 +105,7 @@ impl Changed {
 /// # Errors
 /// When the database is away or refuses.
 pub async fn change_one(
-    store: &dyn Store,
+    store: &dyn Operate,
     actor: &str,
     change: Change,
     key: Key,

@@ -15,7 +15,7 @@ use uuid::Uuid;
 use uuid::fmt::Hyphenated;
 
 /// Open messages that neither a parcel of their lane nor a delivery names.
-const MAKE: &str = include_str!("sql/reconcile_make.sql");
+const MAKE: &str = include_str!("sql/reconcile_missing.sql");
 /// Which messages are in parcels all the same, of other lanes.
 const NAMED: &str = include_str!("sql/reconcile_named.sql");
 /// Deliveries that nobody holds, without an open message.

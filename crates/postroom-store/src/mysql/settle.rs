@@ -22,7 +22,7 @@ use uuid::Uuid;
 use uuid::fmt::Hyphenated;
 
 const LOCK_CLAIMS: &str = include_str!("sql/lock_claims.sql");
-pub(super) const SENT: &str = include_str!("sql/settle_sent.sql");
+pub(super) const SENT: &str = include_str!("sql/mark_sent.sql");
 const SENT_DELETE: &str = include_str!("sql/settle_sent_delete.sql");
 const PUT_OFF: &str = include_str!("sql/put_off.sql");
 const MARK_FAILED: &str = include_str!("sql/mark_failed.sql");

@@ -13,7 +13,7 @@ pub(super) const PRUNE: &str = concat!(
     include_str!("sql/remember.sql"),
     "SELECT count(*) FROM changed"
 );
-const FORGET_KEYS: &str = include_str!("sql/forget_keys.sql");
+const FORGET_KEYS: &str = include_str!("sql/forget_events.sql");
 pub(super) const BACKLOG: &str = include_str!("sql/backlog.sql");
 
 #[async_trait]

@@ -14,7 +14,7 @@ use sqlx::{Error, Row as _, SqliteConnection};
 use std::sync::{Mutex, PoisonError};
 use uuid::Uuid;
 
-const ATTEMPTS: &str = include_str!("sql/attempts.sql");
+const ATTEMPTS: &str = include_str!("sql/attempts_of.sql");
 const NOTE: &str = include_str!("sql/note_attempts.sql");
 const FORGET_OLDEST: &str = include_str!("sql/forget_oldest_attempts.sql");
 const KEEP_RESPONSE: &str = include_str!("sql/keep_response.sql");

@@ -12,7 +12,7 @@ const COUNTS: &str = concat!(
     include_str!("sql/diagnose_counts.sql"),
     include_str!("sql/in_neither.sql"),
     "    ),\n    (SELECT count(*)\n",
-    include_str!("sql/unlike.sql"),
+    include_str!("sql/reconcile_unlike.sql"),
     "    )"
 );
 

@@ -12,7 +12,7 @@ use uuid::Uuid;
 pub(super) const DISPATCHED: &str =
     concat!("SELECT ", include_str!("sql/message_columns.sql"), include_str!("sql/dispatched.sql"));
 pub(super) const REOPEN: &str = include_str!("sql/reopen.sql");
-const MARK_REOPENED: &str = include_str!("sql/mark_reopened.sql");
+const MARK_REOPENED: &str = include_str!("sql/reopen_message.sql");
 
 #[async_trait]
 impl Dispatches for SqliteStore {

@@ -21,7 +21,7 @@ pub(super) const IS_FRESH: &str = include_str!("sql/is_fresh.sql");
 const MARK: &str = include_str!("sql/mark.sql");
 const MOVE_MARK: &str = include_str!("sql/move_mark.sql");
 pub(super) const SWEEP: &str = include_str!("sql/sweep.sql");
-pub(super) const CLAIMED: &str = include_str!("sql/claimed_parcels.sql");
+pub(super) const CLAIMED: &str = include_str!("sql/in_flight.sql");
 pub(super) const TAKE_PARCELS: &str = concat!(
     "SELECT ",
     include_str!("sql/parcel_columns.sql"),

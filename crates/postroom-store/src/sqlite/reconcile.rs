@@ -21,7 +21,7 @@ const STRAY: &str = include_str!("sql/reconcile_stray.sql");
 const FREE: &str = include_str!("sql/reconcile_free.sql");
 const UNLIKE: &str = concat!(
     "SELECT d.message_id\n",
-    include_str!("sql/unlike.sql"),
+    include_str!("sql/reconcile_unlike.sql"),
     "  AND d.message_id > ?1 ORDER BY d.message_id LIMIT ?2"
 );
 const CLOSED: &str = include_str!("sql/reconcile_closed.sql");

@@ -16,7 +16,7 @@ use sqlx::{Error, Row as _, SqliteConnection};
 use std::time::{Duration, Instant};
 
 pub(super) const EXPIRED: &str = include_str!("sql/expired.sql");
-pub(super) const HELD: &str = include_str!("sql/held.sql");
+pub(super) const HELD: &str = include_str!("sql/claimed_by.sql");
 pub(super) const RESCUE: &str = include_str!("sql/rescue.sql");
 const COUNT_LOST: &str = include_str!("sql/count_lost.sql");
 

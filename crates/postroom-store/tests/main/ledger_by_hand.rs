@@ -42,6 +42,48 @@ async fn rewritten_during_an_attempt_it_is_settled() {
     assert_eq!(count(&client, sent).await, 3);
 }
 
+/// Somebody saves the messages at the moment in which their outcome is recorded: the settlement waits a little,
+/// and finds newer versions of their rows then. None of them may be passed over in silence.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn saved_at_the_moment_of_their_settlement_they_are_settled() {
+    let (database, client, store) = outbox().await;
+    let editor = database.client().await;
+    let waits = "SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    let open =
+        "SELECT count(*) FROM core_outbox.integration_outbox WHERE status IN ('PENDING', 'FAILED')";
+    // It does not wait for long, so not every round meets the moment.
+    for _ in 0..200 {
+        enqueue(&client, 3, "PENDING").await;
+        let batch = take(&*store, "noop").await.pop().expect("due");
+        let save = "BEGIN; UPDATE core_outbox.integration_outbox SET tenant_id = 'acme' WHERE status = 'PENDING'";
+        editor.batch_execute(save).await.expect("saved");
+        let verdict = settlement(&batch, &Fate::Sent);
+        let settling = tokio::spawn({
+            let (store, verdict) = (store.clone(), verdict.clone());
+            async move { store.settle(&[verdict]).await.expect("settle") }
+        });
+        let mut has_waited = false;
+        while !has_waited && !settling.is_finished() {
+            has_waited = count(&client, waits).await > 0;
+        }
+        editor.batch_execute("COMMIT").await.expect("committed");
+        let settled = settling.await.expect("settled");
+        assert!(settled.late.is_empty(), "it holds its claim");
+        assert_eq!(settled.locked.is_empty(), count(&client, open).await == 0, "{settled:?}");
+        if settled.locked.is_empty() {
+            assert_eq!(count(&client, LEFT).await, 0);
+            if has_waited {
+                return;
+            }
+        } else {
+            let again = store.settle(&[verdict]).await.expect("settle");
+            assert_eq!(again, Settled::default());
+        }
+    }
+    panic!("no settlement waited for the editor and went on");
+}
+
 /// The first relay's attempt fails after an operator took the message from it and another relay sent it.
 #[tokio::test]
 async fn a_late_failure_does_not_open_what_somebody_else_has_sent() {

@@ -1,8 +1,9 @@
 //! Takes that wait for their lane while somebody changes what lies in it, on PostgreSQL.
 
-use crate::ledger_outbox::{LEFT, count, enqueue, enqueue_unreadable, outbox, take};
+use crate::ledger_outbox::{LEFT, count, enqueue, enqueue_unreadable, outbox, outbox_with, take};
 use crate::taking::{all, settlement, wish};
 use postroom_core::{Fate, Quota, Store, StoreErrorKind};
+use postroom_store::OpenOptions;
 use postroom_testkit::eventually;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -223,6 +224,28 @@ async fn what_could_not_be_read_is_given_back() {
         }
         assert_eq!(count(&client, LEFT).await, 0);
     }
+}
+
+/// One connection for everything: whoever gives a claim back does not wait for the one it has in hand.
+#[tokio::test]
+async fn with_one_connection_what_could_not_be_read_is_given_back_too() {
+    let (database, client, store) =
+        outbox_with(&OpenOptions { connections: 1, ..OpenOptions::default() }).await;
+    enqueue(&client, 1, "PENDING").await;
+    for batch in take(&*store, "noop").await {
+        store.settle(&[settlement(&batch, &Fate::Sent)]).await.expect("settle");
+    }
+    enqueue(&client, 3, "PENDING").await;
+    let locking = database.client().await;
+    let lock = "BEGIN; LOCK TABLE core_outbox.integration_outbox IN ACCESS EXCLUSIVE MODE";
+    locking.batch_execute(lock).await.expect("locked");
+    let quotas = all("noop");
+    let wish = wish(&*store, &quotas).await;
+    store.take(&wish).await.expect_err("it is locked");
+    assert_eq!(count(&client, "SELECT count(*) FROM core_outbox.claim").await, 0);
+    locking.batch_execute("COMMIT").await.expect("free");
+    let taken = take(&*store, "noop").await;
+    assert_eq!(taken.iter().map(|batch| batch.messages.len()).sum::<usize>(), 3);
 }
 
 /// How messages come to be claimed by one statement and read by another.

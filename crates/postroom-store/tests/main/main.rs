@@ -11,6 +11,7 @@ mod isolation;
 mod ledger_background;
 mod ledger_by_hand;
 mod ledger_content;
+mod ledger_feed;
 mod ledger_hurry;
 mod ledger_locks;
 mod ledger_marks;

@@ -385,3 +385,29 @@ async fn what_could_not_be_read_is_given_up() {
     send(&*store, &batches).await;
     assert_eq!(count(&outbox, LEFT).await, 0);
 }
+
+/// Its transaction began a while before, and its clock is ahead of the database's.
+#[tokio::test]
+async fn a_message_due_in_a_moment_is_fresh_and_delivered_once_it_is_due() {
+    let outbox = start().await;
+    let store = outbox.store().await;
+    let insert = "SELECT SLEEP(0.05); \
+        INSERT INTO integration_outbox \
+            (source_stream_id, source_event_id, integration_type, event_type, payload, due_at) \
+        VALUES ('s', 'e', 'noop', 't', '{}', UTC_TIMESTAMP(6) + INTERVAL 500000 MICROSECOND)";
+    outbox.database.open_transaction(insert).await.await;
+    assert_eq!(count(&outbox, "SELECT COUNT(*) FROM outbox_parcel").await, 1);
+    assert_eq!(count(&outbox, "SELECT COUNT(*) FROM outbox_delivery").await, 0);
+    let early = "SELECT COUNT(*) FROM integration_outbox WHERE due_at > UTC_TIMESTAMP(6)";
+    let batches = eventually("the message", SOON, async || {
+        let batches = take(&*store, "noop").await;
+        if batches.is_empty() {
+            return None;
+        }
+        assert_eq!(count(&outbox, early).await, 0, "taken before it was due");
+        Some(batches)
+    })
+    .await;
+    send(&*store, &batches).await;
+    assert_eq!(count(&outbox, LEFT).await, 0);
+}

@@ -1,6 +1,6 @@
 -- What reconciliation would mend, beside parcels: deliveries without an open message, deliveries under a
 -- claim that does not exist, open messages that neither a parcel nor a delivery names (`in_neither.sql`
--- follows), and deliveries that say something else than their message (`unlike.sql`).
+-- follows), and deliveries that say something else than their message (`reconcile_unlike.sql`).
 SELECT
     (SELECT count(*) FROM outbox_delivery AS d
      WHERE d.claim IS NULL

@@ -1,0 +1,66 @@
+//! What the insert trigger makes of whatever a producer writes, on PostgreSQL. It never fails the producer.
+
+use crate::ledger_outbox::{count, outbox};
+use futures_util::SinkExt as _;
+use std::io::Cursor;
+use std::pin::pin;
+use tokio_postgres::Client;
+
+/// Every status with every due time and odd content, in several lanes: 5 * 4 * 4 rows. What has a status nobody
+/// knows is left alone.
+const MIXED: &str = r#"
+    SELECT 's' AS stream, 'e' || row_number() OVER () AS event, lane, payload::jsonb, headers::jsonb, status,
+           due_at
+    FROM (VALUES ('PENDING'), ('FAILED'), ('DEAD'), ('SENT'), ('ODD')) AS s (status),
+         (VALUES (timestamptz '0001-01-01Z'), (now()), (clock_timestamp() + interval '500 ms'),
+                 (timestamptz '9999-12-31Z')) AS d (due_at),
+         (VALUES ('noop', '{}', NULL), ('', 'null', 'null'), ('webhook:ä', '[1, "x"]', '[]'),
+                 (repeat('x', 120), '""', '{"postroom-replay-of": 1}')) AS c (lane, payload, headers)"#;
+const INSERT: &str = "INSERT INTO core_outbox.integration_outbox \
+    (source_stream_id, source_event_id, integration_type, event_type, payload, headers, status, due_at) \
+    SELECT one.stream, one.event, one.lane, 't', one.payload, one.headers, one.status, one.due_at";
+
+/// As many as `MIXED` has: PENDING that is due, in four lanes; PENDING for later, FAILED and DEAD.
+async fn assert_fed(client: &Client) {
+    let named = "SELECT coalesce(sum(cardinality(refs)), 0)::bigint FROM core_outbox.parcel";
+    assert_eq!(count(client, named).await, 3 * 4);
+    assert_eq!(count(client, "SELECT count(*) FROM core_outbox.delivery").await, 4 + 16 + 16);
+}
+
+#[tokio::test]
+async fn whatever_a_producer_inserts_is_fed_and_never_refused() {
+    let (_database, client, _store) = outbox().await;
+    let at_once = format!("{INSERT} FROM ({MIXED}) AS one");
+    assert_eq!(client.execute(&at_once, &[]).await.expect("in one statement"), 80);
+    assert_fed(&client).await;
+
+    // One by one, where events are remembered.
+    client
+        .batch_execute(
+            "TRUNCATE core_outbox.integration_outbox;
+             INSERT INTO core_outbox.remembered
+             VALUES (core_outbox.dedupe_key('e1', 's', 'another', 0), now() + interval '1 day')",
+        )
+        .await
+        .expect("emptied");
+    let each = format!(
+        "DO $$ DECLARE one record; BEGIN FOR one IN {MIXED} LOOP {INSERT}; END LOOP; END $$"
+    );
+    client.batch_execute(&each).await.expect("one by one");
+    assert_fed(&client).await;
+}
+
+#[tokio::test]
+async fn a_copy_is_fed_like_an_insert() {
+    let (_database, client, _store) = outbox().await;
+    let row = |n: usize| format!("s\te{n}\tnoop\tt\t{{}}\t{}\n", ["PENDING", "FAILED"][n % 2]);
+    let rows: String = (0..200).map(row).collect();
+    let copy = "COPY core_outbox.integration_outbox \
+        (source_stream_id, source_event_id, integration_type, event_type, payload, status) FROM STDIN";
+    let mut sink = pin!(client.copy_in::<_, Cursor<String>>(copy).await.expect("copy"));
+    sink.send(Cursor::new(rows)).await.expect("rows");
+    assert_eq!(sink.finish().await.expect("copied"), 200);
+    let named = "SELECT sum(cardinality(refs))::bigint FROM core_outbox.parcel";
+    assert_eq!(count(&client, named).await, 100);
+    assert_eq!(count(&client, "SELECT count(*) FROM core_outbox.delivery").await, 100);
+}
