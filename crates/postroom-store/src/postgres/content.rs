@@ -11,6 +11,7 @@ use super::caution::Caution;
 use super::connection::{Connection, Prepared};
 use super::error::store_error;
 use super::parcels::HeldParcels;
+use super::relays::give_up;
 use super::row::{TakenRow, fresh, lacks_content, taken};
 use super::settle;
 use super::transaction::{BEGIN, BEGIN_CLAIMING, BEGIN_TAKING, COMMIT, in_order, transact};
@@ -209,7 +210,16 @@ async fn read(
     }
     let statement = client.prepare_cached(claiming.unread).await?;
     let rows = transact(client, BEGIN_CLAIMING, &statement, params).await?;
-    read_carefully(client, take, caution, &rows, false).await
+    let read = read_carefully(client, take, caution, &rows, false).await;
+    if read.is_err() {
+        // Nothing was handed over. Otherwise nobody would know of the claims until they are a claim time old.
+        let claims: Result<HashSet<Uuid>, _> = rows.iter().map(|row| row.try_get(3)).collect();
+        let claims: Vec<Uuid> = claims?.into_iter().collect();
+        if let Err(error) = give_up(client, take.relay, &claims).await {
+            tracing::debug!(%error, "claims that could not be read stay until they expire");
+        }
+    }
+    read
 }
 
 /// Reads what a claim on parcels holds, carefully.

@@ -1,6 +1,7 @@
 //! The relays' rows.
 
 use super::PgStore;
+use super::connection::Connection;
 use super::content::clamp_i32;
 use super::error::store_error;
 use super::transaction::{BEGIN, COMMIT, in_order, transact};
@@ -28,9 +29,7 @@ impl Relays for PgStore {
         if !own.unrecognised.is_empty() {
             let tokens: Vec<Uuid> = own.unrecognised.iter().map(|token| token.0).collect();
             let client = self.connection().await?;
-            let statement = client.prepare_cached(GIVE_UP).await.map_err(failed)?;
-            let params: [&(dyn ToSql + Sync); 2] = [&tokens, &beat.relay.0];
-            transact(&client, BEGIN, &statement, &params).await.map_err(failed)?;
+            give_up(&client, beat.relay, &tokens).await.map_err(failed)?;
         }
         Ok(own.lost)
     }
@@ -49,6 +48,18 @@ impl Relays for PgStore {
         let rows = client.query(RELAYS, &[&RELAY_KEPT.as_secs_f64()]).await.map_err(failed)?;
         rows.iter().map(relay).collect::<Result<_, _>>().map_err(failed)
     }
+}
+
+/// Leaves claims of a relay of which it has nothing in hand to whoever rescues next.
+pub(super) async fn give_up(
+    client: &Connection,
+    relay: RelayId,
+    tokens: &[Uuid],
+) -> Result<(), Error> {
+    let statement = client.prepare_cached(GIVE_UP).await?;
+    let params: [&(dyn ToSql + Sync); 2] = [&tokens, &relay.0];
+    transact(client, BEGIN, &statement, &params).await?;
+    Ok(())
 }
 
 impl PgStore {

@@ -2,12 +2,13 @@
 
 use crate::ledger_outbox::{LEFT, count, enqueue, enqueue_unreadable, outbox, outbox_with, take};
 use crate::taking::{all, settlement, wish};
-use postroom_core::{Fate, Quota, Store, StoreErrorKind};
+use postroom_core::{Batch, Fate, Quota, Store, StoreErrorKind};
 use postroom_store::OpenOptions;
 use postroom_testkit::eventually;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::JoinHandle;
 use tokio_postgres::Client;
 
 const SOON: Duration = Duration::from_secs(30);
@@ -97,26 +98,38 @@ async fn takes_that_waited_for_one_lane_never_overlap() {
                 })
             })
             .collect();
-        eventually("takes that wait", SOON, async || {
-            (count(&looking_on, WAITING).await == 2).then_some(())
-        })
-        .await;
-        client.batch_execute("COMMIT").await.expect("free");
-        let mut seen = HashSet::new();
-        for task in tasks {
-            let batches = task.await.expect("the take");
-            assert_eq!(batches.len(), 1);
-            for batch in batches {
-                for taken in &batch.messages {
-                    assert!(seen.insert(taken.message.id), "taken twice");
-                }
-                let settled = store.settle(&[settlement(&batch, &Fate::Sent)]).await;
-                assert!(settled.expect("settle").late.is_empty());
-            }
-        }
-        assert_eq!(seen.len(), 6);
-        assert_eq!(count(&client, LEFT).await, 0);
+        let shares = shares_once_free(&client, &looking_on, &*store, tasks).await;
+        assert_eq!(shares, [3, 3]);
     }
+}
+
+/// Frees the lane once both takes wait for it, and sends what they took, none of it twice. How many messages each
+/// of them had.
+async fn shares_once_free(
+    client: &Client,
+    looking_on: &Client,
+    store: &dyn Store,
+    takes: impl IntoIterator<Item = JoinHandle<Vec<Batch>>>,
+) -> Vec<usize> {
+    eventually("takes that wait", SOON, async || {
+        (count(looking_on, WAITING).await == 2).then_some(())
+    })
+    .await;
+    client.batch_execute("COMMIT").await.expect("free");
+    let (mut seen, mut shares) = (HashSet::new(), Vec::new());
+    for take in takes {
+        let seen_before = seen.len();
+        for batch in take.await.expect("the take") {
+            for taken in &batch.messages {
+                assert!(seen.insert(taken.message.id), "taken twice");
+            }
+            let settled = store.settle(&[settlement(&batch, &Fate::Sent)]).await;
+            assert!(settled.expect("settle").late.is_empty());
+        }
+        shares.push(seen.len() - seen_before);
+    }
+    assert_eq!(count(client, LEFT).await, 0);
+    shares
 }
 
 /// The same for takes that follow a signal: one has everything, and the other finds the mark behind it.
@@ -141,23 +154,8 @@ async fn takes_that_follow_a_signal_and_waited_for_one_lane_never_overlap() {
         let tasks = [&store, &other]
             .map(Arc::clone)
             .map(|store| tokio::spawn(async move { take(&*store, "noop").await }));
-        eventually("takes that wait", SOON, async || {
-            (count(&looking_on, WAITING).await == 2).then_some(())
-        })
-        .await;
-        client.batch_execute("COMMIT").await.expect("free");
-        let mut seen = HashSet::new();
-        for task in tasks {
-            for batch in task.await.expect("the take") {
-                for taken in &batch.messages {
-                    assert!(seen.insert(taken.message.id), "taken twice");
-                }
-                let settled = store.settle(&[settlement(&batch, &Fate::Sent)]).await;
-                assert!(settled.expect("settle").late.is_empty());
-            }
-        }
-        assert_eq!(seen.len(), 6);
-        assert_eq!(count(&client, LEFT).await, 0);
+        let shares = shares_once_free(&client, &looking_on, &*store, tasks).await;
+        assert_eq!(shares.iter().sum::<usize>(), 6);
     }
 }
 
@@ -263,6 +261,30 @@ async fn give_reason_for_caution(client: &Client, store: &dyn Store) {
     let taken = take(store, "noop").await;
     assert!(taken[0].messages[0].fault.is_some());
     store.settle(&[settlement(&taken[0], &Fate::Sent)]).await.expect("settle");
+}
+
+/// Deliveries that were claimed and could not be read then are free as soon as somebody rescues, and none of them
+/// counts as rescued.
+#[tokio::test]
+async fn deliveries_that_could_not_be_read_are_given_up() {
+    let (database, client, store) = outbox().await;
+    give_reason_for_caution(&client, &*store).await;
+    // The first round prepares the statements, which needs a look at the table.
+    enqueue(&client, 1, "FAILED").await;
+    for batch in take(&*store, "noop").await {
+        store.settle(&[settlement(&batch, &Fate::Sent)]).await.expect("settle");
+    }
+    enqueue(&client, 3, "FAILED").await;
+    let locking = database.client().await;
+    let lock = "BEGIN; LOCK TABLE core_outbox.integration_outbox IN ACCESS EXCLUSIVE MODE";
+    locking.batch_execute(lock).await.expect("locked");
+    let quotas = all("noop");
+    store.take(&wish(&*store, &quotas).await).await.expect_err("it is locked");
+    assert_eq!(count(&client, "SELECT count(*) FROM core_outbox.claim").await, 1, "it had claimed");
+    locking.batch_execute("COMMIT").await.expect("free");
+    assert_eq!(store.rescue(100).await.expect("rescue"), 3);
+    let taken = take(&*store, "noop").await;
+    assert_eq!(taken.iter().map(|batch| batch.messages.len()).sum::<usize>(), 3);
 }
 
 /// Whoever edits between the statement that claims and the one that reads: what is closed then is not delivered,

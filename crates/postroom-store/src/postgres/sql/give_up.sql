@@ -1,4 +1,4 @@
--- Gives up claims that their relay does not know. They name nobody, and losing them counts for
+-- Gives up claims of which their relay has nothing in hand. They name nobody, and losing them counts for
 -- nothing. One that is locked is being settled or rescued this very moment: the next heartbeat sees
 -- what came of it. $1 tokens, $2 relay.
 UPDATE core_outbox.claim
