@@ -140,6 +140,33 @@ async fn fault_07_a_relay_paused_past_its_claim_changes_no_row_and_a_metric_rise
     outbox.wait_for(next, "SENT").await;
 }
 
+/// What it had in hand and had not begun when it was paused, others have delivered: it begins none of it.
+#[tokio::test]
+async fn fault_07_a_relay_paused_past_its_claim_begins_nothing_that_it_has_lost() {
+    let outbox = Outbox::postgres().await;
+    let receiver = Receiver::start();
+    receiver.next([Behaviour::HoldResponse]);
+    let ids = outbox.enqueue("webhook:a", 20).await;
+    let mut paused = outbox.relay(SHORT_CLAIMS, &webhook(&receiver, "concurrency = 1"));
+    let held = receiver.wait_for(1, SOON).await.remove(0);
+    let held = held.header("idempotency-key").unwrap().to_owned();
+    paused.signal(Signal::SIGSTOP);
+    let other = outbox.relay(SHORT_CLAIMS, &webhook(&receiver, ""));
+    outbox.wait_for_all(&ids, "SENT").await;
+    // The answer is there when it wakes, and it has room for the next one.
+    receiver.release();
+    paused.signal(Signal::SIGCONT);
+    eventually("the late completion", SOON, async || {
+        (metric(&paused, "outbox_late_completions_total").await == Some(1)).then_some(())
+    })
+    .await;
+    drop(other);
+    let next = outbox.enqueue("webhook:a", 1).await[0];
+    outbox.wait_for(next, "SENT").await;
+    let twice: Vec<_> = arrivals(&receiver).into_iter().filter(|(_, times)| *times > 1).collect();
+    assert_eq!(twice, [(held, 2)]);
+}
+
 #[tokio::test]
 async fn fault_08_a_rescue_in_the_middle_of_a_completion_leaves_sent_as_sent() {
     let outbox = Outbox::postgres().await;

@@ -87,6 +87,16 @@ impl Presence {
         self.beat_if_older(store, self.claim_time * 2 / 3).await
     }
 
+    /// Sends a heartbeat if the latest is so old that the claims may be anybody's by now: this process was
+    /// stopped, or got no turn, and does not know what it has lost. To be called before every delivery; usually
+    /// it does nothing. Where the store cannot be asked, nobody can have rescued anything either, as far as
+    /// this process can tell.
+    pub async fn beat_if_expired(&self, store: &dyn Relays) {
+        if let Err(error) = self.beat_if_older(store, self.claim_time).await {
+            upkeep_failed("sending a heartbeat", &error);
+        }
+    }
+
     /// Forgets when the latest heartbeat was: the store does not agree that this process lives.
     /// The next take begins with another one.
     pub fn doubt(&self) {

@@ -37,6 +37,7 @@ pub(crate) async fn run(
             // The permit first: while it is waited for, the next batch fills.
             let permit = Arc::clone(&permits).acquire_owned().await.ok()?;
             fill(&mut waiting, &mut inbox, room.lane.call_max()).await;
+            shared.presence.beat_if_expired(&*shared.store).await;
             (!waiting.is_empty()).then_some(permit)
         };
         let permit = tokio::select! {

@@ -9,6 +9,7 @@ use std::time::Duration;
 on_stores! { [mariadb postgres]:
     fault_49_outcomes_wait_for_a_locked_table_and_the_database_is_not_called_away
     fault_49_a_relay_that_can_take_nothing_for_a_lock_is_not_ready_and_says_why
+    fault_49_a_relay_that_can_read_nothing_for_a_lock_is_not_ready_and_says_why
 }
 
 const SOON: Duration = Duration::from_secs(30);
@@ -66,6 +67,29 @@ async fn fault_49_a_relay_that_can_take_nothing_for_a_lock_is_not_ready_and_says
     commit.await;
     wait_for_health(&relay, "the lock to be gone", |health| health.ready).await;
     let ids = outbox.enqueue("memory:a", 20).await;
+    outbox.wait_for_all(&ids, "SENT").await;
+    relay.stop().await.unwrap();
+    assert_eq!(sink.attempts(), 20, "each was delivered once");
+}
+
+/// The ledger is free: what is due can be seen, and not be read.
+async fn fault_49_a_relay_that_can_read_nothing_for_a_lock_is_not_ready_and_says_why(
+    outbox: Outbox,
+) {
+    let sink = MemorySink::new();
+    let ids = outbox.enqueue("memory:a", 20).await;
+    let commit = outbox
+        .lock_table(
+            "LOCK TABLE core_outbox.integration_outbox IN ACCESS EXCLUSIVE MODE",
+            "LOCK TABLES integration_outbox WRITE",
+        )
+        .await;
+    let relay = outbox.start(settings(), vec![lane("memory:a", sink.clone())]);
+    let told = |health: &Health| !health.ready && health.database.contains(" lock");
+    wait_for_health(&relay, "the lock to be told", told).await;
+
+    commit.await;
+    wait_for_health(&relay, "the lock to be gone", |health| health.ready).await;
     outbox.wait_for_all(&ids, "SENT").await;
     relay.stop().await.unwrap();
     assert_eq!(sink.attempts(), 20, "each was delivered once");

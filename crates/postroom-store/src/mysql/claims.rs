@@ -26,6 +26,7 @@ const LOOK: &str = include_str!("sql/look.sql");
 pub(super) const TAKE: &str = include_str!("sql/take.sql");
 pub(super) const HOLD: &str = include_str!("sql/hold.sql");
 const CLAIMED: &str = include_str!("sql/claimed.sql");
+const READABLE: &str = include_str!("sql/readable.sql");
 const INSERT_CLAIM: &str = include_str!("sql/insert_claim.sql");
 
 /// Longer than any claim or delay that makes sense, and short of what the database can add.
@@ -117,6 +118,7 @@ impl MySqlStore {
             if lanes.is_empty() {
                 return Ok(Vec::new());
             }
+            self.expect_readable().await?;
             let claimed = self.claim(take, &lanes).await?;
             if claimed.is_empty() {
                 return Ok(Vec::new());
@@ -135,6 +137,7 @@ impl MySqlStore {
         if lanes.is_empty() {
             return Ok(Vec::new());
         }
+        self.expect_readable().await?;
         let locking = self.locking().await?;
         let mut tx = self.begin().await?;
         let (mut left, mut claimed) = (take.rows, Vec::new());
@@ -149,6 +152,12 @@ impl MySqlStore {
         }
         tx.commit().await?;
         self.read(take, claimed).await
+    }
+
+    /// Fails where somebody has locked the whole table. What is claimed then could not be read, and to whoever
+    /// watches the relay would seem to have nothing to do.
+    async fn expect_readable(&self) -> Result<(), Error> {
+        sqlx::raw_sql(READABLE).fetch_optional(&self.pool).await.map(drop)
     }
 
     /// What there is in lanes. Looks without locking anything: an idle relay leaves everybody alone.

@@ -11,6 +11,9 @@ use uuid::Uuid;
 
 const ADVANCE: &str = "SELECT core_outbox.advance_numbers()";
 const LOCK_ALL: &str = "SELECT lane FROM core_outbox.lane_cursor ORDER BY lane FOR UPDATE";
+/// A lane that no relay has served has none, and cannot be locked.
+const MAKE_ALL_CURSORS: &str = "INSERT INTO core_outbox.lane_cursor (lane) \
+    SELECT DISTINCT lane FROM core_outbox.parcel ON CONFLICT DO NOTHING";
 const SHARED: &str = include_str!("sql/reconcile_shared.sql");
 const NUMBER: &str = include_str!("sql/reconcile_number.sql");
 const DOUBLED: &str = include_str!("sql/reconcile_doubled.sql");
@@ -74,6 +77,10 @@ async fn unpack_doubled(client: &Connection, begin: &str) -> Result<u64, Error> 
     loop {
         let found = transact(client, begin, &find, &[&ROWS]).await?;
         let ids = found.iter().map(|row| row.try_get(0)).collect::<Result<Vec<Uuid>, _>>()?;
+        if ids.is_empty() {
+            return Ok(mended);
+        }
+        run(client, MAKE_ALL_CURSORS, &[]).await?;
         let lanes = one_by_one(client, begin, &[(LOCK_ALL, &[])]).await?;
         let lanes = lanes.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>()?;
         let steps: [Said<'_>; 2] = [(LOCK_ALL, &[]), (UNPACK_NAMED, &[&ids, &lanes])];

@@ -2,10 +2,13 @@
 
 use super::PgStore;
 use super::error::store_error;
-use super::transaction::{BEGIN, transact};
 use postroom_core::{StoreResult, Upkeep};
+use tokio_postgres::Error;
 
+const DOING: &str = "looking for a restore";
 const LOOKS_RESTORED: &str = include_str!("sql/looks_restored.sql");
+/// Somebody may have locked the table of messages, and then a relay says so.
+const WAIT: &str = "SET LOCAL lock_timeout = '1s'";
 
 impl PgStore {
     /// Whether sequences are behind the numbers in use, or messages came without a ledger.
@@ -15,13 +18,17 @@ impl PgStore {
     /// new ones might never be found. One of the messages alone, while triggers are off, leaves messages that no
     /// relay would ever find.
     pub(super) async fn find_restore(&self) -> StoreResult<bool> {
-        let failed = |error| store_error("looking for a restore", error);
-        let client = self.connection().await?;
-        let look = client.prepare_cached(LOOKS_RESTORED).await.map_err(failed)?;
-        let rows = transact(&client, BEGIN, &look, &[]).await.map_err(failed)?;
-        let Some(row) = rows.first() else { return Ok(false) };
-        let behind: i64 = row.try_get(0).map_err(failed)?;
-        let lacks_ledger: bool = row.try_get(1).map_err(failed)?;
+        let mut client = self.connection().await?;
+        let tx = client.transaction().await.map_err(|e| store_error(DOING, e))?;
+        let looked = async {
+            tx.batch_execute(WAIT).await?;
+            // Not prepared before, which would wait for that lock too, and without a limit.
+            let rows = tx.query_typed(LOOKS_RESTORED, &[]).await?;
+            let Some(row) = rows.first() else { return Ok((0, false)) };
+            Ok::<(i64, bool), Error>((row.try_get(0)?, row.try_get(1)?))
+        };
+        let looked = looked.await.map_err(|e| store_error(DOING, e));
+        let (behind, lacks_ledger) = tx.end(DOING, looked).await?;
         let is_restored = behind > 0 || lacks_ledger;
         if is_restored {
             tracing::warn!(

@@ -229,6 +229,21 @@ async fn messages_restored_without_their_ledger_are_noticed_and_delivered_once()
     assert_empty(&*store, &client).await;
 }
 
+/// Of a lane that no relay has ever served, and that has no cursor for it.
+#[tokio::test]
+async fn messages_in_two_parcels_of_a_lane_nobody_serves_are_mended() {
+    let (_database, client, store) = migrated().await;
+    client.batch_execute(FRESH).await.expect("messages");
+    let again = "INSERT INTO core_outbox.parcel
+        SELECT lane, nextval('core_outbox.parcel_number'), due_at, lowest, bytes, integration, refs
+        FROM core_outbox.parcel";
+    client.batch_execute(again).await.expect("as a restore with triggers on does");
+    assert_eq!(store.diagnose().await.expect("diagnose").len(), 1);
+    assert!(store.reconcile().await.expect("reconcile").total() > 0);
+    assert_eq!(store.diagnose().await.expect("diagnose"), []);
+    assert_eq!(deliver(&*store, &client).await.values().sum::<usize>(), 300);
+}
+
 /// A switchover to a replica, whose sequence is behind, under a store that has taken before: new parcels lie
 /// below the low-water mark, and whoever asks once a minute notices.
 #[tokio::test]
