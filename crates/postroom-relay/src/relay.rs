@@ -381,8 +381,9 @@ impl Relay {
     /// Checks the schema, mends what triggers may have missed, and sends the first heartbeat.
     async fn begin(&self) -> Result<(), StoreError> {
         self.shared.store.ready().await?;
-        self.shared.board.database_answers();
         reconciler::reconcile(&self.shared, true).await?;
+        // Only now: what keeps it from looking, as a lock on the table of messages, is told once it lasts.
+        self.shared.board.database_answers();
         self.shared.presence.beat(&*self.shared.store, &[]).await?;
         Ok(())
     }
