@@ -89,8 +89,8 @@ impl Presence {
 
     /// Sends a heartbeat if the latest is so old that the claims may be anybody's by now: this process was
     /// stopped, or got no turn, and does not know what it has lost. To be called before every delivery; usually
-    /// it does nothing. Where the store cannot be asked, nobody can have rescued anything either, as far as
-    /// this process can tell.
+    /// it does nothing. Where the store cannot be asked, deliveries go on: mostly nobody else can reach it
+    /// either, and where others can, what they rescued arrives twice.
     pub async fn beat_if_expired(&self, store: &dyn Relays) {
         if let Err(error) = self.beat_if_older(store, self.claim_time).await {
             upkeep_failed("sending a heartbeat", &error);
