@@ -1,7 +1,7 @@
 //! One sink call: whatever it does, each of its messages gets exactly one fate.
 
+use crate::claim_registry::Claim;
 use crate::completer::Completion;
-use crate::held::Claim;
 use crate::lane::Work;
 use crate::pauses::{Doubt, Gate, Refusal};
 use crate::relay::Shared;
@@ -205,8 +205,8 @@ impl<'a> Call<'a> {
 
     fn judge(&self, index: usize, outcome: Outcome, took: Duration) -> Fate {
         let dead_letter = self.shared.settings.dead_letter.as_deref();
-        let (retry, chance) = (&self.room.lane.retry, &self.shared.chance);
-        judge(retry, dead_letter, &self.messages[index], outcome, took, chance)
+        let (retry, jitter) = (&self.room.lane.retry, &self.shared.jitter);
+        judge(retry, dead_letter, &self.messages[index], outcome, took, jitter)
     }
 
     fn complete(&self, index: usize, place: Place, claim: Arc<Claim>, fate: Fate) {

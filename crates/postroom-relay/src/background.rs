@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// Waits about `interval`: up to a fifth sooner, so that relays do not act together.
 pub(crate) async fn about(shared: &Shared, interval: Duration) {
-    tokio::time::sleep(shared.chance.share(interval, 0.8)).await;
+    tokio::time::sleep(shared.jitter.share(interval, 0.8)).await;
 }
 
 /// Says that upkeep failed. While the database is away the claimer says so, once for all.

@@ -1,8 +1,8 @@
 //! Takes due messages for every lane with room, and hands them over.
 
 use crate::lane::Work;
-use crate::pace::{Backoff, Heat};
 use crate::pauses::Gate;
+use crate::polling::{Backoff, Heat};
 use crate::relay::Shared;
 use crate::room::{LaneRoom, RescuedClaim, Reservation};
 use crate::stop::Stop;
@@ -55,10 +55,10 @@ impl Claimer {
                 Err(error) => {
                     self.shared.board.database_fails(&error);
                     let pause = match error.kind {
-                        StoreErrorKind::Conflict => self.shared.chance.share(CONFLICT_PAUSE, 0.5),
+                        StoreErrorKind::Conflict => self.shared.jitter.share(CONFLICT_PAUSE, 0.5),
                         StoreErrorKind::Unavailable
                         | StoreErrorKind::Schema
-                        | StoreErrorKind::Refused => backoff.pause(&self.shared.chance),
+                        | StoreErrorKind::Refused => backoff.pause(&self.shared.jitter),
                     };
                     let _ = tokio::time::timeout(pause, stop.begun()).await;
                     continue;
@@ -117,7 +117,7 @@ impl Claimer {
                 // A deadlock, say: the next try goes through, or the limit of a pass ends it.
                 Err(error) if error.kind == StoreErrorKind::Conflict && conflicts_left > 0 => {
                     conflicts_left -= 1;
-                    tokio::time::sleep(self.shared.chance.share(CONFLICT_PAUSE, 0.5)).await;
+                    tokio::time::sleep(self.shared.jitter.share(CONFLICT_PAUSE, 0.5)).await;
                     continue;
                 }
                 Err(error) => return Err(error),
@@ -354,7 +354,7 @@ impl Claimer {
         if routed == 0 {
             return;
         }
-        let claim = self.shared.held.add(batch.token, routed);
+        let claim = self.shared.claims.add(batch.token, routed);
         self.shared.tally.taken.fetch_add(batch.messages.len() as u64, Ordering::Relaxed);
         let mut by_lane: BTreeMap<&str, (Option<Arc<RescuedClaim>>, Vec<Work>)> = BTreeMap::new();
         let mut room: Option<&Arc<LaneRoom>> = None;

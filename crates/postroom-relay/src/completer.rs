@@ -1,9 +1,9 @@
 //! Records fates in batches: while one settlement is under way, the next gathers.
 
-use crate::held::Claim;
+use crate::claim_registry::Claim;
 use crate::lane::Work;
 use crate::metrics::Phase;
-use crate::pace::Backoff;
+use crate::polling::Backoff;
 use crate::relay::Shared;
 use crate::responses::keep_responses;
 use crate::room::Place;
@@ -131,7 +131,7 @@ impl Group {
         for completion in &self.completions {
             // Extended until then, since another part of the batch may still be being recorded.
             if completion.claim.settled(1) {
-                shared.held.remove(completion.claim.token);
+                shared.claims.remove(completion.claim.token);
             }
         }
         shared.responses.forget(self.completions.iter().map(|completion| completion.id));
@@ -180,10 +180,10 @@ pub(crate) async fn insist(
                     conflicts += 1;
                     Duration::from_millis(1)
                 }
-                StoreErrorKind::Conflict => backoff.pause(&shared.chance),
+                StoreErrorKind::Conflict => backoff.pause(&shared.jitter),
                 StoreErrorKind::Unavailable | StoreErrorKind::Schema => {
                     shared.board.database_fails(&error);
-                    backoff.pause(&shared.chance)
+                    backoff.pause(&shared.jitter)
                 }
                 StoreErrorKind::Refused => return Err(error),
             };

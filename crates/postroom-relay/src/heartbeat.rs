@@ -1,7 +1,7 @@
 //! The relay's heartbeat: one row in the store keeps every claim of this process.
 
 use crate::background::upkeep_failed;
-use crate::chance::Chance;
+use crate::jitter::Jitter;
 use async_trait::async_trait;
 use postroom_core::{Heartbeat, RelayId, Relays, StoreResult, Token, with_causes};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -105,12 +105,12 @@ impl Presence {
 
     /// Sends three heartbeats within a claim time. Several holders may call this at once: together
     /// they send no more than one would.
-    pub async fn keep(&self, store: &dyn Relays, chance: &Chance) {
+    pub async fn keep(&self, store: &dyn Relays, jitter: &Jitter) {
         let mut pause = Duration::ZERO;
         loop {
             tokio::time::sleep(pause).await;
             // Up to a fifth sooner, so that relays do not act together.
-            let interval = chance.share(self.claim_time / 3, 0.8);
+            let interval = jitter.share(self.claim_time / 3, 0.8);
             pause = match self.beat_if_older(store, interval).await {
                 Ok(()) => {
                     let age = self.beaten().map_or(interval, |at| at.elapsed());

@@ -1,8 +1,8 @@
 //! One integration's path: the loop that starts its sink calls.
 
 use crate::attempt::attempt;
+use crate::claim_registry::Claim;
 use crate::completer::Completion;
-use crate::held::Claim;
 use crate::relay::Shared;
 use crate::room::{LaneRoom, Place};
 use crate::stop::Stop;

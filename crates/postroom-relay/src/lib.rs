@@ -6,26 +6,26 @@
 //! ```
 //!
 //! Another transport delivers beside it, by the same rules: [`judge`] decides, [`Pauses`] holds a
-//! lane back, [`Metrics`] counts, and [`Beside`] shows its lanes.
+//! lane back, [`Metrics`] counts, and [`ExternalLanes`] shows its lanes.
 //!
 //! The relay sees the [`Store`](postroom_core::Store) and [`Sink`](postroom_core::Sink) traits,
 //! never a driver.
 
 mod attempt;
 mod background;
-mod beside;
-mod chance;
+mod claim_registry;
 mod claimer;
 mod completer;
 mod deadline;
+mod external_lanes;
 mod health;
 mod heartbeat;
-mod held;
+mod jitter;
 mod lane;
 mod metrics;
 mod monitor;
-mod pace;
 mod pauses;
+mod polling;
 mod pruner;
 mod reconciler;
 mod recorder;
@@ -45,14 +45,14 @@ mod verdict;
 #[doc = include_str!("../../../docs/sinks/memory.md")]
 struct InATest;
 
-pub use beside::Beside;
-pub use chance::Chance;
 pub use deadline::{DeadlineStore, Deadlines};
+pub use external_lanes::ExternalLanes;
 pub use health::{Health, LaneHealth, LaneState, Observed, problem};
 pub use heartbeat::{Holder, Member, Presence};
+pub use jitter::Jitter;
 pub use metrics::{JobOutcome, Metrics, Phase};
-pub use pace::{Backoff, Heat};
 pub use pauses::{Pauses, Probe};
+pub use polling::{Backoff, Heat};
 pub use relay::{Pass, Relay, RelayError};
 pub use responses::keep_responses;
 pub use settings::{Lane, Settings};

@@ -1,15 +1,15 @@
 //! The relay: builds the stages, runs them, stops them.
 
-use crate::beside::Beside;
-use crate::chance::Chance;
+use crate::claim_registry::{ClaimRegistry, OwnLanes};
 use crate::claimer::{Claimer, Doors};
 use crate::completer::Completion;
 use crate::deadline::{DeadlineStore, Deadlines};
+use crate::external_lanes::ExternalLanes;
 use crate::health::{Board, Health, Observed};
 use crate::heartbeat::{Member, Presence};
-use crate::held::{Held, OwnLanes};
+use crate::jitter::Jitter;
 use crate::metrics::Metrics;
-use crate::pace::Backoff;
+use crate::polling::Backoff;
 use crate::responses::Responses;
 use crate::room::LaneRoom;
 use crate::settings::{Lane, Settings};
@@ -75,13 +75,13 @@ pub(crate) struct Shared {
     pub(crate) settings: Settings,
     pub(crate) lanes: Vec<Arc<LaneRoom>>,
     by_integration: HashMap<String, usize>,
-    pub(crate) held: Arc<Held>,
+    pub(crate) claims: Arc<ClaimRegistry>,
     /// What keeps claims.
     pub(crate) presence: Arc<Presence>,
-    pub(crate) chance: Chance,
+    pub(crate) jitter: Jitter,
     pub(crate) metrics: Arc<Metrics>,
     /// Lanes of another transport.
-    beside: OnceLock<Arc<dyn Beside>>,
+    external: OnceLock<Arc<dyn ExternalLanes>>,
     pub(crate) board: Board,
     /// Some lane has room again.
     pub(crate) room_freed: Notify,
@@ -127,7 +127,7 @@ impl Shared {
     /// Whether anybody here delivers for this integration.
     pub(crate) fn is_routed(&self, integration: &str) -> bool {
         self.lane(integration).is_some()
-            || self.beside.get().is_some_and(|beside| beside.serves(integration))
+            || self.external.get().is_some_and(|external| external.serves(integration))
     }
 
     pub(crate) fn in_hand(&self) -> usize {
@@ -150,9 +150,9 @@ impl Shared {
 
     /// What lanes hold, and what other transports have in their queues.
     pub(crate) fn in_flight(&self) -> usize {
-        let beside = self.beside.get().map(|beside| beside.health());
-        let beside = beside.into_iter().flatten().map(|lane| lane.in_flight);
-        self.in_hand() + beside.sum::<usize>()
+        let external = self.external.get().map(|external| external.health());
+        let external = external.into_iter().flatten().map(|lane| lane.in_flight);
+        self.in_hand() + external.sum::<usize>()
     }
 
     pub(crate) fn any_lane_full(&self) -> bool {
@@ -218,14 +218,14 @@ impl Relay {
         let shared = Shared {
             store: Arc::clone(&deadlines) as _,
             deadlines,
-            chance: Chance::new(settings.seed),
+            jitter: Jitter::new(settings.seed),
             settings,
             lanes: rooms,
             by_integration,
-            held: Arc::default(),
+            claims: Arc::default(),
             presence: Arc::new(presence),
             metrics: Arc::new(Metrics::new()),
-            beside: OnceLock::new(),
+            external: OnceLock::new(),
             board: Board::new(),
             room_freed: Notify::new(),
             more_waits: Notify::new(),
@@ -337,14 +337,14 @@ impl Relay {
     #[must_use]
     pub fn health(&self) -> Health {
         let own = self.shared.lanes.iter().map(|room| room.health());
-        let beside = self.shared.beside.get().map(|beside| beside.health());
-        let lanes = own.chain(beside.into_iter().flatten()).collect();
+        let external = self.shared.external.get().map(|external| external.health());
+        let lanes = own.chain(external.into_iter().flatten()).collect();
         self.shared.board.health(lanes, self.shared.deadlines.silent_for())
     }
 
     /// Shows the lanes of another transport with its own. Only the first call counts.
-    pub fn show_beside(&self, beside: Arc<dyn Beside>) {
-        let _ = self.shared.beside.set(beside);
+    pub fn show_external_lanes(&self, external: Arc<dyn ExternalLanes>) {
+        let _ = self.shared.external.set(external);
     }
 
     /// Where it counts, so that others can count there too.
@@ -369,9 +369,9 @@ impl Relay {
     }
 
     fn join(&self) -> Member {
-        let (held, metrics) = (Arc::clone(&self.shared.held), Arc::clone(&self.shared.metrics));
+        let (claims, metrics) = (Arc::clone(&self.shared.claims), Arc::clone(&self.shared.metrics));
         let lanes = self.shared.lanes.len();
-        self.shared.presence.join(Arc::new(OwnLanes { held, metrics, lanes }))
+        self.shared.presence.join(Arc::new(OwnLanes { claims, metrics, lanes }))
     }
 
     fn stop_deadline(&self) -> Instant {
@@ -396,7 +396,7 @@ impl Relay {
                 Err(error) => match error.kind {
                     StoreErrorKind::Unavailable | StoreErrorKind::Conflict => {
                         self.shared.board.database_fails(&error);
-                        tokio::time::sleep(backoff.pause(&self.shared.chance)).await;
+                        tokio::time::sleep(backoff.pause(&self.shared.jitter)).await;
                     }
                     StoreErrorKind::Schema | StoreErrorKind::Refused => return Err(error),
                 },
@@ -416,7 +416,7 @@ impl Observed for Relay {
 }
 
 async fn beat(shared: Arc<Shared>) {
-    shared.presence.keep(&*shared.store, &shared.chance).await;
+    shared.presence.keep(&*shared.store, &shared.jitter).await;
 }
 
 /// Lanes and completer, from start to stop.

@@ -1,6 +1,6 @@
 //! From a sink's outcome to a message's fate, whatever transport brought the message to the sink.
 
-use crate::chance::Chance;
+use crate::jitter::Jitter;
 use postroom_core::{AttemptOutcome, Fate, Message, Outcome, RetryPolicy, Tried, announce_dead};
 use std::any::Any;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub fn judge(
     message: &Message,
     outcome: Outcome,
     took: Duration,
-    chance: &Chance,
+    jitter: &Jitter,
 ) -> Fate {
     match outcome {
         Outcome::Delivered => Fate::Sent,
@@ -33,7 +33,7 @@ pub fn judge(
                 let tried = Tried { outcome: AttemptOutcome::Retry, took };
                 return dead(dead_letter, message, error, Some(tried));
             }
-            let own = chance.draw(|rng| retry.delay(failed, rng));
+            let own = jitter.draw(|rng| retry.delay(failed, rng));
             let delay = after.map_or(own, |asked| own.max(asked.min(RETRY_AFTER_MAX)));
             Fate::Failed { delay, error, took }
         }

@@ -1,12 +1,12 @@
 //! Hands messages over to a queue as jobs.
 
-use super::conclude::conclude;
 use super::dispatcher::{Dispatcher, Hindrance};
 use super::faults::Who;
+use super::finished_jobs::settle_finished_jobs;
 use super::lanes::Workers;
 use super::names::JobName;
 use super::reopening::{Reopened, reopen};
-use super::settler::{Settler, Word};
+use super::settler::{JobReport, Settler};
 use super::shared::Shared;
 use crate::error::QueueError;
 use crate::queue::{Added, JobState, NewJob, Queue};
@@ -45,7 +45,7 @@ impl Dispatcher {
         // Before they are added: their end may be heard of at once.
         for taken in &messages {
             let failed_before = taken.message.attempts;
-            self.shared.books.add(JobName::of(taken), lane, &name, token, failed_before);
+            self.shared.outstanding.add(JobName::of(taken), lane, &name, token, failed_before);
         }
         tracing::debug!(operation = "OUTBOX_ENQUEUE_JOB", phase = "START", queue = name, count);
         let (queue, added) = match self.add_to(token, lane, &name, &mut messages).await {
@@ -131,18 +131,18 @@ impl Dispatcher {
             let name = JobName::of(taken);
             match added {
                 Job::New => {
-                    self.shared.books.added(name);
+                    self.shared.outstanding.added(name);
                     new += 1;
                 }
                 Job::Exists => {
-                    self.shared.books.added(name);
+                    self.shared.outstanding.added(name);
                     existing.push(name);
                 }
                 Job::Doubtful => {
                     let (message, dispatch) = (taken.message.clone(), taken.dispatch);
                     let fate = Fate::Released;
-                    let word = Word { message, dispatch, fate, failed_before: None };
-                    self.aside.say(&self.settler, lane, token, word);
+                    let report = JobReport { message, dispatch, fate, failed_before: None };
+                    self.unqueued.report(&self.settler, lane, token, report);
                 }
                 Job::Refused(reason) => refused.push((taken, reason)),
             }
@@ -161,7 +161,7 @@ impl Dispatcher {
         );
         if !existing.is_empty() {
             let (shared, settler) = (Arc::clone(&self.shared), self.settler.clone());
-            self.aside.spawn(look_at(shared, settler, queue.clone(), existing));
+            self.unqueued.spawn(look_at(shared, settler, queue.clone(), existing));
         }
         for (taken, reason) in refused {
             tracing::warn!(
@@ -178,11 +178,11 @@ impl Dispatcher {
                 &taken.message,
                 Outcome::retry(format!("the queue refused the job: {reason}")),
                 Duration::ZERO,
-                &self.shared.chance,
+                &self.shared.jitter,
             );
             let message = taken.message.clone();
-            let word = Word { message, dispatch: taken.dispatch, fate, failed_before: None };
-            self.aside.say(&self.settler, lane, token, word);
+            let report = JobReport { message, dispatch: taken.dispatch, fate, failed_before: None };
+            self.unqueued.report(&self.settler, lane, token, report);
         }
     }
 }
@@ -199,7 +199,7 @@ async fn look_at(shared: Arc<Shared>, settler: Settler, queue: Queue, names: Vec
     let found: Vec<(JobName, JobState)> =
         names.iter().copied().zip(states).filter(|(_, state)| *state != JobState::Gone).collect();
     let removed = async {
-        let over = conclude(&shared, &settler, &queue, &found).await?;
+        let over = settle_finished_jobs(&shared, &settler, &queue, &found).await?;
         queue.remove(&over).await
     };
     if let Err(error) = removed.await {

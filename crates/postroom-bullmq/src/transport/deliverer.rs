@@ -4,7 +4,7 @@ use super::data::{foreign, names};
 use super::lanes::{Delivery, Workers};
 use super::names::JobName;
 use super::reader::{Reader, Unread};
-use super::settler::{Said, Settler, Word};
+use super::settler::{Ack, JobReport, Settler};
 use super::shared::{LaneState, Shared};
 use crate::worker::{Job, JobFailure, Processor};
 use async_trait::async_trait;
@@ -77,9 +77,10 @@ impl Deliverer {
     /// Whether a message was sent elsewhere by hand while its job was in this queue: where its lane
     /// is known here, and has another queue, or where we have put the job here ourselves.
     fn is_elsewhere(&self, name: JobName, message: &Message) -> bool {
-        let Shared { books, .. } = &*self.shared;
+        let Shared { outstanding, .. } = &*self.shared;
         self.shared.lane_in(&self.queue, message).is_none()
-            && (self.shared.lane(&message.integration).is_some() || books.has_in(name, &self.queue))
+            && (self.shared.lane(&message.integration).is_some()
+                || outstanding.has_in(name, &self.queue))
     }
 
     /// Ends the dispatch of a message that was sent elsewhere, which is followed at once. Where that
@@ -87,10 +88,10 @@ impl Deliverer {
     /// message comes again, and does not come in a hurry.
     async fn give_back(&self, name: JobName, message: Message) -> Result<(), JobFailure> {
         let fate = Fate::Postponed { delay: NOT_HERE };
-        let word = Word { message, dispatch: name.dispatch, fate, failed_before: None };
-        match self.settler.ask(word).await {
-            Said::Recorded | Said::Late => Err(JobFailure::Dropped),
-            Said::Refused => Err(JobFailure::Later(NOT_HERE)),
+        let report = JobReport { message, dispatch: name.dispatch, fate, failed_before: None };
+        match self.settler.ask(report).await {
+            Ack::Recorded | Ack::Late => Err(JobFailure::Dropped),
+            Ack::Refused => Err(JobFailure::Later(NOT_HERE)),
         }
     }
 
@@ -123,19 +124,19 @@ impl Deliverer {
             &message,
             outcome,
             took,
-            &self.shared.chance,
+            &self.shared.jitter,
         );
         let ending = ending(&fate);
         let response = response.filter(|_| ending.is_err()).map(|response| (message.id, response));
-        let word = Word { message, dispatch: name.dispatch, fate, failed_before: None };
-        match self.settler.ask(word).await {
-            Said::Recorded => {
+        let report = JobReport { message, dispatch: name.dispatch, fate, failed_before: None };
+        match self.settler.ask(report).await {
+            Ack::Recorded => {
                 keep_responses(&*self.shared.store, response.as_slice()).await;
                 ending
             }
-            // Somebody else has settled it, and this word is not to be heard a second time.
-            Said::Late => Err(JobFailure::Dropped),
-            Said::Refused => Err(JobFailure::Failed {
+            // Somebody else has settled it, and this report is not to be handed in a second time.
+            Ack::Late => Err(JobFailure::Dropped),
+            Ack::Refused => Err(JobFailure::Failed {
                 reason: "the database refuses the outcome; the message is delivered again"
                     .to_owned(),
             }),
@@ -215,7 +216,7 @@ fn ending(fate: &Fate) -> Result<(), JobFailure> {
     }
 }
 
-/// Keeps the first word on the one message of a call.
+/// Keeps the first outcome of the one message of a call.
 #[derive(Default)]
 struct FirstWord {
     outcome: Mutex<Option<Outcome>>,

@@ -1,11 +1,11 @@
 //! Takes due messages for every lane with room, and hands them over to their queues as jobs.
 
-use super::aside::Aside;
 use super::names::JobName;
 use super::postponing::Postponing;
 use super::queues::Queues;
 use super::settler::Settler;
 use super::shared::Shared;
+use super::unqueued::Unqueued;
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use postroom_core::{
@@ -32,7 +32,7 @@ pub(crate) struct Dispatcher {
     pub(super) settler: Settler,
     pub(super) queues: Arc<Queues>,
     postponing: Postponing,
-    pub(super) aside: Aside,
+    pub(super) unqueued: Unqueued,
     /// Which lane is first: they take turns, since a batch has room for so many bytes.
     first: AtomicUsize,
 }
@@ -49,11 +49,11 @@ enum Found {
 impl Dispatcher {
     pub(crate) fn new(shared: Arc<Shared>, settler: Settler, queues: Arc<Queues>) -> Self {
         let postponing = Postponing::new(shared.settings.claim_time);
-        let aside = Aside::new(Arc::clone(&shared));
-        Self { shared, settler, queues, postponing, aside, first: AtomicUsize::new(0) }
+        let unqueued = Unqueued::new(Arc::clone(&shared));
+        Self { shared, settler, queues, postponing, unqueued, first: AtomicUsize::new(0) }
     }
 
-    /// Dispatches until it is told to stop, and ends between two batches, once what is aside is
+    /// Dispatches until it is told to stop, and ends between two batches, once what was not queued is
     /// recorded.
     pub(crate) async fn run(self, mut stop: watch::Receiver<bool>) {
         let mut wake = self.shared.store.wake().await;
@@ -61,7 +61,7 @@ impl Dispatcher {
         let mut backoff = Backoff::new();
         let mut rescued_at = None;
         while !*stop.borrow() {
-            self.aside.check();
+            self.unqueued.check();
             let found = match self.look(&mut rescued_at).await {
                 Ok(found) => {
                     backoff.reset();
@@ -72,7 +72,7 @@ impl Dispatcher {
                     continue;
                 }
                 Err(Hindrance::Database) => {
-                    pause(backoff.pause(&self.shared.chance), &mut stop).await;
+                    pause(backoff.pause(&self.shared.jitter), &mut stop).await;
                     continue;
                 }
             };
@@ -84,8 +84,8 @@ impl Dispatcher {
                 }
                 Found::NoRoom => {
                     tokio::select! {
-                        () = self.shared.books.freed.notified() => {}
-                        () = self.aside.freed() => {}
+                        () = self.shared.outstanding.freed.notified() => {}
+                        () = self.unqueued.freed() => {}
                         () = tokio::time::sleep(ROOM_WAIT) => {}
                     }
                 }
@@ -103,13 +103,13 @@ impl Dispatcher {
                     tokio::select! {
                         biased;
                         _ = stop.wait_for(|stop| *stop) => {}
-                        () = self.aside.freed() => {}
+                        () = self.unqueued.freed() => {}
                         () = wait => {}
                     }
                 }
             }
         }
-        self.aside.drain().await;
+        self.unqueued.drain().await;
     }
 
     async fn wait(&self, wake: &mut Option<Box<dyn Wake>>, is_hot: bool) {
@@ -125,7 +125,7 @@ impl Dispatcher {
 
     /// Nothing is taken until Redis answers again.
     async fn wait_for_redis(&self, backoff: &mut Backoff, stop: &mut watch::Receiver<bool>) {
-        pause(backoff.pause(&self.shared.chance), stop).await;
+        pause(backoff.pause(&self.shared.jitter), stop).await;
         match self.shared.redis.probe().await {
             Ok(()) => self.shared.redis_outage.end(),
             Err(error) => self.shared.redis_away(&error),
@@ -190,7 +190,7 @@ impl Dispatcher {
         let (lanes, first) = (&self.shared.lanes, self.first.load(Ordering::Relaxed));
         for index in (0..lanes.len()).map(|place| first.wrapping_add(place) % lanes.len()) {
             let state = &lanes[index];
-            let outstanding = self.shared.books.of_lane(index);
+            let outstanding = self.shared.outstanding.of_lane(index);
             self.shared.metrics.jobs_outstanding(&state.lane.integration, outstanding);
             let lane = &state.lane;
             let room = if lane.queue.is_by_tenant() {
@@ -202,7 +202,7 @@ impl Dispatcher {
             if rows > 0
                 && room * 4 >= lane.outstanding_max
                 && !state.pauses.is_paused()
-                && !self.aside.is_full(index)
+                && !self.unqueued.is_full(index)
             {
                 quotas.push(Quota { integration: lane.integration.clone(), rows });
             }
@@ -216,7 +216,7 @@ impl Dispatcher {
             return 0;
         }
         let most = self.shared.lanes[lane].lane.outstanding_max;
-        most.saturating_sub(self.shared.books.in_queue(queue))
+        most.saturating_sub(self.shared.outstanding.in_queue(queue))
     }
 
     fn wish<'a>(&'a self, quotas: &'a [Quota]) -> Take<'a> {
@@ -267,7 +267,7 @@ impl Dispatcher {
     async fn hand_over(&self, batch: Batch) -> Result<(), Hindrance> {
         let token = batch.token;
         let mut by_queue: BTreeMap<(usize, String), Vec<Taken>> = BTreeMap::new();
-        let mut aside = Vec::new();
+        let mut unqueued = Vec::new();
         for taken in batch.messages {
             let message = &taken.message;
             match (self.shared.lane(&message.integration), &taken.fault) {
@@ -276,11 +276,11 @@ impl Dispatcher {
                     by_queue.entry((lane, queue)).or_default().push(taken);
                 }
                 // Sent elsewhere by hand just now: that lane's relay takes it.
-                (None, _) => aside.push((None, verdict(&taken, Fate::Released))),
+                (None, _) => unqueued.push((None, verdict(&taken, Fate::Released))),
                 (Some(lane), Some(fault)) => {
                     let letter = self.shared.settings.dead_letter.as_deref();
                     let fate = dead(letter, message, fault.to_string(), None);
-                    aside.push((Some(lane), verdict(&taken, fate)));
+                    unqueued.push((Some(lane), verdict(&taken, fate)));
                 }
             }
         }
@@ -292,11 +292,11 @@ impl Dispatcher {
             let room = if room > 0 && self.queues.reserve(*lane, queue) { room } else { 0 };
             let put_off = self.put_off(*lane, queue, messages, room);
             *planned += messages.len();
-            aside.extend(put_off.into_iter().map(|verdict| (Some(*lane), verdict)));
+            unqueued.extend(put_off.into_iter().map(|verdict| (Some(*lane), verdict)));
             !messages.is_empty()
         });
-        if !aside.is_empty() {
-            self.aside.settle(token, aside, by_queue.is_empty());
+        if !unqueued.is_empty() {
+            self.unqueued.settle(token, unqueued, by_queue.is_empty());
         }
         let mut adding = Vec::with_capacity(by_queue.len());
         for ((lane, queue), messages) in by_queue {
@@ -317,7 +317,7 @@ impl Dispatcher {
             return Vec::new();
         }
         let full = messages.split_off(room);
-        let drained = self.shared.books.drained(lane, queue);
+        let drained = self.shared.outstanding.drained(lane, queue);
         let delays = self.postponing.put_off(queue, full.len(), drained);
         let integration = &self.shared.lanes[lane].lane.integration;
         self.shared.metrics.jobs(integration, JobOutcome::POSTPONED, full.len() as u64);
@@ -344,11 +344,11 @@ impl Dispatcher {
         for taken in messages {
             // Before it is free: it may be taken again at once.
             let name = JobName::of(taken);
-            self.shared.books.settled(name);
+            self.shared.outstanding.settled(name);
             let lane = self.shared.lane(&taken.message.integration);
             verdicts.push((lane, verdict(taken, fate.clone())));
         }
-        self.aside.settle(token, verdicts, true);
+        self.unqueued.settle(token, verdicts, true);
     }
 }
 

@@ -21,6 +21,6 @@ pub(crate) async fn run(shared: Arc<Shared>) {
                 StoreErrorKind::Conflict => {}
             },
         }
-        tokio::time::sleep(shared.chance.share(INTERVAL, 0.8)).await;
+        tokio::time::sleep(shared.jitter.share(INTERVAL, 0.8)).await;
     }
 }

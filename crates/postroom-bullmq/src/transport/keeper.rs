@@ -1,9 +1,9 @@
 //! Keeps the claims of what is in queues, and notices jobs that are gone.
 
-use super::books::Books;
-use super::conclude::conclude;
 use super::faults::Who;
+use super::finished_jobs::settle_finished_jobs;
 use super::names::JobName;
+use super::outstanding::OutstandingJobs;
 use super::queues::Queues;
 use super::settler::Settler;
 use super::shared::Shared;
@@ -22,7 +22,7 @@ const LOOK_MAX: usize = 5_000;
 const END_EVERY: Duration = Duration::from_secs(1);
 /// The claims of what is in queues, as the process's heartbeat knows them.
 pub(crate) struct InQueues {
-    pub(crate) books: Arc<Books>,
+    pub(crate) outstanding: Arc<OutstandingJobs>,
     pub(crate) lanes: usize,
 }
 
@@ -33,31 +33,31 @@ impl Holder for InQueues {
     }
 
     fn held(&self) -> Vec<Token> {
-        self.books.claims()
+        self.outstanding.claims()
     }
 
     async fn gone(&self, tokens: &[Token]) {
         // A claim that ended while the heartbeat was under way is gone too, but not lost.
-        let still: HashSet<_> = self.books.claims().into_iter().collect();
+        let still: HashSet<_> = self.outstanding.claims().into_iter().collect();
         let lost: Vec<_> = tokens.iter().filter(|one| still.contains(one)).copied().collect();
         if !lost.is_empty() {
             let claims = lost.len();
             tracing::warn!(claims, "claims on jobs expired; they are left to others");
-            self.books.lost(&lost);
+            self.outstanding.lost(&lost);
         }
     }
 }
 
 /// Keeps every claim by the process's heartbeat.
 pub(crate) async fn keep(shared: Arc<Shared>) {
-    shared.presence.keep(&*shared.store, &shared.chance).await;
+    shared.presence.keep(&*shared.store, &shared.jitter).await;
 }
 
 /// Gives up claims whose messages were all settled by others.
 pub(crate) async fn end(shared: Arc<Shared>) {
     loop {
         tokio::time::sleep(END_EVERY).await;
-        let ended = shared.books.take_ended();
+        let ended = shared.outstanding.take_ended();
         if ended.is_empty() {
             continue;
         }
@@ -77,13 +77,13 @@ pub(crate) async fn end(shared: Arc<Shared>) {
 }
 
 /// Looks at every outstanding job, three times within a claim's time. One that is gone from Redis
-/// without a word is dispatched again; one that has finished, and whose word was missed, is settled.
+/// without an event is dispatched again; one that has finished, and whose event was missed, is settled.
 pub(crate) async fn sweep(shared: Arc<Shared>, settler: Settler, queues: Arc<Queues>) {
     let mut missing = HashSet::new();
     loop {
-        tokio::time::sleep(shared.chance.share(shared.interval(), 0.8)).await;
+        tokio::time::sleep(shared.jitter.share(shared.interval(), 0.8)).await;
         let before = std::mem::take(&mut missing);
-        let mut outstanding = shared.books.by_queue();
+        let mut outstanding = shared.outstanding.by_queue();
         for queue in queues.all() {
             let names = outstanding.remove(queue.name()).unwrap_or_default();
             match look_through(&shared, &settler, &queue, &names, &before).await {
@@ -98,7 +98,7 @@ pub(crate) async fn sweep(shared: Arc<Shared>, settler: Settler, queues: Arc<Que
 }
 
 /// Returns the jobs that are missing for the first time: somebody may have completed them a moment
-/// ago, and the word of it is on its way. Those that were missing before are gone.
+/// ago, and its completion event may still be in flight. Those that were missing before are gone.
 async fn look_through(
     shared: &Shared,
     settler: &Settler,
@@ -116,7 +116,7 @@ async fn look_through(
             missing.extend(is_new.then_some(*name));
             !is_new
         });
-        queue.remove(&conclude(shared, settler, queue, &found).await?).await?;
+        queue.remove(&settle_finished_jobs(shared, settler, queue, &found).await?).await?;
     }
     Ok(missing)
 }

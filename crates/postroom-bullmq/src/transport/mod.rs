@@ -6,25 +6,24 @@
 //! ```
 //!
 //! The outbox stays the truth. A job is one numbered dispatch of a message; its id follows from
-//! both, so that a crash anywhere leads to the same job again, and every word on it is fenced by
+//! both, so that a crash anywhere leads to the same job again, and every report on it is fenced by
 //! its number. Redis may lose everything: what is outstanding is looked at, and dispatched again
 //! when it is gone.
 
 mod adding;
-mod aside;
-mod books;
-mod conclude;
+mod batcher;
 mod data;
 mod deliverer;
 mod dispatcher;
 mod faults;
-mod gather;
+mod finished_jobs;
 mod heartbeat;
 mod keeper;
 mod lanes;
 mod marked;
 mod names;
 mod outage;
+mod outstanding;
 mod postponing;
 mod queues;
 mod reader;
@@ -33,6 +32,7 @@ mod rota;
 mod settler;
 mod shared;
 mod tenants;
+mod unqueued;
 mod watcher;
 
 pub use data::JobData;
@@ -42,16 +42,16 @@ pub use tenants::{TenantRate, TenantRates};
 
 use crate::server::Redis;
 use crate::worker::{Health as WorkerHealth, Worker, WorkerOptions};
-use conclude::ReadSize;
 use deliverer::Deliverer;
 use dispatcher::Dispatcher;
 use faults::Faults;
+use finished_jobs::ReadSize;
 use keeper::InQueues;
 use outage::Outage;
 use postroom_core::Store;
 use postroom_relay::{
-    Beside, Chance, DeadlineStore, Deadlines, Health, LaneHealth, LaneState as Running, Member,
-    Metrics, Observed, Pauses, Presence, Settings, problem,
+    DeadlineStore, Deadlines, ExternalLanes, Health, Jitter, LaneHealth, LaneState as Running,
+    Member, Metrics, Observed, Pauses, Presence, Settings, problem,
 };
 use queues::{Queues, Told};
 use reader::Reader;
@@ -132,11 +132,11 @@ impl Transport {
             store: Arc::clone(&deadlines) as _,
             deadlines,
             redis,
-            chance: Chance::new(settings.seed),
+            jitter: Jitter::new(settings.seed),
             settings,
             lanes: lanes.collect(),
             metrics,
-            books: Arc::default(),
+            outstanding: Arc::default(),
             presence: Arc::new(presence),
             turns: Turns::new(tenants),
             read_size: ReadSize::default(),
@@ -170,7 +170,7 @@ impl Transport {
         part: Part,
         stop: impl Future<Output = ()> + Send,
     ) -> Result<(), Defect> {
-        let (settler, words) = settler::settler();
+        let (settler, reports) = settler::settler();
         let (reader, questions) = reader::reader();
         let (queues, mut told) = Queues::new(Arc::clone(&self.shared));
         let queues = Arc::new(queues);
@@ -180,7 +180,7 @@ impl Transport {
         let (mut services, mut dispatching) = (JoinSet::new(), JoinSet::new());
         let (mut watching, mut working) = (JoinSet::new(), JoinSet::new());
         let mut member = None;
-        services.spawn(settler::run(Arc::clone(&self.shared), words));
+        services.spawn(settler::run(Arc::clone(&self.shared), reports));
         services.spawn(reader::run(Arc::clone(&self.shared), questions));
         if part == Part::Relay {
             let shared = || Arc::clone(&self.shared);
@@ -301,8 +301,8 @@ impl Transport {
     }
 
     fn join(&self) -> Member {
-        let (books, lanes) = (Arc::clone(&self.shared.books), self.shared.lanes.len());
-        self.shared.presence.join(Arc::new(InQueues { books, lanes }))
+        let (outstanding, lanes) = (Arc::clone(&self.shared.outstanding), self.shared.lanes.len());
+        self.shared.presence.join(Arc::new(InQueues { outstanding, lanes }))
     }
 
     /// A worker for a lane's queue; `None` where the lane has none of ours.
@@ -337,7 +337,7 @@ impl Transport {
 
     fn lane_health(&self, lane: usize) -> LaneHealth {
         let state = &self.shared.lanes[lane];
-        let mut health = state.pauses.health(self.shared.books.of_lane(lane));
+        let mut health = state.pauses.health(self.shared.outstanding.of_lane(lane));
         if let Some(error) = self.redis_error(lane) {
             health.state = Running::Paused;
             health.error = Some(error);
@@ -408,7 +408,7 @@ async fn work_until(worker: Worker, turn: Turn, mut stopping: watch::Receiver<bo
     Ended { queue: queue.name().to_owned(), turn: number, is_due }
 }
 
-impl Beside for Transport {
+impl ExternalLanes for Transport {
     fn serves(&self, integration: &str) -> bool {
         self.shared.lanes.iter().any(|state| state.lane.integration == integration)
     }
@@ -428,7 +428,7 @@ impl Observed for Transport {
         Health {
             ready: is_ready,
             database: database.unwrap_or_else(|| "ok".to_owned()),
-            lanes: Beside::health(self),
+            lanes: ExternalLanes::health(self),
             unrouted: Vec::new(),
             lag_ms: 0,
         }

@@ -23,7 +23,7 @@ const MEASURE_EVERY: Duration = Duration::from_secs(1);
 /// What was measured before counts for nothing after so long.
 const MEASURED_FOR: Duration = Duration::from_secs(10);
 
-/// How a queue has drained, as the books have it.
+/// How a queue has drained, as far as is known here.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Drained {
     /// How many jobs have left it.
@@ -109,7 +109,7 @@ impl Line {
         if passed < MEASURE_EVERY {
             return;
         }
-        // The books count anew once a queue was empty.
+        // Counting restarts once a queue was empty.
         let is_same = before.since == drained.since;
         let jobs = drained.jobs - if is_same { before.jobs.min(drained.jobs) } else { 0 };
         let lately = pace(jobs, passed);

@@ -117,8 +117,8 @@ impl Queues {
         (Self { shared, state: Mutex::default(), told }, hears)
     }
 
-    /// A lane's queue by name, for somebody who is about to give it jobs, and has noted them in the
-    /// books: until they are settled it stays open.
+    /// A lane's queue by name, for somebody who is about to give it jobs, and has noted them as
+    /// outstanding: until they are settled it stays open.
     pub(crate) fn open(&self, lane: usize, name: &str) -> Result<Queue, QueueError> {
         self.shared.faults.uses(lane, name);
         let mut state = self.state();
@@ -362,7 +362,7 @@ impl Queues {
         let by_tenant = |lane: &usize| self.shared.lanes[*lane].lane.queue.is_by_tenant();
         open.used_at.elapsed() >= since
             && open.lanes.iter().all(by_tenant)
-            && self.shared.books.in_queue(open.queue.name()) == 0
+            && self.shared.outstanding.in_queue(open.queue.name()) == 0
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -1,6 +1,6 @@
 //! Reads the messages that jobs refer to, many at a time.
 
-use super::gather::{Asked, Desk, answer, desk};
+use super::batcher::{Asked, Batcher, answer, batcher};
 use super::shared::Shared;
 use postroom_core::{Dispatched, StoreResult, with_causes};
 use std::collections::HashMap;
@@ -15,10 +15,10 @@ pub(crate) struct Unread;
 pub(crate) type Read = Result<Option<Dispatched>, Unread>;
 
 /// Where messages are asked for.
-pub(crate) type Reader = Desk<Uuid, Read>;
+pub(crate) type Reader = Batcher<Uuid, Read>;
 
 pub(crate) fn reader() -> (Reader, Asked<Uuid, Read>) {
-    desk()
+    batcher()
 }
 
 /// Reads until nobody can ask any more.

@@ -1,6 +1,6 @@
 //! Records what became of dispatches, many at a time.
 
-use super::gather::{Asked, Desk, desk, reply, together};
+use super::batcher::{Asked, Batcher, batcher, reply, together};
 use super::names::JobName;
 use super::shared::{CONFLICTS_AT_ONCE, Shared};
 use postroom_core::{
@@ -13,9 +13,9 @@ use std::sync::Arc;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
 
-/// The word on one dispatch.
+/// What became of one dispatch.
 #[derive(Clone, Debug)]
-pub(crate) struct Word {
+pub(crate) struct JobReport {
     pub(crate) message: Message,
     pub(crate) dispatch: u32,
     pub(crate) fate: Fate,
@@ -23,9 +23,9 @@ pub(crate) struct Word {
     pub(crate) failed_before: Option<u32>,
 }
 
-/// What became of a word.
+/// What became of a report.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Said {
+pub(crate) enum Ack {
     /// It is recorded.
     Recorded,
     /// The dispatch was over: nothing was changed.
@@ -34,23 +34,23 @@ pub(crate) enum Said {
     Refused,
 }
 
-/// Where words are said.
-pub(crate) type Settler = Desk<Word, Said>;
+/// Where reports are handed in.
+pub(crate) type Settler = Batcher<JobReport, Ack>;
 
-pub(crate) fn settler() -> (Settler, Asked<Word, Said>) {
-    desk()
+pub(crate) fn settler() -> (Settler, Asked<JobReport, Ack>) {
+    batcher()
 }
 
-/// Records words until nobody can say any more.
-pub(crate) async fn run(shared: Arc<Shared>, mut asked: Asked<Word, Said>) {
+/// Records reports until nobody can hand in any more.
+pub(crate) async fn run(shared: Arc<Shared>, mut asked: Asked<JobReport, Ack>) {
     // In a set, which ends what it holds when this future is dropped.
-    let mut aside = JoinSet::new();
+    let mut singly = JoinSet::new();
     // What could not be recorded at once uses one connection, however much it is.
     let alone = Arc::new(Semaphore::new(1));
     loop {
         let next = tokio::select! {
             biased;
-            Some(ended) = aside.join_next() => {
+            Some(ended) = singly.join_next() => {
                 // At once: whoever waits for its answer would wait for ever.
                 if let Some(panic) = ended.err().and_then(|error| error.try_into_panic().ok()) {
                     std::panic::resume_unwind(panic);
@@ -59,51 +59,51 @@ pub(crate) async fn run(shared: Arc<Shared>, mut asked: Asked<Word, Said>) {
             }
             next = together(&mut asked) => next,
         };
-        let Some((words, to)) = next else { return };
+        let Some((reports, to)) = next else { return };
         // One bad row does not take others along, and one that somebody else has locked does not
         // hold up what comes after.
-        let left = match settle(&shared, &words).await {
-            Ok(answers) => answer(&shared, words, to, answers),
-            Err(_) => words.into_iter().zip(to).collect(),
+        let left = match settle(&shared, &reports).await {
+            Ok(answers) => answer(&shared, reports, to, answers),
+            Err(_) => reports.into_iter().zip(to).collect(),
         };
         if !left.is_empty() {
             let (shared, alone) = (Arc::clone(&shared), Arc::clone(&alone));
-            aside.spawn(async move { one_by_one(&shared, left, &alone).await });
+            singly.spawn(async move { one_by_one(&shared, left, &alone).await });
         }
     }
 }
 
-/// A word, and who waits for the answer to it.
-type Waiting = (Word, oneshot::Sender<Said>);
+/// A report, and who waits for its acknowledgement.
+type Waiting = (JobReport, oneshot::Sender<Ack>);
 
 /// Answers what was recorded; what is locked.
 fn answer(
     shared: &Shared,
-    words: Vec<Word>,
-    to: Vec<oneshot::Sender<Said>>,
+    reports: Vec<JobReport>,
+    to: Vec<oneshot::Sender<Ack>>,
     answers: Vec<Answer>,
 ) -> Vec<Waiting> {
     let mut locked = Vec::new();
-    let (mut known, mut said, mut replies) = (Vec::new(), Vec::new(), Vec::new());
-    for ((word, to), answer) in words.into_iter().zip(to).zip(answers) {
+    let (mut known, mut ack, mut replies) = (Vec::new(), Vec::new(), Vec::new());
+    for ((report, to), answer) in reports.into_iter().zip(to).zip(answers) {
         match answer {
-            Answer::Said(one) => {
-                known.push(word);
-                said.push(one);
+            Answer::Ack(one) => {
+                known.push(report);
+                ack.push(one);
                 replies.push(to);
             }
-            Answer::Locked => locked.push((word, to)),
+            Answer::Locked => locked.push((report, to)),
         }
     }
-    count(shared, &known, &said);
-    reply(replies, said);
+    count(shared, &known, &ack);
+    reply(replies, ack);
     locked
 }
 
-/// What the database answers to a word.
+/// What the database answers to a report.
 #[derive(Clone, Copy)]
 enum Answer {
-    Said(Said),
+    Ack(Ack),
     /// Another transaction has locked the message.
     Locked,
 }
@@ -113,61 +113,61 @@ impl Answer {
         if settled.locked.contains(&seq) {
             Self::Locked
         } else if settled.late.contains(&seq) {
-            Self::Said(Said::Late)
+            Self::Ack(Ack::Late)
         } else {
-            Self::Said(Said::Recorded)
+            Self::Ack(Ack::Recorded)
         }
     }
 }
 
-/// Records words together. Fails when one of them is refused; some may have been recorded, and are
+/// Records reports together. Fails when one of them is refused; some may have been recorded, and are
 /// found so again.
-async fn settle(shared: &Shared, words: &[Word]) -> StoreResult<Vec<Answer>> {
-    let mut answers: Vec<Option<Answer>> = vec![None; words.len()];
-    // Two words on one message do not go into one transaction: the first one counts.
+async fn settle(shared: &Shared, reports: &[JobReport]) -> StoreResult<Vec<Answer>> {
+    let mut answers: Vec<Option<Answer>> = vec![None; reports.len()];
+    // Two reports on one message do not go into one transaction: the first one counts.
     while answers.iter().any(Option::is_none) {
         let mut seen = HashSet::new();
-        let turn: Vec<usize> = (0..words.len())
-            .filter(|index| answers[*index].is_none() && seen.insert(words[*index].message.seq))
+        let turn: Vec<usize> = (0..reports.len())
+            .filter(|index| answers[*index].is_none() && seen.insert(reports[*index].message.seq))
             .collect();
-        let together: Vec<&Word> = turn.iter().map(|index| &words[*index]).collect();
+        let together: Vec<&JobReport> = turn.iter().map(|index| &reports[*index]).collect();
         let settled = record(shared, &together, CONFLICTS_AT_ONCE).await?;
         for index in turn {
-            answers[index] = Some(Answer::of(words[index].message.seq, &settled));
+            answers[index] = Some(Answer::of(reports[index].message.seq, &settled));
         }
     }
     Ok(answers.into_iter().flatten().collect())
 }
 
-/// Records word by word, and answers each as soon as it is; what is locked again and again until it
+/// Records reports one by one, and acknowledges each at once; what is locked again and again until it
 /// is free.
 async fn one_by_one(shared: &Shared, mut left: Vec<Waiting>, alone: &Semaphore) {
     let mut backoff = Backoff::new();
     while !left.is_empty() {
         let mut locked = Vec::new();
-        for (word, to) in left {
+        for (report, to) in left {
             // Never closed.
             let turn = alone.acquire().await;
-            let answer = record(shared, &[&word], 0).await;
+            let answer = record(shared, &[&report], 0).await;
             drop(turn);
-            let said = match answer.map(|settled| Answer::of(word.message.seq, &settled)) {
-                Ok(Answer::Said(said)) => said,
+            let ack = match answer.map(|settled| Answer::of(report.message.seq, &settled)) {
+                Ok(Answer::Ack(ack)) => ack,
                 Ok(Answer::Locked) => {
-                    locked.push((word, to));
+                    locked.push((report, to));
                     continue;
                 }
                 Err(error) if error.kind == StoreErrorKind::Conflict => {
-                    locked.push((word, to));
+                    locked.push((report, to));
                     continue;
                 }
                 Err(error) => {
-                    let (id, error) = (word.message.id, with_causes(&error));
+                    let (id, error) = (report.message.id, with_causes(&error));
                     tracing::error!(%id, error, "the database refuses this outcome");
-                    Said::Refused
+                    Ack::Refused
                 }
             };
-            count(shared, &[word], &[said]);
-            reply(vec![to], vec![said]);
+            count(shared, &[report], &[ack]);
+            reply(vec![to], vec![ack]);
         }
         left = locked;
         if !left.is_empty() {
@@ -175,18 +175,18 @@ async fn one_by_one(shared: &Shared, mut left: Vec<Waiting>, alone: &Semaphore) 
                 outcomes = left.len(),
                 "outcomes wait for messages that another transaction has locked: look for one that stays open"
             );
-            tokio::time::sleep(backoff.pause(&shared.chance)).await;
+            tokio::time::sleep(backoff.pause(&shared.jitter)).await;
         }
     }
 }
 
-/// Records words in one transaction.
-async fn record(shared: &Shared, words: &[&Word], patience: u32) -> StoreResult<Settled> {
+/// Records reports in one transaction.
+async fn record(shared: &Shared, reports: &[&JobReport], patience: u32) -> StoreResult<Settled> {
     // By number, and by `seq` within: everybody locks in the same order.
     let mut by_number: BTreeMap<(u32, Option<u32>), Vec<Verdict>> = BTreeMap::new();
-    for word in words {
-        let (seq, id, fate) = (word.message.seq, word.message.id, word.fate.clone());
-        let number = (word.dispatch, word.failed_before);
+    for report in reports {
+        let (seq, id, fate) = (report.message.seq, report.message.id, report.fate.clone());
+        let number = (report.dispatch, report.failed_before);
         by_number.entry(number).or_default().push(Verdict { seq, id, fate });
     }
     let settlements: Vec<Settlement> = by_number
@@ -201,20 +201,22 @@ async fn record(shared: &Shared, words: &[&Word], patience: u32) -> StoreResult<
     shared.insist_unless_locked(settling, Some(patience)).await
 }
 
-fn count(shared: &Shared, words: &[Word], said: &[Said]) {
+fn count(shared: &Shared, reports: &[JobReport], ack: &[Ack]) {
     let mut counts: HashMap<(&str, Phase), u64> = HashMap::new();
     let mut late = 0;
-    for (word, said) in words.iter().zip(said) {
-        match said {
-            Said::Recorded => {
-                log_fate(&word.message, &word.fate);
-                let label = (word.message.integration.as_str(), Phase::of(&word.fate));
+    for (report, ack) in reports.iter().zip(ack) {
+        match ack {
+            Ack::Recorded => {
+                log_fate(&report.message, &report.fate);
+                let label = (report.message.integration.as_str(), Phase::of(&report.fate));
                 *counts.entry(label).or_default() += 1;
             }
-            Said::Late => late += 1,
-            Said::Refused => continue,
+            Ack::Late => late += 1,
+            Ack::Refused => continue,
         }
-        shared.books.settled_here(JobName { message: word.message.id, dispatch: word.dispatch });
+        shared
+            .outstanding
+            .settled_here(JobName { message: report.message.id, dispatch: report.dispatch });
     }
     for ((integration, phase), count) in counts {
         shared.metrics.settled(integration, phase, count);

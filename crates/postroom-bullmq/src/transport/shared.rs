@@ -1,15 +1,15 @@
 //! What all parts of the transport share.
 
-use super::books::Books;
-use super::conclude::ReadSize;
 use super::faults::{Faults, Who};
+use super::finished_jobs::ReadSize;
 use super::lanes::QueueLane;
 use super::outage::Outage;
+use super::outstanding::OutstandingJobs;
 use super::tenants::Turns;
 use crate::error::QueueError;
 use crate::server::Redis;
 use postroom_core::{Message, Store, StoreError, StoreErrorKind, StoreResult, with_causes};
-use postroom_relay::{Backoff, Chance, DeadlineStore, Metrics, Pauses, Presence, Settings};
+use postroom_relay::{Backoff, DeadlineStore, Jitter, Metrics, Pauses, Presence, Settings};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -27,8 +27,8 @@ pub(crate) struct Shared {
     pub(crate) settings: Settings,
     pub(crate) lanes: Vec<LaneState>,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) chance: Chance,
-    pub(crate) books: Arc<Books>,
+    pub(crate) jitter: Jitter,
+    pub(crate) outstanding: Arc<OutstandingJobs>,
     /// What keeps this process's claims.
     pub(crate) presence: Arc<Presence>,
     pub(crate) turns: Turns,
@@ -98,10 +98,10 @@ impl Shared {
                     conflicts += 1;
                     Duration::from_millis(1)
                 }
-                StoreErrorKind::Conflict => backoff.pause(&self.chance),
+                StoreErrorKind::Conflict => backoff.pause(&self.jitter),
                 StoreErrorKind::Unavailable | StoreErrorKind::Schema => {
                     self.database_away(&error);
-                    backoff.pause(&self.chance)
+                    backoff.pause(&self.jitter)
                 }
             };
             tokio::time::sleep(pause).await;

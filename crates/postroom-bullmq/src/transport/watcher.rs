@@ -1,7 +1,7 @@
 //! Hears what becomes of a queue's jobs: from its event stream, and from the jobs that are kept.
 
-use super::conclude::{conclude, record};
 use super::faults::Who;
+use super::finished_jobs::{record, settle_finished_jobs};
 use super::names::JobName;
 use super::settler::Settler;
 use super::shared::Shared;
@@ -95,10 +95,10 @@ impl Watcher {
         for event in events {
             let Some(name) = event.job_id.as_deref().and_then(JobName::parse) else { continue };
             match event.kind {
-                EventKind::Completed if !self.shared.books.is_settled_here(name) => {
+                EventKind::Completed if !self.shared.outstanding.is_settled_here(name) => {
                     completed.push(name);
                 }
-                EventKind::Dropped => self.shared.books.settled(name),
+                EventKind::Dropped => self.shared.outstanding.settled(name),
                 EventKind::Failed { .. } => failed.push(name),
                 _ => {}
             }
@@ -143,7 +143,7 @@ impl Watcher {
     }
 
     async fn settle(&self, found: Vec<(JobName, JobState)>) -> Result<(), QueueError> {
-        let over = conclude(&self.shared, &self.settler, &self.queue, &found).await?;
+        let over = settle_finished_jobs(&self.shared, &self.settler, &self.queue, &found).await?;
         if over.is_empty() { Ok(()) } else { self.queue.remove(&over).await }
     }
 }

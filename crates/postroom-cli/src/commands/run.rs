@@ -51,7 +51,7 @@ pub(super) async fn run(args: &Run, origin: &Origin<'_>) -> Result<(), Failure> 
     let transport = transport(&config, store, relay.counters())?
         .map(|transport| Arc::new(transport.sharing(relay.presence())));
     if let Some(transport) = &transport {
-        relay.show_beside(Arc::clone(transport) as _);
+        relay.show_external_lanes(Arc::clone(transport) as _);
     }
     let server = serve(config.listen, Arc::clone(&relay) as _, stopped.clone()).await?;
     announce(&config);

@@ -1,6 +1,6 @@
 //! A change of all messages that a filter finds.
 
-use super::pace::Pace;
+use super::throttle::Throttle;
 use super::{BATCH, Change, Finished};
 use postroom_core::{Filter, Key, NewAction, Record, Status, Store, StoreErrorKind, StoreResult};
 use std::fmt::Write as _;
@@ -63,26 +63,26 @@ impl Bulk<'_> {
             NewAction { actor: self.actor, operation: self.change.operation(), target: &target };
         let action = store.begin_action(&action).await?;
         let mut stop = pin!(stop);
-        let mut pace = Pace::new(self.per_second);
+        let mut throttle = Throttle::new(self.per_second);
         let mut finished = Finished { action, messages: 0, locked: 0, is_stopped: false };
         for status in self.change.statuses() {
             let mut before = None;
             while let Some(page) = self.page(store, *status, before).await? {
                 before = page.last().map(|key| key.seq);
-                for batch in page.chunks(pace.batch) {
+                for batch in page.chunks(throttle.batch) {
                     tokio::select! {
                         biased;
                         () = &mut stop => {
                             return Ok(Finished { is_stopped: true, ..finished });
                         }
-                        () = tokio::time::sleep_until(pace.next) => {}
+                        () = tokio::time::sleep_until(throttle.next) => {}
                     }
                     let began = Instant::now();
                     let changed_before = finished.messages;
                     let applied = self.apply(store, batch, &mut finished).await;
                     progress(finished.messages);
                     applied?;
-                    pace.changed(finished.messages - changed_before, began);
+                    throttle.changed(finished.messages - changed_before, began);
                 }
             }
         }

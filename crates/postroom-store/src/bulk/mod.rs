@@ -7,8 +7,8 @@
 
 mod change;
 mod filtered;
-mod pace;
 mod prune;
+mod throttle;
 
 pub use change::{Change, Changed, change_one};
 pub use filtered::Bulk;

@@ -5,7 +5,7 @@ use super::outbox::external;
 use crate::servers::{LONG, config};
 use postroom_bullmq::{Part, Queue, QueuePattern, Redis, RedisConfig, TenantRates, Transport};
 use postroom_core::Fate;
-use postroom_relay::{Beside as _, LaneState, Metrics};
+use postroom_relay::{ExternalLanes as _, LaneState, Metrics};
 use postroom_testkit::{Redis as Server, eventually};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

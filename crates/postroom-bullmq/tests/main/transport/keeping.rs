@@ -3,7 +3,7 @@
 use super::outbox::{Outbox, Running, external, own};
 use crate::servers::LONG;
 use postroom_bullmq::Part;
-use postroom_relay::Beside as _;
+use postroom_relay::ExternalLanes as _;
 use postroom_sinks::MemorySink;
 use postroom_store::OpenOptions;
 use postroom_testkit::{Postgres, Redis, TestDatabase, eventually};

@@ -1,7 +1,7 @@
 //! From the outbox through a queue and back.
 
-mod amiss;
 mod aside;
+mod broken_queue;
 mod closing;
 mod connections;
 mod defects;
@@ -9,14 +9,14 @@ mod dispatching;
 mod entering;
 mod external;
 mod faulty;
-mod holding;
+mod isolation;
 mod keeping;
 mod marking;
 pub(crate) mod outbox;
+mod recorded_outcomes;
 mod reopened;
 mod rerouted;
 mod sharing;
 mod switching;
 mod tenants;
-mod truth;
 mod working;

@@ -4,7 +4,7 @@ use super::outbox::{Outbox, external};
 use crate::recording::{quick, start};
 use crate::servers::redis;
 use postroom_bullmq::{Part, Queue, QueuePattern, WorkerOptions};
-use postroom_relay::Beside as _;
+use postroom_relay::ExternalLanes as _;
 use postroom_testkit::{Redis, eventually};
 use std::collections::HashSet;
 use std::net::SocketAddr;

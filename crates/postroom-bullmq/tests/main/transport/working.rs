@@ -4,7 +4,7 @@ use super::outbox::{CLAIM_TIME, external, own, soon};
 use crate::servers::LONG;
 use postroom_bullmq::{JobName, Part, Rate, TenantRate, Workers};
 use postroom_core::{Outcome, RawJson};
-use postroom_relay::{Beside as _, LaneState};
+use postroom_relay::{ExternalLanes as _, LaneState};
 use postroom_sinks::MemorySink;
 use postroom_testkit::{Redis, eventually};
 use std::sync::Arc;
