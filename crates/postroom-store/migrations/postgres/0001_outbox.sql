@@ -472,6 +472,25 @@ CREATE FUNCTION core_outbox.parcel_group(seq bigint) RETURNS bigint
 LANGUAGE sql IMMUTABLE
 RETURN seq >> 6;
 
+-- Inserts a parcel whose number is in use under another one: a restore has set the sequence back, or a
+-- switchover did not copy it. The producer must not fail for that, and no message may be left out. The
+-- sequence jumps, so that the next number is not in use either, nor drawn by a transaction that is still
+-- open, which an INSERT would wait for. The answer leaves the parcel that has the number as it is.
+CREATE FUNCTION core_outbox.insert_under_another_number(parcel core_outbox.parcel) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    numbers CONSTANT regclass := 'core_outbox.parcel_number';
+BEGIN
+    LOOP
+        parcel.number := setval(numbers, nextval(numbers) + 100000);
+        INSERT INTO core_outbox.parcel SELECT parcel.* ON CONFLICT DO NOTHING;
+        EXIT WHEN FOUND;
+    END LOOP;
+    RETURN false;
+END
+$$;
+
 CREATE FUNCTION core_outbox.feed_ledger() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER
 AS $$
@@ -502,7 +521,8 @@ BEGIN
         PERFORM pg_catalog.set_config('core_outbox.relay', coalesce(own, ''), true);
     END IF;
     IF EXISTS (SELECT FROM fresh OFFSET 1) THEN
-        INSERT INTO core_outbox.parcel (lane, number, due_at, lowest, bytes, integration, refs)
+        INSERT INTO core_outbox.parcel AS p
+            (lane, number, due_at, lowest, bytes, integration, refs)
         SELECT core_outbox.lane_of(f.integration_type),
                pg_catalog.nextval('core_outbox.parcel_number'), f.due_at, f.lowest, f.bytes,
                f.integration_type, f.refs
@@ -519,17 +539,22 @@ BEGIN
             ) AS m
             GROUP BY m.integration_type, core_outbox.parcel_group(m.seq)
             OFFSET 0
-        ) AS f;
+        ) AS f
+        ON CONFLICT (lane, number) DO UPDATE SET number = p.number
+        WHERE core_outbox.insert_under_another_number(excluded);
         IF NOT EXISTS (SELECT FROM fresh WHERE core_outbox.is_deferred(status, due_at, soon)
                                              AND id OPERATOR(pg_catalog.<>) ALL (over)) THEN
             RETURN NULL;
         END IF;
     ELSE
-        INSERT INTO core_outbox.parcel (lane, number, due_at, lowest, bytes, integration, refs)
+        INSERT INTO core_outbox.parcel AS p
+            (lane, number, due_at, lowest, bytes, integration, refs)
         SELECT core_outbox.lane_of(integration_type), pg_catalog.nextval('core_outbox.parcel_number'),
                due_at, seq, core_outbox.content_bytes(payload, headers), integration_type, ARRAY[id]
         FROM fresh
-        WHERE core_outbox.is_fresh(status, due_at, soon) AND id OPERATOR(pg_catalog.<>) ALL (over);
+        WHERE core_outbox.is_fresh(status, due_at, soon) AND id OPERATOR(pg_catalog.<>) ALL (over)
+        ON CONFLICT (lane, number) DO UPDATE SET number = p.number
+        WHERE core_outbox.insert_under_another_number(excluded);
         IF FOUND THEN
             RETURN NULL;
         END IF;
@@ -613,8 +638,10 @@ END
 $$;
 
 -- How far the numbers that are in use are ahead of their sequences, those of parcels and those
--- of messages; 0 when they are not. A restore or a switchover may leave one behind. Relays call this and
--- the next one: they have no right to the sequences themselves.
+-- of messages; 0 when they are not. A restore or a switchover may leave one behind. At least 1 while a
+-- parcel lies below its lane's low-water mark, where nobody looks: its sequence was behind when it was
+-- made, and has caught up before anybody noticed. Relays call this and the next one: they have no right to
+-- the sequences themselves.
 CREATE FUNCTION core_outbox.numbers_behind() RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
@@ -624,6 +651,7 @@ DECLARE
     message bigint;
     drawn   bigint;
     given   bigint;
+    hidden  boolean;
 BEGIN
     -- The numbers in use before the sequences: each statement sees what was committed meanwhile.
     SELECT greatest((SELECT max(number) FROM core_outbox.parcel),
@@ -632,7 +660,16 @@ BEGIN
     INTO parcel, message;
     SELECT last_value - (NOT is_called)::int INTO drawn FROM core_outbox.parcel_number;
     EXECUTE format('SELECT last_value - (NOT is_called)::int FROM %s', numbers) INTO given;
-    RETURN greatest(parcel - drawn, message - given, 0);
+    -- Lateral and not flattened: a look into the key per lane under every plan.
+    hidden := EXISTS (
+        SELECT FROM core_outbox.lane_cursor c
+        CROSS JOIN LATERAL (
+            SELECT FROM core_outbox.parcel p
+            WHERE p.lane = c.lane AND p.number <= c.low_water
+            LIMIT 1
+        ) AS below
+    );
+    RETURN greatest(parcel - drawn, message - given, hidden::int);
 END
 $$;
 

@@ -1,6 +1,6 @@
 //! What the insert trigger makes of whatever a producer writes, on PostgreSQL. It never fails the producer.
 
-use crate::ledger_outbox::{count, outbox};
+use crate::ledger_outbox::{count, enqueue, outbox, take};
 use futures_util::SinkExt as _;
 use std::io::Cursor;
 use std::pin::pin;
@@ -63,4 +63,54 @@ async fn a_copy_is_fed_like_an_insert() {
     let named = "SELECT sum(cardinality(refs))::bigint FROM core_outbox.parcel";
     assert_eq!(count(&client, named).await, 100);
     assert_eq!(count(&client, "SELECT count(*) FROM core_outbox.delivery").await, 100);
+}
+
+/// A restore or a switchover set the sequence back to where parcels are. Neither the producer nor what is
+/// there notices, and every message stands in one parcel.
+#[tokio::test]
+async fn parcels_whose_number_is_in_use_get_another() {
+    let (_database, client, store) = outbox().await;
+    client.batch_execute("SELECT setval('core_outbox.parcel_number', 1000)").await.expect("set");
+    for _ in 0..5 {
+        enqueue(&client, 1, "PENDING").await;
+    }
+    enqueue(&client, 200, "PENDING").await;
+    let before = "SELECT array_agg(p::text ORDER BY number) FROM core_outbox.parcel p
+                  WHERE number <= 1009";
+    let there: Vec<String> = client.query_one(before, &[]).await.expect("parcels").get(0);
+
+    let back = "SELECT setval('core_outbox.parcel_number', 1000)";
+    for isolation in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
+        for messages in [1, 200] {
+            client.batch_execute(back).await.expect("set back");
+            let begin = format!("BEGIN ISOLATION LEVEL {isolation}");
+            client.batch_execute(&begin).await.expect("begin");
+            enqueue(&client, messages, "PENDING").await;
+            client.batch_execute("COMMIT").await.expect("the producer is not refused");
+        }
+    }
+    let now: Vec<String> = client.query_one(before, &[]).await.expect("parcels").get(0);
+    assert_eq!(now[..there.len()], there, "those that were there stay as they are");
+    let named = "SELECT count(DISTINCT id) FROM core_outbox.parcel, unnest(refs) AS id";
+    assert_eq!(count(&client, named).await, 205 + 3 * 201);
+    let doubled = "SELECT count(*) FROM core_outbox.parcel, unnest(refs) AS id";
+    assert_eq!(count(&client, doubled).await, 205 + 3 * 201);
+    let taken: usize = take(&*store, "noop").await.iter().map(|batch| batch.messages.len()).sum();
+    assert_eq!(taken, 205 + 3 * 201);
+}
+
+/// Nobody waits for somebody else's transaction for it.
+#[tokio::test]
+async fn a_number_that_an_open_transaction_has_drawn_is_passed_over() {
+    let (database, client, store) = outbox().await;
+    enqueue(&client, 1, "PENDING").await;
+    let back = "SELECT setval('core_outbox.parcel_number', (SELECT max(number) FROM core_outbox.parcel), false)";
+    let other = database.client().await;
+    other.batch_execute("BEGIN").await.expect("begin");
+    enqueue(&other, 1, "PENDING").await;
+    client.batch_execute(back).await.expect("set back");
+    enqueue(&client, 1, "PENDING").await;
+    other.batch_execute("COMMIT").await.expect("commit");
+    let taken: usize = take(&*store, "noop").await.iter().map(|batch| batch.messages.len()).sum();
+    assert_eq!(taken, 3);
 }

@@ -268,6 +268,35 @@ async fn numbers_left_behind_under_a_running_relay_are_noticed() {
     assert_empty(&*store, &client).await;
 }
 
+/// As above, and the sequence has passed the marks again before anybody looks: the numbers in use say
+/// nothing then, but the parcels below the low-water mark are still there.
+#[tokio::test]
+async fn parcels_below_the_low_water_mark_are_noticed_after_their_numbers_have_caught_up() {
+    let (_database, client, store) = migrated().await;
+    client.batch_execute(FRESH).await.expect("messages");
+    assert_eq!(deliver(&*store, &client).await.len(), 300);
+    client
+        .batch_execute(
+            "UPDATE core_outbox.lane_cursor SET low_water = mark;
+             SELECT setval('core_outbox.parcel_number', 1)",
+        )
+        .await
+        .expect("set back");
+    client.batch_execute(FRESH).await.expect("messages");
+    client
+        .batch_execute(
+            "SELECT setval('core_outbox.parcel_number', max(mark)) FROM core_outbox.lane_cursor",
+        )
+        .await
+        .expect("caught up");
+    assert_eq!(take_all(&*store).await.len(), 0, "they are hidden");
+    assert!(store.looks_restored().await.expect("a look"));
+    store.reconcile().await.expect("reconcile");
+    assert!(!store.looks_restored().await.expect("a look"));
+    assert_eq!(deliver(&*store, &client).await.len(), 300);
+    assert_empty(&*store, &client).await;
+}
+
 /// A drained outbox has a history and an empty ledger, and nobody looks through it at each start.
 #[tokio::test]
 async fn a_drained_outbox_does_not_look_restored() {
