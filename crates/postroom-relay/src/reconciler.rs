@@ -2,7 +2,7 @@
 
 use crate::background::{about, upkeep_failed};
 use crate::relay::Shared;
-use postroom_core::StoreError;
+use postroom_core::{Reconciled, StoreError};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,7 +24,16 @@ pub(crate) async fn reconcile(shared: &Shared, start: bool) -> Result<(), StoreE
     if (start && store.reconciles_at_start()) || store.looks_restored().await? {
         let mended = store.reconcile().await?;
         if mended.total() > 0 {
-            tracing::warn!(?mended, "messages and ledger did not agree and were mended");
+            let Reconciled { made, removed, freed, followed, advanced, numbered } = mended;
+            tracing::warn!(
+                made,
+                removed,
+                freed,
+                followed,
+                advanced,
+                numbered,
+                "messages and ledger disagreed; mended them"
+            );
         }
     }
     Ok(())

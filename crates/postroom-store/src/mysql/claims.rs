@@ -25,7 +25,7 @@ use uuid::fmt::Hyphenated;
 const LOOK: &str = include_str!("sql/look.sql");
 pub(super) const TAKE: &str = include_str!("sql/take.sql");
 pub(super) const HOLD: &str = include_str!("sql/hold.sql");
-const CLAIMED: &str = include_str!("sql/claimed.sql");
+const CLAIMED: &str = include_str!("sql/still_claimed.sql");
 const READABLE: &str = include_str!("sql/readable.sql");
 const INSERT_CLAIM: &str = include_str!("sql/insert_claim.sql");
 

@@ -135,7 +135,7 @@ impl MySqlStore {
         tx.commit().await?;
         tracing::info!(
             messages = left_out.len(),
-            "set messages aside that were deleted or changed by hand"
+            "left messages out of their batch: deleted, changed by hand, or delivered before"
         );
         Ok(())
     }

@@ -59,6 +59,12 @@ impl MySqlStore {
         Ok(())
     }
 
+    /// Follows all changes by hand that are not under way, however many: nobody waits for an answer in time.
+    pub(super) async fn follow_all_edits(&self) -> Result<(), Error> {
+        while self.follow_edits(None).await? > 0 {}
+        Ok(())
+    }
+
     async fn edits(&self, lanes: Option<&[&str]>, after: i64) -> Result<Vec<Edit>, Error> {
         let lanes = lanes.map_or_else(
             || "TRUE".to_owned(),

@@ -32,7 +32,7 @@ const PARCELS_OF: &str = include_str!("sql/reconcile_parcels_of.sql");
 
 /// Mends everything, and counts it.
 pub(super) async fn reconcile(store: &MySqlStore) -> Result<Reconciled, Error> {
-    store.follow_any_edits().await?;
+    store.follow_all_edits().await?;
     // Freed before the others: what turns out to have no message goes with them.
     let freed = store.mend(STRAY, Mend::Free).await?;
     let removed = store.remove_parcels(Which::Doubled).await?;

@@ -42,6 +42,7 @@ mod silence;
 mod sqlite;
 mod sqlite_file;
 mod sqlite_ledger;
+mod statements;
 mod taking;
 mod times;
 mod tls;

@@ -348,6 +348,25 @@ async fn a_delivery_outranks_a_parcel_that_names_its_message() {
     assert_eq!(count(&outbox, LEFT).await, 0);
 }
 
+/// More than are followed at a time while relays work.
+#[tokio::test]
+async fn reconciling_follows_every_change_by_hand() {
+    let outbox = start().await;
+    let store = outbox.store().await;
+    for sql in [
+        "INSERT INTO integration_outbox (source_stream_id, source_event_id, integration_type, event_type, payload)
+         SELECT 's', seq, 'noop', 't', '{}' FROM seq_1_to_6000",
+        "UPDATE integration_outbox SET due_at = due_at + INTERVAL 1 HOUR",
+    ] {
+        outbox.execute(sql.to_owned()).await.expect("changed");
+    }
+    assert_eq!(count(&outbox, "SELECT COUNT(*) FROM outbox_pending_edit").await, 6_000);
+    store.reconcile().await.expect("reconcile");
+    assert_eq!(count(&outbox, "SELECT COUNT(*) FROM outbox_pending_edit").await, 0);
+    assert_eq!(count(&outbox, "SELECT COUNT(*) FROM outbox_parcel").await, 0);
+    assert_eq!(count(&outbox, "SELECT COUNT(*) FROM outbox_delivery").await, 6_000);
+}
+
 /// A change of the table's columns that waits behind an open transaction: whoever reads the table waits for it.
 /// Nothing is claimed that could not be read, and whoever wants to take is told of the lock each time.
 #[tokio::test]
