@@ -70,15 +70,15 @@ mod tests {
 
     /// What an error says, and its cause.
     #[derive(Debug)]
-    struct Said(&'static str, Option<Box<Said>>);
+    struct Wrapped(&'static str, Option<Box<Wrapped>>);
 
-    impl fmt::Display for Said {
+    impl fmt::Display for Wrapped {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str(self.0)
         }
     }
 
-    impl Error for Said {
+    impl Error for Wrapped {
         fn source(&self) -> Option<&(dyn Error + 'static)> {
             self.1.as_deref().map(|cause| cause as _)
         }
@@ -87,8 +87,8 @@ mod tests {
     #[test]
     fn causes_are_named_once() {
         let of_the_driver = |words| {
-            let server = Said("ERROR: no such table", None);
-            Said(words, Some(Box::new(Said("db error", Some(Box::new(server))))))
+            let server = Wrapped("ERROR: no such table", None);
+            Wrapped(words, Some(Box::new(Wrapped("db error", Some(Box::new(server))))))
         };
         let text = with_causes(&of_the_driver("reading (no such table)"));
         assert_eq!(text, "reading (no such table)");

@@ -84,19 +84,19 @@ fn answer(
     answers: Vec<Answer>,
 ) -> Vec<Waiting> {
     let mut locked = Vec::new();
-    let (mut known, mut ack, mut replies) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut known, mut acks, mut replies) = (Vec::new(), Vec::new(), Vec::new());
     for ((report, to), answer) in reports.into_iter().zip(to).zip(answers) {
         match answer {
             Answer::Ack(one) => {
                 known.push(report);
-                ack.push(one);
+                acks.push(one);
                 replies.push(to);
             }
             Answer::Locked => locked.push((report, to)),
         }
     }
-    count(shared, &known, &ack);
-    reply(replies, ack);
+    count(shared, &known, &acks);
+    reply(replies, acks);
     locked
 }
 
@@ -201,10 +201,10 @@ async fn record(shared: &Shared, reports: &[&JobReport], patience: u32) -> Store
     shared.insist_unless_locked(settling, Some(patience)).await
 }
 
-fn count(shared: &Shared, reports: &[JobReport], ack: &[Ack]) {
+fn count(shared: &Shared, reports: &[JobReport], acks: &[Ack]) {
     let mut counts: HashMap<(&str, Phase), u64> = HashMap::new();
     let mut late = 0;
-    for (report, ack) in reports.iter().zip(ack) {
+    for (report, ack) in reports.iter().zip(acks) {
         match ack {
             Ack::Recorded => {
                 log_fate(&report.message, &report.fate);

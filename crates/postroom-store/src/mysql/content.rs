@@ -1,7 +1,7 @@
 //! Reading what was taken, after its claim was committed: nothing large is read while a lane is locked.
 
 use super::columns;
-use super::deliveries::{self, Delivery, IfThere, Life, Wait, lock_messages, said};
+use super::deliveries::{self, Delivery, IfThere, Life, Wait, lock_messages, recorded};
 use super::literal::{self, filled};
 use super::locked::lock_deliveries;
 use super::parcel::ParcelKey;
@@ -158,8 +158,10 @@ async fn set_parcels_aside(tx: &mut MySqlConnection, parcels: &[ParcelKey]) -> R
     let held = held_parcels(tx, parcels).await?;
     let there: Vec<ParcelKey> = held.iter().map(|held| held.parcel.key.clone()).collect();
     let ids: Vec<Uuid> = there.iter().map(|parcel| parcel.message.id).collect();
-    let said = said(tx, &ids).await?;
-    let made = said.values().filter_map(|said| Delivery::of(said, said.bytes, Life::First));
+    let recorded = recorded(tx, &ids).await?;
+    let made = recorded
+        .values()
+        .filter_map(|recorded| Delivery::of(recorded, recorded.bytes, Life::First));
     deliveries::write(tx, made.collect(), IfThere::Keep).await?;
     end_parcels(tx, &there).await
 }
@@ -177,8 +179,8 @@ async fn set_deliveries_aside(
     let locked = lock_messages(tx, &keys, locking).await?;
     let (mut followed, mut over) = (Vec::new(), Vec::new());
     for key in keys.iter().filter(|key| !locked.by_others.contains(&key.id)) {
-        let said = locked.said.get(&key.id);
-        match said.and_then(|said| Delivery::of(said, 0, Life::First)) {
+        let recorded = locked.recorded.get(&key.id);
+        match recorded.and_then(|recorded| Delivery::of(recorded, 0, Life::First)) {
             Some(delivery) => followed.push(delivery),
             None => over.push(key.id),
         }

@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
 use uuid::fmt::Hyphenated;
 
-const SAID: &str = include_str!("sql/said.sql");
+const RECORDED: &str = include_str!("sql/recorded.sql");
 const LOCK_MESSAGES: &str = include_str!("sql/lock_messages.sql");
 const MADE: &str = include_str!("sql/made_of_parcels.sql");
 const KEEP: &str = include_str!("sql/keep_delivery.sql");
@@ -20,7 +20,7 @@ const REMOVE: &str = include_str!("sql/forget_orphans.sql");
 
 /// What a message says, as far as the ledger goes by it.
 #[derive(Clone, Debug)]
-pub(super) struct Said {
+pub(super) struct Recorded {
     pub(super) key: Key,
     pub(super) due_at: NaiveDateTime,
     pub(super) integration: String,
@@ -29,7 +29,7 @@ pub(super) struct Said {
     pub(super) bytes: i64,
 }
 
-impl Said {
+impl Recorded {
     fn of(row: &MySqlRow) -> Result<Self, Error> {
         let id = row.try_get::<Hyphenated, _>(1)?.into();
         Ok(Self {
@@ -84,13 +84,13 @@ pub(super) enum Life {
 
 impl Delivery {
     /// What a message says; `None` when it is closed.
-    pub(super) fn of(said: &Said, bytes: i64, life: Life) -> Option<Self> {
+    pub(super) fn of(recorded: &Recorded, bytes: i64, life: Life) -> Option<Self> {
         Some(Self {
-            key: said.key,
-            due_at: said.due_at,
-            since: said.due_at,
-            integration: said.integration.clone(),
-            state: said.state()?,
+            key: recorded.key,
+            due_at: recorded.due_at,
+            since: recorded.due_at,
+            integration: recorded.integration.clone(),
+            state: recorded.state()?,
             bytes,
             rescues: 0,
             life,
@@ -179,16 +179,16 @@ pub(super) async fn remove(tx: &mut MySqlConnection, ids: &[Uuid]) -> Result<(),
 }
 
 /// What messages say, by id. Locks nothing.
-pub(super) async fn said(
+pub(super) async fn recorded(
     tx: &mut MySqlConnection,
     ids: &[Uuid],
-) -> Result<HashMap<Uuid, Said>, Error> {
+) -> Result<HashMap<Uuid, Recorded>, Error> {
     let mut all = HashMap::with_capacity(ids.len());
     for part in ids.chunks(LIST) {
-        let sql = filled(SAID, &[("ids", &literal::ids(part))]);
+        let sql = filled(RECORDED, &[("ids", &literal::ids(part))]);
         for row in fetch(tx, sql).await? {
-            let said = Said::of(&row)?;
-            all.insert(said.key.id, said);
+            let recorded = Recorded::of(&row)?;
+            all.insert(recorded.key.id, recorded);
         }
     }
     Ok(all)
@@ -198,7 +198,7 @@ pub(super) async fn said(
 #[derive(Default)]
 pub(super) struct Locked {
     /// Locked by this transaction, and what they say. The size of their content was not read.
-    pub(super) said: HashMap<Uuid, Said>,
+    pub(super) recorded: HashMap<Uuid, Recorded>,
     /// Locked by somebody else. What is in neither was deleted.
     pub(super) by_others: HashSet<Uuid>,
 }
@@ -219,9 +219,9 @@ pub(super) async fn lock_messages(
         let seqs = literal::numbers(part.iter().map(|key| key.seq));
         lock("PRIMARY", &format!("seq IN ({seqs})"), locking.clause())
     });
-    read_into(&mut locked.said, &wanted, tx, by_number).await?;
+    read_into(&mut locked.recorded, &wanted, tx, by_number).await?;
     let mut missing: Vec<Uuid> =
-        wanted.iter().filter(|id| !locked.said.contains_key(id)).copied().collect();
+        wanted.iter().filter(|id| !locked.recorded.contains_key(id)).copied().collect();
     missing.sort_unstable();
     let by_id = |keys: usize, clause: &'static str| {
         let lock = move |part: &[Uuid]| {
@@ -229,10 +229,10 @@ pub(super) async fn lock_messages(
         };
         missing.chunks(keys).map(lock)
     };
-    read_into(&mut locked.said, &wanted, tx, by_id(locking.keys(), locking.clause())).await?;
+    read_into(&mut locked.recorded, &wanted, tx, by_id(locking.keys(), locking.clause())).await?;
     let mut there = HashMap::new();
     read_into(&mut there, &wanted, tx, by_id(LIST, "")).await?;
-    locked.by_others = there.into_keys().filter(|id| !locked.said.contains_key(id)).collect();
+    locked.by_others = there.into_keys().filter(|id| !locked.recorded.contains_key(id)).collect();
     Ok(locked)
 }
 
@@ -241,15 +241,15 @@ fn lock(index: &str, which: &str, clause: &str) -> String {
 }
 
 async fn read_into(
-    all: &mut HashMap<Uuid, Said>,
+    all: &mut HashMap<Uuid, Recorded>,
     wanted: &HashSet<Uuid>,
     tx: &mut MySqlConnection,
     statements: impl Iterator<Item = String>,
 ) -> Result<(), Error> {
     for row in fetch_each(tx, statements).await? {
-        let said = Said::of(&row)?;
-        if wanted.contains(&said.key.id) {
-            all.insert(said.key.id, said);
+        let recorded = Recorded::of(&row)?;
+        if wanted.contains(&recorded.key.id) {
+            all.insert(recorded.key.id, recorded);
         }
     }
     Ok(())

@@ -53,7 +53,7 @@ impl Dispatches for MySqlStore {
                 let wanted = keys(&fetch(&mut tx, held.clone()).await?)?;
                 let held = format!("{held} {}", locking.clause());
                 let held = keys(&fetch(&mut tx, held).await?)?;
-                let free = lock_messages(&mut tx, &held, locking).await?.said;
+                let free = lock_messages(&mut tx, &held, locking).await?.recorded;
                 let passed_over = wanted.iter().filter(|key| !free.contains_key(&key.id));
                 locked.extend(passed_over.map(|key| key.seq));
                 if free.is_empty() {
@@ -62,7 +62,7 @@ impl Dispatches for MySqlStore {
                 let ids = literal::ids(free.keys());
                 execute(&mut tx, filled(REOPEN_DELIVERY, &[("ids", &ids)])).await?;
                 let (seqs, token) = (
-                    literal::numbers(free.values().map(|said| said.key.seq)),
+                    literal::numbers(free.values().map(|recorded| recorded.key.seq)),
                     literal::token(Token::random()),
                 );
                 let places = [("at", at.as_str()), ("token", &token), ("seqs", &seqs)];

@@ -6,7 +6,7 @@
 //! on a delivery that is held is over, and that on a parcel stays, since its end does not always lock the
 //! message.
 
-use super::deliveries::{self, Delivery, IfThere, Life, Wait, said};
+use super::deliveries::{self, Delivery, IfThere, Life, Wait, recorded};
 use super::literal::{self, filled};
 use super::locked::{DeliveryRow, lock_deliveries, look_at_deliveries};
 use super::parcel::{Parcel, ParcelKey};
@@ -111,10 +111,10 @@ impl MySqlStore {
         for row in fetch(&mut tx, filled(UNDECIDED, &places)).await? {
             undecided.insert(row.try_get::<Hyphenated, _>(0)?.into());
         }
-        let said = said(&mut tx, &ids).await?;
+        let recorded = recorded(&mut tx, &ids).await?;
         let fresh: Vec<Uuid> =
             ids.iter().copied().filter(|id| !deliveries.contains_key(id)).collect();
-        let parcels = parcels_of(&mut tx, edits, &fresh, &said).await?;
+        let parcels = parcels_of(&mut tx, edits, &fresh, &recorded).await?;
         let in_flight = in_flight(&mut tx).await?;
         let mut unpacked = Vec::new();
         for parcel in parcels {
@@ -129,7 +129,9 @@ impl MySqlStore {
         make_deliveries(&mut tx, &unpacked).await?;
         let (mut followed, mut reopened, mut over) = (Vec::new(), Vec::new(), Vec::new());
         for id in ids.iter().filter(|id| !undecided.contains(id)) {
-            let of = |life| said.get(id).and_then(|said| Delivery::of(said, said.bytes, life));
+            let of = |life| {
+                recorded.get(id).and_then(|recorded| Delivery::of(recorded, recorded.bytes, life))
+            };
             match deliveries.get(id) {
                 Some(row) if row.is_claimed => {}
                 Some(_) => match of(Life::First) {
@@ -158,14 +160,14 @@ async fn parcels_of(
     tx: &mut MySqlConnection,
     edits: &[Edit],
     ids: &[Uuid],
-    said: &HashMap<Uuid, deliveries::Said>,
+    recorded: &HashMap<Uuid, deliveries::Recorded>,
 ) -> Result<Vec<Parcel>, Error> {
     let ids: HashSet<&Uuid> = ids.iter().collect();
     let mut keys = HashSet::new();
     for edit in edits.iter().filter(|edit| ids.contains(&edit.message)) {
         // Of a message that was deleted the number is not known: the take finds its parcel.
-        let Some(said) = said.get(&edit.message) else { continue };
-        let message = Key { seq: said.key.seq, id: edit.message };
+        let Some(recorded) = recorded.get(&edit.message) else { continue };
+        let message = Key { seq: recorded.key.seq, id: edit.message };
         keys.insert(ParcelKey { integration: Arc::from(edit.lane.as_str()), message });
     }
     let keys: Vec<ParcelKey> = keys.into_iter().collect();

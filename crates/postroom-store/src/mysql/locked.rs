@@ -1,6 +1,6 @@
 //! What a settlement may change, around rows that somebody else has locked.
 
-use super::deliveries::{Said, lock_messages};
+use super::deliveries::{Recorded, lock_messages};
 use super::literal::{self, filled};
 use super::parcel::{Parcel, ParcelKey};
 use super::parcels::held_parcels;
@@ -36,7 +36,7 @@ pub(super) enum Origin {
 /// message.
 pub(super) struct Counted<'a> {
     pub(super) verdict: &'a Verdict,
-    pub(super) said: Said,
+    pub(super) recorded: Recorded,
     pub(super) origin: Origin,
 }
 
@@ -136,8 +136,8 @@ async fn sort_out<'a>(
         let Some((_, origin)) = origins.remove(&verdict.id) else { continue };
         if messages.by_others.contains(&verdict.id) {
             let_through.locked.push(verdict.seq);
-        } else if let Some(said) = messages.said.remove(&verdict.id) {
-            let_through.counted.push(Counted { verdict, said, origin });
+        } else if let Some(recorded) = messages.recorded.remove(&verdict.id) {
+            let_through.counted.push(Counted { verdict, recorded, origin });
         } else {
             match origin {
                 Origin::Delivery(held) => let_through.void_deliveries.push(held.key.id),

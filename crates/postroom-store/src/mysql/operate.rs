@@ -1,6 +1,6 @@
 //! What operators do to messages. Lock order: lane, claim, delivery, message, record.
 
-use super::deliveries::{self, Delivery, IfThere, Life, Said, Wait, lock_messages};
+use super::deliveries::{self, Delivery, IfThere, Life, Recorded, Wait, lock_messages};
 use super::error::store_error;
 use super::literal::{self, filled};
 use super::locked::lock_deliveries;
@@ -72,7 +72,7 @@ impl Operate for MySqlStore {
     }
 
     async fn redrive(&self, action: ActionId, keys: &[Key]) -> StoreResult<u64> {
-        let dead = |said: &Said| said.state() == Some('d');
+        let dead = |recorded: &Recorded| recorded.state() == Some('d');
         again("redriving", || self.reset(action, keys, dead, REDRIVE, 'w')).await
     }
 
@@ -100,7 +100,7 @@ impl Operate for MySqlStore {
     }
 
     async fn cancel(&self, action: ActionId, keys: &[Key]) -> StoreResult<u64> {
-        again("cancelling", || self.reset(action, keys, Said::is_open, CANCEL, 'd')).await
+        again("cancelling", || self.reset(action, keys, Recorded::is_open, CANCEL, 'd')).await
     }
 
     async fn prune_on_record(
@@ -142,7 +142,7 @@ impl MySqlStore {
         &self,
         action: ActionId,
         keys: &[Key],
-        is_meant: impl Fn(&Said) -> bool + Send + Sync,
+        is_meant: impl Fn(&Recorded) -> bool + Send + Sync,
         set: &str,
         state: char,
     ) -> Result<u64, Error> {
@@ -160,8 +160,9 @@ impl MySqlStore {
             let mut free: Vec<Key> = free.into_iter().map(|delivery| delivery.key).collect();
             free.retain(|key| keys.contains(key));
             let mut locked = lock_messages(&mut tx, &free, Locking::Wait).await?;
-            locked.said.retain(|_, said| is_meant(said));
-            let seqs: Vec<i64> = locked.said.values().map(|said| said.key.seq).collect();
+            locked.recorded.retain(|_, recorded| is_meant(recorded));
+            let seqs: Vec<i64> =
+                locked.recorded.values().map(|recorded| recorded.key.seq).collect();
             let list = literal::numbers(seqs.iter().copied());
             let token = literal::token(Token::random());
             let time = format!("'{at}'");
@@ -169,12 +170,12 @@ impl MySqlStore {
                 [("at", time.as_str()), ("token", &token), ("seqs", &list), ("why", CANCELLED)];
             execute(&mut tx, filled(set, &places)).await?;
             // In place: its number of dispatches stays.
-            let deliveries = locked.said.into_values().map(|said| Delivery {
-                due_at: if state == 'd' { said.due_at } else { at },
-                since: if state == 'd' { said.due_at } else { at },
+            let deliveries = locked.recorded.into_values().map(|recorded| Delivery {
+                due_at: if state == 'd' { recorded.due_at } else { at },
+                since: if state == 'd' { recorded.due_at } else { at },
                 state,
-                key: said.key,
-                integration: said.integration,
+                key: recorded.key,
+                integration: recorded.integration,
                 bytes: 0,
                 rescues: 0,
                 life: Life::First,
@@ -192,12 +193,13 @@ impl MySqlStore {
     async fn parcels_of(&self, keys: &[Key]) -> Result<Vec<ParcelKey>, Error> {
         let ids: Vec<Uuid> = keys.iter().map(|key| key.id).collect();
         let mut connection = self.pool.acquire().await?;
-        let said = deliveries::said(&mut connection, &ids).await?;
+        let recorded = deliveries::recorded(&mut connection, &ids).await?;
         connection.answered();
-        let parcels = said.values().filter(|said| said.is_open()).map(|said| ParcelKey {
-            integration: Arc::from(said.integration.as_str()),
-            message: said.key,
-        });
+        let parcels =
+            recorded.values().filter(|recorded| recorded.is_open()).map(|recorded| ParcelKey {
+                integration: Arc::from(recorded.integration.as_str()),
+                message: recorded.key,
+            });
         let parcels: Vec<ParcelKey> = parcels.collect();
         self.know_lanes(&lanes_of(&parcels)).await?;
         Ok(parcels)
@@ -243,18 +245,18 @@ impl MySqlStore {
         held.retain(|delivery| keys.contains(&delivery.key));
         let of_parcels = parcels.iter().map(|held| held.parcel.key.message);
         let locked: Vec<Key> = held.iter().map(|held| held.key).chain(of_parcels).collect();
-        let locked = lock_messages(&mut tx, &locked, Locking::Wait).await?.said;
+        let locked = lock_messages(&mut tx, &locked, Locking::Wait).await?.recorded;
         let now_due = |id: &Uuid, bytes: i64| {
-            let said = locked.get(id)?;
-            let delivery = Delivery::of(said, bytes, Life::First)?;
-            Some(if said.is_open() { Delivery { due_at: at, ..delivery } } else { delivery })
+            let recorded = locked.get(id)?;
+            let delivery = Delivery::of(recorded, bytes, Life::First)?;
+            Some(if recorded.is_open() { Delivery { due_at: at, ..delivery } } else { delivery })
         };
         // Closed by hand, the message stays so, and the delivery goes with its claim.
         let freed: Vec<Delivery> = held.iter().filter_map(|one| now_due(&one.key.id, 0)).collect();
         let closed: Vec<Uuid> = held
             .iter()
             .map(|held| held.key.id)
-            .filter(|id| locked.get(id).is_some_and(|said| said.state().is_none()))
+            .filter(|id| locked.get(id).is_some_and(|recorded| recorded.state().is_none()))
             .collect();
         let made = parcels.iter().filter_map(|held| {
             let delivery = now_due(&held.parcel.key.message.id, held.parcel.bytes)?;

@@ -5,7 +5,7 @@
 //! not delivered out of a parcel gets a delivery, so a parcel is inserted once and deleted once, and never
 //! goes back to its lane.
 
-use super::deliveries::{self, Delivery, IfThere, Life, said};
+use super::deliveries::{self, Delivery, IfThere, Life, recorded};
 use super::literal::{self, filled};
 use super::parcel::{Parcel, ParcelKey, places, read_list};
 use super::{LIST, MySqlStore, execute, execute_each, fetch, fetch_each};
@@ -215,8 +215,10 @@ pub(super) async fn make_deliveries(
     let keys: Vec<ParcelKey> = parcels.iter().map(|parcel| parcel.key.clone()).collect();
     end_parcels(tx, &keys).await?;
     let ids: Vec<Uuid> = keys.iter().map(|parcel| parcel.message.id).collect();
-    let said = said(tx, &ids).await?;
-    let deliveries = said.values().filter_map(|said| Delivery::of(said, said.bytes, Life::First));
+    let recorded = recorded(tx, &ids).await?;
+    let deliveries = recorded
+        .values()
+        .filter_map(|recorded| Delivery::of(recorded, recorded.bytes, Life::First));
     deliveries::write(tx, deliveries.collect(), IfThere::Keep).await
 }
 

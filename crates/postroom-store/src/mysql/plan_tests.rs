@@ -146,7 +146,11 @@ fn hot_statements() -> Vec<Hot> {
             &[("at", "UTC_TIMESTAMP(6)"), ("token", TOKEN), ("seqs", &seqs)],
             &[("integration_outbox", "PRIMARY")],
         ),
-        of(include_str!("sql/said.sql"), &[("ids", &ids)], &[("integration_outbox", "outbox_id")]),
+        of(
+            include_str!("sql/recorded.sql"),
+            &[("ids", &ids)],
+            &[("integration_outbox", "outbox_id")],
+        ),
         Hot {
             sql: filled(EXPIRED, &[("limit", "10")]),
             values: vec!["x'000102030405060708090a0b0c0d0e00'"],

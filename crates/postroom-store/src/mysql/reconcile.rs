@@ -1,6 +1,6 @@
 //! Finding and mending what no trigger saw.
 
-use super::deliveries::{self, Delivery, IfThere, Life, Said, Wait, lock_messages};
+use super::deliveries::{self, Delivery, IfThere, Life, Recorded, Wait, lock_messages};
 use super::literal::{self, filled};
 use super::locked::{lock_deliveries, look_at_deliveries};
 use super::parcel::{Parcel, ParcelKey};
@@ -144,17 +144,17 @@ impl MySqlStore {
 /// either seen here or noted. How many dispatches there were is not known any more.
 async fn make(tx: &mut MySqlConnection, found: &[Key], locking: Locking) -> Result<u64, Error> {
     let unnamed = unnamed(tx, found).await?;
-    let free = lock_messages(tx, &unnamed, locking).await?.said;
+    let free = lock_messages(tx, &unnamed, locking).await?.recorded;
     let ids: Vec<Uuid> = free.keys().copied().collect();
     // With the size of their content.
-    let said = deliveries::said(tx, &ids).await?;
+    let recorded = deliveries::recorded(tx, &ids).await?;
     // Looked at again, now that nobody can change them: another may have been faster.
     let there = look_at_deliveries(tx, &ids, "TRUE").await?;
     let there: HashSet<Uuid> = there.iter().map(|delivery| delivery.key.id).collect();
-    let made: Vec<Delivery> = said
+    let made: Vec<Delivery> = recorded
         .values()
-        .filter(|said| !there.contains(&said.key.id))
-        .filter_map(|said| Delivery::of(said, said.bytes, Life::Another))
+        .filter(|recorded| !there.contains(&recorded.key.id))
+        .filter_map(|recorded| Delivery::of(recorded, recorded.bytes, Life::Another))
         .collect();
     let count = made.len() as u64;
     deliveries::write(tx, made, IfThere::Keep).await?;
@@ -198,8 +198,8 @@ async fn correct(
     let messages = lock_messages(tx, &keys, locking).await?;
     let (mut followed, mut over) = (Vec::new(), Vec::new());
     for key in keys.iter().filter(|key| !messages.by_others.contains(&key.id)) {
-        let said: Option<&Said> = messages.said.get(&key.id);
-        match said.and_then(|said| Delivery::of(said, 0, Life::First)) {
+        let recorded: Option<&Recorded> = messages.recorded.get(&key.id);
+        match recorded.and_then(|recorded| Delivery::of(recorded, 0, Life::First)) {
             Some(delivery) if which != Corrected::Over => followed.push(delivery),
             None if which != Corrected::Waiting => over.push(key.id),
             Some(_) | None => {}

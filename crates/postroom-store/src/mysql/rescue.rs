@@ -129,8 +129,9 @@ async fn free_parcels(
             continue;
         }
         over.push(held.parcel.key.clone());
-        let said = locked.said.get(&id).filter(|_| !held.is_outranked);
-        let delivery = said.and_then(|said| Delivery::of(said, held.parcel.bytes, Life::First));
+        let recorded = locked.recorded.get(&id).filter(|_| !held.is_outranked);
+        let delivery =
+            recorded.and_then(|recorded| Delivery::of(recorded, held.parcel.bytes, Life::First));
         let rescues = i32::from(!claim.dispatched);
         made.extend(delivery.map(|delivery| Delivery { rescues, ..delivery }));
     }
@@ -161,16 +162,22 @@ async fn free_deliveries(
     let free: Vec<Key> =
         keys.into_iter().filter(|key| !locked.by_others.contains(&key.id)).collect();
     if claim.alone {
-        let open = locked.said.values().filter(|said| said.is_open()).map(|said| said.key);
+        let open = locked
+            .recorded
+            .values()
+            .filter(|recorded| recorded.is_open())
+            .map(|recorded| recorded.key);
         let counted = count_lost(tx, claim, &open.collect::<Vec<_>>()).await?;
-        for said in locked.said.values_mut().filter(|said| counted.contains(&said.key)) {
-            said.status = "FAILED".to_owned();
+        for recorded in
+            locked.recorded.values_mut().filter(|recorded| counted.contains(&recorded.key))
+        {
+            recorded.status = "FAILED".to_owned();
         }
     }
     let (mut freed, mut over) = (Vec::new(), Vec::new());
     for key in &free {
-        let said = locked.said.get(&key.id);
-        match said.and_then(|said| Delivery::of(said, 0, Life::First)) {
+        let recorded = locked.recorded.get(&key.id);
+        match recorded.and_then(|recorded| Delivery::of(recorded, 0, Life::First)) {
             Some(delivery) => freed.push(delivery),
             // Deleted, or closed by hand.
             None => over.push(key.id),

@@ -3,7 +3,7 @@
 
 use super::attempts::{self, Failure};
 use super::claims::micros;
-use super::deliveries::{self, Delivery, IfThere, Life, Said, Wait, said};
+use super::deliveries::{self, Delivery, IfThere, Life, Recorded, Wait, recorded};
 use super::error::{enqueue_error, store_error};
 use super::literal::{self, filled};
 use super::locked::{Counted, DeliveryRow, LetThrough, Origin, let_through};
@@ -107,15 +107,17 @@ pub(super) async fn end_claim(
     }
     let held = held_parcels(tx, left).await?;
     let ids: Vec<Uuid> = held.iter().map(|held| held.parcel.key.message.id).collect();
-    let said = said(tx, &ids).await?;
-    let is_open = |id: &Uuid| said.get(id).is_some_and(Said::is_open);
+    let recorded = recorded(tx, &ids).await?;
+    let is_open = |id: &Uuid| recorded.get(id).is_some_and(Recorded::is_open);
     let is_over = |id: &Uuid, is_outranked: bool| is_outranked || !is_open(id);
     if held.iter().any(|held| !is_over(&held.parcel.key.message.id, held.is_outranked)) {
         return Ok(());
     }
     let over: Vec<ParcelKey> = held.into_iter().map(|held| held.parcel.key).collect();
     // The dead keep a delivery.
-    let dead = said.values().filter_map(|said| Delivery::of(said, said.bytes, Life::First));
+    let dead = recorded
+        .values()
+        .filter_map(|recorded| Delivery::of(recorded, recorded.bytes, Life::First));
     deliveries::write(tx, dead.collect(), IfThere::Keep).await?;
     end_parcels(tx, &over).await?;
     sqlx::query(FORGET_PARCELS).bind(token.0).execute(&mut *tx).await.map(drop)
@@ -178,7 +180,7 @@ async fn apply(
     over.sort_unstable();
     deliveries::remove(tx, &over).await?;
     end_parcels(tx, &ended).await?;
-    let sent: Vec<i64> = sent.iter().map(|one| one.said.key.seq).collect();
+    let sent: Vec<i64> = sent.iter().map(|one| one.recorded.key.seq).collect();
     mark_sent(tx, token, &sent, at, store).await?;
     write_deliveries(tx, settlement.fence, &undelivered).await?;
     put_off(tx, &undelivered, at).await?;
@@ -196,17 +198,17 @@ async fn apply(
 /// What becomes of a message; `None` when it was delivered. The attempt decides over what was changed by hand
 /// meanwhile, except where the message goes: it finishes, and then goes on there.
 fn undelivered_of<'a>(counted: &'a Counted<'a>, at: NaiveDateTime) -> Option<Undelivered<'a>> {
-    let said = &counted.said;
+    let recorded = &counted.recorded;
     let bytes = match &counted.origin {
         Origin::Parcel(parcel) => parcel.bytes,
         Origin::Delivery(_) => 0,
     };
-    let as_it_says = || Delivery::of(said, bytes, Life::First);
+    let as_it_says = || Delivery::of(recorded, bytes, Life::First);
     let delivery = |state, due_at| Delivery {
-        key: said.key,
+        key: recorded.key,
         due_at,
-        since: said.due_at,
-        integration: said.integration.clone(),
+        since: recorded.due_at,
+        integration: recorded.integration.clone(),
         state,
         bytes,
         rescues: 0,
@@ -215,7 +217,7 @@ fn undelivered_of<'a>(counted: &'a Counted<'a>, at: NaiveDateTime) -> Option<Und
     let failed = |is_dead, due_at, error, tried| Undelivered {
         counted,
         delivery: Some(delivery(if is_dead { 'd' } else { 'f' }, due_at)),
-        written: Written::Failed(Failed { key: said.key, due_at, is_dead, error, tried }),
+        written: Written::Failed(Failed { key: recorded.key, due_at, is_dead, error, tried }),
     };
     Some(match &counted.verdict.fate {
         Fate::Sent => return None,
@@ -224,7 +226,7 @@ fn undelivered_of<'a>(counted: &'a Counted<'a>, at: NaiveDateTime) -> Option<Und
         }
         // The dead keep the time at which they were due.
         Fate::Dead { error, tried, .. } => {
-            failed(true, said.due_at, error, tried.map(|tried| (tried.outcome, tried.took)))
+            failed(true, recorded.due_at, error, tried.map(|tried| (tried.outcome, tried.took)))
         }
         Fate::Postponed { delay } if is_unchanged(counted, at) => {
             let due_at = due_after(at, *delay);
@@ -240,18 +242,18 @@ fn undelivered_of<'a>(counted: &'a Counted<'a>, at: NaiveDateTime) -> Option<Und
 
 /// Whether an open message still says what it said when it was taken.
 fn is_unchanged(counted: &Counted<'_>, at: NaiveDateTime) -> bool {
-    let said = &counted.said;
+    let recorded = &counted.recorded;
     match &counted.origin {
         Origin::Delivery(DeliveryRow { due_at, integration, state, .. }) => {
-            said.is_open()
-                && said.state() == Some(*state)
-                && said.due_at == *due_at
-                && said.integration == *integration
+            recorded.is_open()
+                && recorded.state() == Some(*state)
+                && recorded.due_at == *due_at
+                && recorded.integration == *integration
         }
         Origin::Parcel(parcel) => {
-            said.state() == Some('w')
-                && said.due_at <= at
-                && *said.integration == *parcel.key.integration
+            recorded.state() == Some('w')
+                && recorded.due_at <= at
+                && *recorded.integration == *parcel.key.integration
         }
     }
 }
@@ -321,7 +323,7 @@ async fn put_off(
     at: NaiveDateTime,
 ) -> Result<(), Error> {
     let postponed = undelivered.iter().filter_map(|one| match one.written {
-        Written::PutOff(due_at) => Some((one.counted.said.key.seq, due_at)),
+        Written::PutOff(due_at) => Some((one.counted.recorded.key.seq, due_at)),
         Written::Nothing | Written::Failed(_) => None,
     });
     let postponed: Vec<(i64, NaiveDateTime)> = postponed.collect();

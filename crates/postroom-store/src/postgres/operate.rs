@@ -3,7 +3,7 @@
 use super::PgStore;
 use super::error::store_error;
 use super::locks::{REPLAY as REPLAY_LOCK, operation_error};
-use super::parcels::{Said, one_by_one};
+use super::parcels::{Step, one_by_one};
 use super::transaction::{BEGIN_DURABLE, JOIN_BY_HASH, transact};
 use super::upkeep::{PRUNE, count};
 use crate::prunable::by_status;
@@ -174,7 +174,7 @@ impl PgStore {
         let begin = format!("{BEGIN_DURABLE}; {JOIN_BY_HASH}");
         let params: [&(dyn ToSql + Sync); 3] = [&ids, &Token::random().0, &action.0];
         let only_ids: [&(dyn ToSql + Sync); 1] = [&ids];
-        let mut steps: Vec<Said<'_>> = first.iter().map(|sql| (*sql, &only_ids[..])).collect();
+        let mut steps: Vec<Step<'_>> = first.iter().map(|sql| (*sql, &only_ids[..])).collect();
         steps.push((sql, &params));
         let rows = one_by_one(&client, &begin, &steps)
             .await

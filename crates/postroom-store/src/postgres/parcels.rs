@@ -316,7 +316,7 @@ impl PgStore {
         }
         for (token, ids) in left_out {
             let no_edits: Vec<i64> = Vec::new();
-            let steps: [Said<'_>; 2] = [
+            let steps: [Step<'_>; 2] = [
                 (FOLLOW, &[&ids, &false, &no_edits, &no_edits]),
                 (CLOSE_LEFT_OUT, &[&token.0, &ids]),
             ];
@@ -337,7 +337,7 @@ impl PgStore {
         let integrations: Vec<&str> =
             quotas.iter().map(|quota| quota.integration.as_str()).collect();
         let rows: Vec<i32> = quotas.iter().map(|quota| clamp_i32(quota.rows)).collect();
-        let steps: [Said<'_>; 2] =
+        let steps: [Step<'_>; 2] =
             [(LOCK_LANES, &[&integrations]), (UNPACK, &[&integrations, &rows])];
         let unpacked = one_by_one(client, BEGIN, &steps).await?;
         let Some(row) = unpacked.first() else { return Ok(false) };
@@ -368,7 +368,7 @@ impl PgStore {
                 edits.iter().map(|row| row.try_get(2)).collect::<Result<_, _>>()?;
             let Some(last) = numbers.last() else { return Ok(is_any_over) };
             after = *last;
-            let steps: [Said<'_>; 3] = [
+            let steps: [Step<'_>; 3] = [
                 (LOCK_LANE_NUMBERS, &[&lanes]),
                 (UNPACK_NAMED, &[&ids, &lanes]),
                 (FOLLOW, &[&ids, &true, &lanes, &numbers]),
@@ -391,7 +391,7 @@ impl PgStore {
     pub(super) async fn rise(&self, client: &Connection, quotas: &[Quota]) -> Result<(), Error> {
         let integrations: Vec<&str> =
             quotas.iter().map(|quota| quota.integration.as_str()).collect();
-        let steps: [Said<'_>; 2] = [(LOCK_LANES, &[&integrations]), (RISE, &[&integrations])];
+        let steps: [Step<'_>; 2] = [(LOCK_LANES, &[&integrations]), (RISE, &[&integrations])];
         one_by_one(client, BEGIN, &steps).await?;
         Ok(())
     }
@@ -455,15 +455,15 @@ async fn claim(
     Ok(answer)
 }
 
-/// A statement and its parameters.
-pub(super) type Said<'a> = (&'a str, &'a [&'a (dyn ToSql + Sync)]);
+/// One statement of a transaction, and its parameters.
+pub(super) type Step<'a> = (&'a str, &'a [&'a (dyn ToSql + Sync)]);
 
 /// Runs statements in one transaction and one round trip; what the last of them answers. Locks
 /// come first, as statements of their own: one that waited for a lock still reads its old snapshot.
 pub(super) async fn one_by_one(
     client: &Connection,
     begin: &str,
-    statements: &[Said<'_>],
+    statements: &[Step<'_>],
 ) -> Result<Vec<Row>, Error> {
     let mut prepared = Vec::with_capacity(statements.len());
     for (sql, params) in statements {

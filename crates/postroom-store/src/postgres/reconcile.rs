@@ -2,7 +2,7 @@
 
 use super::connection::Connection;
 use super::error::store_error;
-use super::parcels::{Said, UNPACK_NAMED, one_by_one};
+use super::parcels::{Step, UNPACK_NAMED, one_by_one};
 use super::transaction::{BEGIN, JOIN_BY_HASH, transact};
 use postroom_core::{Reconciled, StoreResult};
 use tokio_postgres::types::ToSql;
@@ -83,7 +83,7 @@ async fn unpack_doubled(client: &Connection, begin: &str) -> Result<u64, Error> 
         run(client, MAKE_ALL_CURSORS, &[]).await?;
         let lanes = one_by_one(client, begin, &[(LOCK_ALL, &[])]).await?;
         let lanes = lanes.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>()?;
-        let steps: [Said<'_>; 2] = [(LOCK_ALL, &[]), (UNPACK_NAMED, &[&ids, &lanes])];
+        let steps: [Step<'_>; 2] = [(LOCK_ALL, &[]), (UNPACK_NAMED, &[&ids, &lanes])];
         let unpacked = one_by_one(client, begin, &steps).await?;
         let parcels: i64 = unpacked.first().map_or(Ok(0), |row| row.try_get(0))?;
         if parcels == 0 {
@@ -95,7 +95,7 @@ async fn unpack_doubled(client: &Connection, begin: &str) -> Result<u64, Error> 
 
 /// Parcels none of whose messages is there.
 async fn remove_emptied(client: &Connection, begin: &str) -> Result<u64, Error> {
-    let steps: [Said<'_>; 2] = [(LOCK_ALL, &[]), (EMPTIED, &[])];
+    let steps: [Step<'_>; 2] = [(LOCK_ALL, &[]), (EMPTIED, &[])];
     Ok(one_by_one(client, begin, &steps).await?.len() as u64)
 }
 
