@@ -49,7 +49,7 @@ pub(crate) type Inbox = Arc<Mutex<mpsc::UnboundedReceiver<Vec<Completion>>>>;
 pub(crate) async fn run(shared: Arc<Shared>, inbox: Inbox, set_aside: SetAside, stop: Arc<Stop>) {
     while let Some(completions) = next(&inbox).await {
         let group = Group::gather(completions);
-        match insist(&shared, &group.settlements, &stop, Some(CONFLICTS_AT_ONCE)).await {
+        match settle_with_retry(&shared, &group.settlements, &stop, Some(CONFLICTS_AT_ONCE)).await {
             None => group.end(&shared, None),
             Some(Ok(settled)) => {
                 let responses = shared.responses.take(&group.settlements, &settled);
@@ -150,7 +150,7 @@ pub(crate) struct Recorded {
 
 /// Settles until the database has an answer, however long it is away; after `patience` conflicts,
 /// or a long one, that is one too. `None` when the relay stops first.
-pub(crate) async fn insist(
+pub(crate) async fn settle_with_retry(
     shared: &Shared,
     settlements: &[Settlement],
     stop: &Stop,

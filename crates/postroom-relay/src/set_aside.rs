@@ -4,7 +4,7 @@
 //! One task records all of them, so that they use one connection however many they are. Their
 //! number is bounded by what their lanes may hold: such a lane fills up, and the others go on.
 
-use crate::completer::{CONFLICT_LONG, Completion, Group, Recorded, SETTLE_MAX, insist};
+use crate::completer::{CONFLICT_LONG, Completion, Group, Recorded, SETTLE_MAX, settle_with_retry};
 use crate::relay::Shared;
 use crate::responses::keep_responses;
 use crate::stop::Stop;
@@ -81,7 +81,7 @@ async fn retry(shared: &Shared, waiting: &mut VecDeque<Vec<Completion>>, stop: &
         }
         let group = Group::gather(part);
         let began = Instant::now();
-        match insist(shared, &group.settlements, stop, Some(0)).await {
+        match settle_with_retry(shared, &group.settlements, stop, Some(0)).await {
             None => group.end(shared, None),
             Some(Ok(settled)) => {
                 let responses = shared.responses.take(&group.settlements, &settled);

@@ -11,8 +11,6 @@ mod email;
 mod file;
 #[cfg(any(feature = "aws", feature = "slack", feature = "sms", feature = "webhook"))]
 mod http_receiver;
-#[cfg(any(feature = "kafka", feature = "nats"))]
-mod insist;
 #[cfg(feature = "kafka")]
 mod kafka;
 mod memory;
@@ -29,6 +27,8 @@ mod postgres;
 mod pubsub;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
+#[cfg(any(feature = "kafka", feature = "nats"))]
+mod redelivery;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "redis")]

@@ -228,7 +228,7 @@ fn fate(
 
 /// Whether a job whose message has nothing to be delivered came from this outbox.
 async fn is_ours(shared: &Shared, id: Uuid) -> bool {
-    let found = shared.insist(|| shared.store.find(id)).await;
+    let found = shared.retry(|| shared.store.find(id)).await;
     matches!(found, Ok(Some(_)))
 }
 

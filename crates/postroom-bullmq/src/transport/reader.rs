@@ -62,5 +62,5 @@ pub(crate) async fn dispatched(
 }
 
 async fn ask(shared: &Shared, ids: &[Uuid]) -> StoreResult<Vec<Dispatched>> {
-    shared.insist(|| shared.store.dispatched(ids)).await
+    shared.retry(|| shared.store.dispatched(ids)).await
 }

@@ -56,7 +56,7 @@ pub(crate) async fn reopen(
 /// Sets messages back; those that this could not be done to.
 async fn set_back(shared: &Shared, token: Token, seqs: &[i64]) -> HashSet<i64> {
     let reopen = || shared.store.reopen(token, seqs);
-    match shared.insist_unless_locked(reopen, Some(CONFLICTS_AT_ONCE)).await {
+    match shared.retry_unless_locked(reopen, Some(CONFLICTS_AT_ONCE)).await {
         Ok(locked) => locked.into_iter().collect(),
         Err(error) => {
             let error = with_causes(&error);

@@ -198,7 +198,7 @@ async fn record(shared: &Shared, reports: &[&JobReport], patience: u32) -> Store
         })
         .collect();
     let settling = || shared.store.settle(&settlements);
-    shared.insist_unless_locked(settling, Some(patience)).await
+    shared.retry_unless_locked(settling, Some(patience)).await
 }
 
 fn count(shared: &Shared, reports: &[JobReport], acks: &[Ack]) {

@@ -58,15 +58,15 @@ impl Shared {
 
     /// Asks the store until it has an answer, however long it is away. Only what it refuses is an
     /// error.
-    pub(crate) async fn insist<T, F>(&self, ask: impl Fn() -> F) -> StoreResult<T>
+    pub(crate) async fn retry<T, F>(&self, ask: impl Fn() -> F) -> StoreResult<T>
     where
         F: Future<Output = StoreResult<T>> + Send,
     {
-        self.insist_unless_locked(ask, None).await
+        self.retry_unless_locked(ask, None).await
     }
 
     /// The same; after `patience` conflicts, or a long one, that is an error too.
-    pub(crate) async fn insist_unless_locked<T, F>(
+    pub(crate) async fn retry_unless_locked<T, F>(
         &self,
         ask: impl Fn() -> F,
         patience: Option<u32>,

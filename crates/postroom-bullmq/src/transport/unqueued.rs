@@ -189,7 +189,7 @@ impl Recorder {
         let _turn = turns.acquire().await;
         let settlement = [Settlement { fence: Fence::Claim(token), verdicts, finished }];
         let settling = || self.shared.store.settle(&settlement);
-        Ok(self.shared.insist_unless_locked(settling, Some(patience)).await?.locked)
+        Ok(self.shared.retry_unless_locked(settling, Some(patience)).await?.locked)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Topic, large, topic};
 use crate::destination::{refused, rejected, sink};
-use crate::insist::insist;
+use crate::redelivery::deliver_with_retry;
 use postroom_core::Outcome;
 use postroom_testkit::sink_contract::{SinkHarness as _, deliver_all, message};
 use postroom_testkit::{Kafka, eventually, skip};
@@ -37,7 +37,7 @@ async fn a_broker_that_is_killed_in_the_middle_loses_nothing_that_was_acknowledg
     assert_eq!(deliver_all(&*sink, &batches[0]).await, vec![Outcome::Delivered; 50]);
     let delivering = async {
         for batch in &batches[1..] {
-            insist(&*sink, batch, is_retry).await;
+            deliver_with_retry(&*sink, batch, is_retry).await;
         }
     };
     let killing = async {

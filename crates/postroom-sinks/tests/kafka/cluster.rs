@@ -3,7 +3,7 @@
 use super::broker::is_retry;
 use super::header;
 use crate::destination::sink;
-use crate::insist::{EVENTS, outlast};
+use crate::redelivery::{EVENTS, outlast};
 use postroom_core::Outcome;
 use postroom_testkit::sink_contract::{deliver_all, message};
 use postroom_testkit::{KafkaCluster, eventually, skip};

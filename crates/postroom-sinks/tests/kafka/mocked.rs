@@ -78,7 +78,7 @@ async fn what_lasts_longer_is_a_retry() {
     let outcomes = deliver_all(&*sink, &[message("e-1")]).await;
     assert!(matches!(&outcomes[0], Outcome::Retry { .. }), "{outcomes:?}");
     cluster.clear_request_errors(Request::Produce);
-    insist(&*sink).await;
+    deliver_with_retry(&*sink).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -91,7 +91,7 @@ async fn a_sequence_that_broke_is_begun_anew() {
     for outcome in &outcomes {
         assert!(matches!(outcome, Outcome::Retry { .. } | Outcome::Delivered), "{outcome:?}");
     }
-    insist(&*sink).await;
+    deliver_with_retry(&*sink).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -135,10 +135,10 @@ async fn a_leader_that_comes_and_goes_is_a_retry() {
     let Outcome::Retry { error, .. } = &outcomes[0] else { panic!("{outcomes:?}") };
     assert!(error.contains("payments"), "{error}");
     cluster.broker_up(-1).unwrap();
-    insist(&*sink).await;
+    deliver_with_retry(&*sink).await;
 }
 
-async fn insist(sink: &dyn Sink) {
+async fn deliver_with_retry(sink: &dyn Sink) {
     eventually("a message to be acknowledged", Duration::from_secs(30), async || {
         let outcomes = deliver_all(sink, &[message("e-9")]).await;
         match &outcomes[0] {

@@ -2,7 +2,7 @@
 
 use super::client::Client;
 use crate::destination::sink;
-use crate::insist::{EVENTS, outlast};
+use crate::redelivery::{EVENTS, outlast};
 use postroom_core::Outcome;
 use postroom_testkit::{NatsCluster, OrSkip as _, Proxy, eventually};
 use serde_json::{Value, json};

@@ -59,7 +59,7 @@ async fn of_a_thousand_forbidden_subjects_none_is_delivered_and_their_neighbours
                     retried(outcome);
                 }
             }
-            insist(&*sink, &batch, outcomes).await;
+            deliver_with_retry(&*sink, &batch, outcomes).await;
         }
     }
 }
@@ -80,13 +80,13 @@ async fn batches_at_the_same_time_do_not_take_each_others_answers() {
                 retried(outcome);
             }
         }
-        insist(&*sink, &batch, outcomes).await;
+        deliver_with_retry(&*sink, &batch, outcomes).await;
     }
 }
 
 /// Where the server says more than the client can keep, an allowed message may have to be tried
 /// again.
-async fn insist(sink: &dyn Sink, batch: &[Message], mut outcomes: Vec<Outcome>) {
+async fn deliver_with_retry(sink: &dyn Sink, batch: &[Message], mut outcomes: Vec<Outcome>) {
     let mut left = batch.to_vec();
     eventually("all that is allowed to be delivered", SOON, async || {
         let tried = left.iter().cloned().zip(std::mem::take(&mut outcomes));

@@ -18,7 +18,7 @@ fn proxy(harness: &impl SinkHarness, line: &str) -> Option<Proxy> {
 }
 
 /// Delivers one message until it is acknowledged, as retries do.
-async fn insist(sink: &dyn Sink, event_id: &str) {
+async fn deliver_with_retry(sink: &dyn Sink, event_id: &str) {
     eventually("the message to be acknowledged", SOON, async || {
         let outcomes = deliver(sink, &[message(event_id)], ATTEMPT).await.outcomes();
         match &outcomes[0] {
@@ -46,11 +46,11 @@ pub async fn a_server_that_is_down_leads_to_a_retry_and_is_found_again(harness: 
     let sink = harness.sink(proxy.address()).await;
     expect_retry(&*sink, "e-1").await;
     proxy.set(Passage::Open);
-    insist(&*sink, "e-1").await;
+    deliver_with_retry(&*sink, "e-1").await;
     proxy.set(Passage::Down);
     expect_retry(&*sink, "e-2").await;
     proxy.set(Passage::Open);
-    insist(&*sink, "e-2").await;
+    deliver_with_retry(&*sink, "e-2").await;
     arrived(harness, 2).await;
 }
 
@@ -58,14 +58,14 @@ pub async fn a_server_that_is_down_leads_to_a_retry_and_is_found_again(harness: 
 pub async fn a_server_that_says_nothing_leads_to_a_retry(harness: &impl SinkHarness) {
     let Some(proxy) = proxy(harness, "a_server_that_says_nothing_leads_to_a_retry") else { return };
     let sink = harness.sink(proxy.address()).await;
-    insist(&*sink, "e-1").await;
+    deliver_with_retry(&*sink, "e-1").await;
     proxy.set(Passage::Silent);
     let outcomes = deliver(&*sink, &[message("e-2")], ATTEMPT).await.outcomes();
     assert!(matches!(&outcomes[0], Outcome::Retry { .. }), "{:?}", outcomes[0]);
     // What hangs is given up on, and does not block what follows.
     proxy.set(Passage::Down);
     proxy.set(Passage::Open);
-    insist(&*sink, "e-2").await;
+    deliver_with_retry(&*sink, "e-2").await;
     arrived(harness, 2).await;
 }
 
@@ -73,11 +73,11 @@ pub async fn a_server_that_says_nothing_leads_to_a_retry(harness: &impl SinkHarn
 pub async fn a_request_cut_off_leads_to_a_retry(harness: &impl SinkHarness) {
     let Some(proxy) = proxy(harness, "a_request_cut_off_leads_to_a_retry") else { return };
     let sink = harness.sink(proxy.address()).await;
-    insist(&*sink, "e-1").await;
+    deliver_with_retry(&*sink, "e-1").await;
     proxy.set(Passage::CutRequests);
     expect_retry(&*sink, "e-2").await;
     proxy.set(Passage::Open);
-    insist(&*sink, "e-2").await;
+    deliver_with_retry(&*sink, "e-2").await;
     arrived(harness, 2).await;
 }
 
@@ -85,11 +85,11 @@ pub async fn a_request_cut_off_leads_to_a_retry(harness: &impl SinkHarness) {
 pub async fn an_answer_that_is_lost_leads_to_a_retry(harness: &impl SinkHarness) {
     let Some(proxy) = proxy(harness, "an_answer_that_is_lost_leads_to_a_retry") else { return };
     let sink = harness.sink(proxy.address()).await;
-    insist(&*sink, "e-1").await;
+    deliver_with_retry(&*sink, "e-1").await;
     proxy.set(Passage::LoseAnswers);
     expect_retry(&*sink, "e-2").await;
     proxy.set(Passage::Open);
-    insist(&*sink, "e-2").await;
+    deliver_with_retry(&*sink, "e-2").await;
     let received = arrived(harness, 2).await;
     let others = received.iter().filter(|one| one.key != "e-1" && one.key != "e-2").count();
     assert_eq!(others, 0, "a repetition has the same key: {received:?}");
@@ -114,7 +114,7 @@ pub async fn a_delivery_that_is_dropped_has_reported_only_what_is_true(harness: 
         return;
     };
     let sink = harness.sink(proxy.address()).await;
-    insist(&*sink, "first").await;
+    deliver_with_retry(&*sink, "first").await;
     let mut begun = 0;
     let lengths = [(1, ALL), (4000, ALL), (ALL, 1), (ALL, 50), (ALL, 400), (ALL, 3000)];
     for (round, (asked, answered)) in lengths.into_iter().enumerate() {
@@ -136,7 +136,7 @@ pub async fn a_delivery_that_is_dropped_has_reported_only_what_is_true(harness: 
         proxy.set(Passage::Open);
         let all: Vec<_> = batch.iter().map(|message| message.event_id.as_str()).collect();
         for event_id in all.iter().filter(|event_id| !reported.contains(*event_id)) {
-            insist(&*sink, event_id).await;
+            deliver_with_retry(&*sink, event_id).await;
         }
         arrived_with(harness, &all).await;
     }
@@ -163,7 +163,7 @@ pub async fn connections_are_used_again(harness: &impl SinkHarness) {
         return harness.skip("connections_are_used_again", reason);
     }
     let sink = harness.sink(proxy.address()).await;
-    insist(&*sink, "first").await;
+    deliver_with_retry(&*sink, "first").await;
     for n in 0..50 {
         let outcomes = deliver_all(&*sink, &[message(&format!("e-{n}"))]).await;
         assert_eq!(outcomes, [Outcome::Delivered]);
@@ -180,7 +180,7 @@ pub async fn a_lost_connection_is_made_again_in_the_background(harness: &impl Si
         return harness.skip("a_lost_connection_is_made_again_in_the_background", reason);
     }
     let sink = harness.sink(proxy.address()).await;
-    insist(&*sink, "e-1").await;
+    deliver_with_retry(&*sink, "e-1").await;
     let before = proxy.let_through();
     proxy.set(Passage::Down);
     expect_retry(&*sink, "e-2").await;
@@ -189,5 +189,5 @@ pub async fn a_lost_connection_is_made_again_in_the_background(harness: &impl Si
         (proxy.let_through() > before).then_some(())
     })
     .await;
-    insist(&*sink, "e-2").await;
+    deliver_with_retry(&*sink, "e-2").await;
 }

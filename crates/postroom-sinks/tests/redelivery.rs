@@ -11,7 +11,11 @@ const SOON: Duration = Duration::from_secs(180);
 
 /// Delivers what is not delivered yet, again and again. `may_follow` says what trouble of a server
 /// may lead to, besides a delivery.
-pub(crate) async fn insist(sink: &dyn Sink, batch: &[Message], may_follow: fn(&Outcome) -> bool) {
+pub(crate) async fn deliver_with_retry(
+    sink: &dyn Sink,
+    batch: &[Message],
+    may_follow: fn(&Outcome) -> bool,
+) {
     let mut left = batch.to_vec();
     eventually("all to be acknowledged", SOON, async || {
         let outcomes = deliver(sink, &left, Duration::from_secs(10)).await.outcomes();
@@ -40,16 +44,16 @@ pub(crate) async fn outlast(
     let events: Vec<Message> = (0..EVENTS).map(|n| message(&format!("e-{n}"))).collect();
     let mut batches = events.chunks(BATCH);
     for batch in batches.by_ref().take(10) {
-        insist(sink, batch, may_follow).await;
+        deliver_with_retry(sink, batch, may_follow).await;
     }
     let begun = Instant::now();
     if let Some(batch) = batches.next() {
         // While the batch is on its way.
-        tokio::join!(fault, insist(sink, batch, may_follow));
+        tokio::join!(fault, deliver_with_retry(sink, batch, may_follow));
     }
     let took = begun.elapsed();
     assert!(took < Duration::from_secs(40), "it goes on within seconds: {took:?}");
     for batch in batches {
-        insist(sink, batch, may_follow).await;
+        deliver_with_retry(sink, batch, may_follow).await;
     }
 }
