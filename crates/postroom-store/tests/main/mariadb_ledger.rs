@@ -405,6 +405,34 @@ async fn what_could_not_be_read_is_not_claimed() {
     assert_eq!(count(&outbox, LEFT).await, 0);
 }
 
+/// The claim has committed when the messages turn out to be unreadable: the next rescue frees them, and does not
+/// wait for the end of the claim.
+#[tokio::test]
+async fn a_claim_that_could_not_be_read_is_given_up() {
+    let outbox = start().await;
+    let store = outbox.store().await;
+    let mut all = HashSet::from_iter(enqueue(&*store, "noop", 1).await);
+    for batch in take(&*store, "noop").await {
+        store.settle(&[settlement(&batch, &failed())]).await.expect("settle");
+    }
+    all.extend(enqueue(&*store, "noop", 2).await);
+    let rename = |from: &str, to: &str| {
+        outbox.execute(format!("ALTER TABLE integration_outbox RENAME COLUMN {from} TO {to}"))
+    };
+    rename("correlation_id", "hidden").await.expect("renamed");
+    let quotas = crate::taking::all("noop");
+    let relay = wish(&*store, &quotas).await;
+    store.take(&relay).await.expect_err("nobody can read");
+    rename("hidden", "correlation_id").await.expect("renamed back");
+    assert_eq!(store.rescue(10).await.expect("rescue"), 3);
+    let batches = take(&*store, "noop").await;
+    assert_eq!(ids(&batches), all);
+    let counted = batches.iter().flat_map(|batch| &batch.messages).map(|taken| taken.rescues);
+    assert_eq!(counted.max(), Some(0), "nobody was lost");
+    send(&*store, &batches).await;
+    assert_eq!(count(&outbox, LEFT).await, 0);
+}
+
 /// Its transaction began a while before, and its clock is ahead of the database's.
 #[tokio::test]
 async fn a_message_due_in_a_moment_is_fresh_and_delivered_once_it_is_due() {
