@@ -180,6 +180,7 @@ macro_rules! contract_tests {
                 a_released_rescue_is_still_one
                 a_rescue_stops_at_its_limit
                 only_what_is_unsettled_is_rescued
+                what_left_when_it_was_sent_is_not_rescued
                 empty_claims_in_front_are_passed
             }
             dispatch {

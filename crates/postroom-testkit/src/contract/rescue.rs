@@ -251,6 +251,20 @@ pub async fn only_what_is_unsettled_is_rescued(outbox: &impl Harness) {
     assert_nothing_due(&*store, "noop").await;
 }
 
+/// Where SENT messages leave at once, those of a batch that was settled in part were not lost.
+pub async fn what_left_when_it_was_sent_is_not_rescued(outbox: &impl Harness) {
+    let store = outbox.store_without_history().await;
+    let together: Vec<_> = (0..3).map(|_| message("noop")).collect();
+    store.accept(&together, None).await.expect("accepted");
+    let batch = take(&*store, "dying", &["noop"], 10).await.expect("due");
+    let sent = batch.messages[..2].iter().map(|taken| verdict(taken, Fate::Sent)).collect();
+    settle(&*store, batch.token, sent, false).await;
+    outbox.expire_claims().await;
+    assert_eq!(store.rescue(10).await.expect("rescue"), 1);
+    let rescued = take_rescued(&*store, "worker", &["noop"]).await.pop().expect("rescued");
+    assert_eq!(ids(&rescued), [batch.messages[2].message.id]);
+}
+
 /// Claims that hold nothing any more do not stand in the way of one that does.
 pub async fn empty_claims_in_front_are_passed(outbox: &impl Harness) {
     let store = outbox.store().await;
