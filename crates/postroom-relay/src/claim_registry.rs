@@ -21,6 +21,8 @@ pub(crate) struct Claim {
     lost: AtomicBool,
     /// Some outcome came after the claim was lost.
     late: AtomicBool,
+    /// Some outcome was given up.
+    left: AtomicBool,
 }
 
 impl Claim {
@@ -37,6 +39,16 @@ impl Claim {
     /// Notes that an outcome came after the claim was lost.
     pub(crate) fn was_late(&self) {
         self.late.store(true, Ordering::Release);
+    }
+
+    /// Notes that an outcome was given up. Its message is free once the claim has expired, and no sooner: what
+    /// the database refuses would come again at once.
+    pub(crate) fn leave(&self) {
+        self.left.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_left(&self) -> bool {
+        self.left.load(Ordering::Acquire)
     }
 
     /// Whether every message has its outcome recorded under this claim.
@@ -62,6 +74,7 @@ impl ClaimRegistry {
             unsettled: AtomicUsize::new(messages),
             lost: AtomicBool::new(false),
             late: AtomicBool::new(false),
+            left: AtomicBool::new(false),
         });
         self.claims().insert(token, Arc::downgrade(&claim));
         claim

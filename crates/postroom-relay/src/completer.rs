@@ -50,12 +50,8 @@ pub(crate) async fn run(shared: Arc<Shared>, inbox: Inbox, set_aside: SetAside, 
     while let Some(completions) = next(&inbox).await {
         let group = Group::gather(completions);
         match settle_with_retry(&shared, &group.settlements, &stop, Some(CONFLICTS_AT_ONCE)).await {
-            None => group.end(&shared, None),
-            Some(Ok(settled)) => {
-                let responses = shared.responses.take(&group.settlements, &settled);
-                set_aside.put(group.record(&shared, settled));
-                keep_responses(&*shared.store, &responses).await;
-            }
+            None => group.give_up(&shared),
+            Some(Ok(settled)) => set_aside.put(group.record(&shared, settled).await),
             // One bad row does not take others along, and one that somebody else has locked does
             // not hold up what comes after.
             Some(Err(_)) => set_aside.put(group.completions),
@@ -109,43 +105,67 @@ impl Group {
     /// Counts what was settled, and returns what is left: outcomes of messages that somebody else
     /// has locked.
     #[must_use]
-    pub(crate) fn record(mut self, shared: &Shared, settled: Settled) -> Vec<Completion> {
+    pub(crate) async fn record(mut self, shared: &Shared, settled: Settled) -> Vec<Completion> {
+        let responses = shared.responses.take(&self.settlements, &settled);
         let mut left = Vec::new();
         if !settled.locked.is_empty() {
             let locked: HashSet<i64> = settled.locked.into_iter().collect();
             (left, self.completions) =
                 self.completions.into_iter().partition(|one| locked.contains(&one.seq));
         }
-        let late = settled.late.into_iter().collect();
-        self.end(shared, Some(Recorded { late, refused: HashSet::new() }));
+        let late: HashSet<i64> = settled.late.into_iter().collect();
+        count(shared, &self.completions, &late);
+        for completion in self.completions.iter().filter(|one| late.contains(&one.seq)) {
+            completion.claim.was_late();
+        }
+        let unfinished = self.end(shared);
+        end_claims(shared, &unfinished).await;
+        keep_responses(&*shared.store, &responses).await;
         left
     }
 
-    /// Counts what was recorded, or was given up at the stop, and makes room.
-    pub(crate) fn end(self, shared: &Shared, recorded: Option<Recorded>) {
-        if let Some(recorded) = recorded {
-            let late = |one: &&Completion| recorded.late.contains(&one.seq);
-            self.completions.iter().filter(late).for_each(|one| one.claim.was_late());
-            count(shared, &self.completions, &recorded);
-        }
+    /// Makes room without any outcome on record: the claims expire, and the messages are delivered again.
+    pub(crate) fn give_up(self, shared: &Shared) {
+        self.completions.iter().for_each(|completion| completion.claim.leave());
+        self.end(shared);
+    }
+
+    /// Makes room, and returns the claims of which nothing is left, and that no settlement has ended.
+    fn end(self, shared: &Shared) -> Vec<Token> {
+        let mut unfinished = Vec::new();
         for completion in &self.completions {
             // Extended until then, since another part of the batch may still be being recorded.
             if completion.claim.settled(1) {
-                shared.claims.remove(completion.claim.token);
+                let token = completion.claim.token;
+                shared.claims.remove(token);
+                let ends = |one: &Settlement| one.finished && one.fence == Fence::Claim(token);
+                if !completion.claim.is_left() && !self.settlements.iter().any(ends) {
+                    unfinished.push(token);
+                }
             }
         }
         shared.responses.forget(self.completions.iter().map(|completion| completion.id));
         drop(self.completions);
         shared.room_freed.notify_one();
+        unfinished
     }
 }
 
-/// What became of a settlement.
-#[derive(Default)]
-pub(crate) struct Recorded {
-    pub(crate) late: HashSet<i64>,
-    /// The database refused these: their claim expires, and they are delivered again.
-    pub(crate) refused: HashSet<i64>,
+/// Ends claims whose last parts were recorded at the same time, so that none of them knew that it was the last.
+/// Otherwise they would name their messages until they are a claim time old.
+async fn end_claims(shared: &Shared, tokens: &[Token]) {
+    if tokens.is_empty() {
+        return;
+    }
+    let end = |token: &Token| Settlement {
+        fence: Fence::Claim(*token),
+        verdicts: Vec::new(),
+        finished: true,
+    };
+    let settlements: Vec<_> = tokens.iter().map(end).collect();
+    if let Err(error) = shared.store.settle(&settlements).await {
+        tracing::debug!(%error, claims = tokens.len(), "claims that are over stay until they expire");
+    }
 }
 
 /// Settles until the database has an answer, however long it is away; after `patience` conflicts,
@@ -203,8 +223,7 @@ pub(crate) async fn settle_with_retry(
     }
 }
 
-fn count(shared: &Shared, completions: &[Completion], recorded: &Recorded) {
-    let Recorded { late, refused } = recorded;
+fn count(shared: &Shared, completions: &[Completion], late: &HashSet<i64>) {
     if !late.is_empty() {
         shared.metrics.late(late.len() as u64);
         tracing::warn!(
@@ -216,8 +235,7 @@ fn count(shared: &Shared, completions: &[Completion], recorded: &Recorded) {
     let now = Instant::now();
     // Few keys for many messages: to compare names costs less than to hash them.
     let mut counts: BTreeMap<(&str, Phase), u64> = BTreeMap::new();
-    let changed = |one: &&Completion| !late.contains(&one.seq) && !refused.contains(&one.seq);
-    for completion in completions.iter().filter(changed) {
+    for completion in completions.iter().filter(|one| !late.contains(&one.seq)) {
         let Some(fate) = &completion.fate else { continue };
         let integration = completion.place.room.lane.integration.as_str();
         *counts.entry((integration, Phase::of(fate))).or_default() += 1;

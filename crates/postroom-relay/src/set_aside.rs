@@ -4,9 +4,8 @@
 //! One task records all of them, so that they use one connection however many they are. Their
 //! number is bounded by what their lanes may hold: such a lane fills up, and the others go on.
 
-use crate::completer::{CONFLICT_LONG, Completion, Group, Recorded, SETTLE_MAX, settle_with_retry};
+use crate::completer::{CONFLICT_LONG, Completion, Group, SETTLE_MAX, settle_with_retry};
 use crate::relay::Shared;
-use crate::responses::keep_responses;
 use crate::stop::Stop;
 use postroom_core::{StoreError, StoreErrorKind, with_causes};
 use std::collections::VecDeque;
@@ -82,12 +81,8 @@ async fn retry(shared: &Shared, waiting: &mut VecDeque<Vec<Completion>>, stop: &
         let group = Group::gather(part);
         let began = Instant::now();
         match settle_with_retry(shared, &group.settlements, stop, Some(0)).await {
-            None => group.end(shared, None),
-            Some(Ok(settled)) => {
-                let responses = shared.responses.take(&group.settlements, &settled);
-                locked.extend(group.record(shared, settled));
-                keep_responses(&*shared.store, &responses).await;
-            }
+            None => group.give_up(shared),
+            Some(Ok(settled)) => locked.extend(group.record(shared, settled).await),
             Some(Err(error)) => {
                 let mut part = group.completions;
                 // Which of them it is shows when they are tried apart.
@@ -124,9 +119,7 @@ fn judge(shared: &Shared, part: Vec<Completion>, error: &StoreError) -> Vec<Comp
                     "the database refuses this outcome; the message will be delivered again when its claim expires"
                 );
             }
-            let refused = part.iter().map(|one| one.seq).collect();
-            let recorded = Recorded { refused, ..Recorded::default() };
-            Group { completions: part, settlements: Vec::new() }.end(shared, Some(recorded));
+            Group { completions: part, settlements: Vec::new() }.give_up(shared);
             Vec::new()
         }
     }
@@ -138,6 +131,6 @@ fn give_up(shared: &Shared, waiting: Vec<Completion>) {
             outcomes = waiting.len(),
             "outcomes could not be recorded before the stop; the messages will be delivered again when their claims expire"
         );
-        Group { completions: waiting, settlements: Vec::new() }.end(shared, None);
+        Group { completions: waiting, settlements: Vec::new() }.give_up(shared);
     }
 }

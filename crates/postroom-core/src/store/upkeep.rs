@@ -51,7 +51,8 @@ pub struct Reconciled {
     pub removed: u64,
     /// Deliveries that were freed from a claim that does not exist.
     pub freed: u64,
-    /// Deliveries that said something else than their open message, and now say the same.
+    /// Deliveries that said something else than their open message, and now say the same; changes by hand that
+    /// nobody had followed yet.
     pub followed: u64,
     /// Sequences that were behind the numbers in use, and were moved on.
     pub advanced: u64,

@@ -2,8 +2,9 @@
 
 use crate::outbox::{Outbox, SOON, lane, message, on_stores, patient_lane};
 use crate::script::{Act, Script};
-use postroom_core::{Outcome, SystemClock};
-use postroom_relay::{LaneHealth, LaneState, Relay, Settings};
+use async_trait::async_trait;
+use postroom_core::{Message, Outcome, Report, Sink, SystemClock};
+use postroom_relay::{Lane, LaneHealth, LaneState, Relay, Settings};
 use postroom_sinks::MemorySink;
 use postroom_store::memory::MemoryStore;
 use postroom_testkit::eventually;
@@ -20,7 +21,10 @@ on_stores! { [mariadb memory postgres]:
 
 on_stores! { [memory]: a_paused_lane_tries_again_by_itself }
 
-on_stores! { [memory postgres]: a_backlog_that_does_not_fit_its_batches_is_drained_without_a_pause }
+on_stores! { [memory postgres]:
+    a_backlog_that_does_not_fit_its_batches_is_drained_without_a_pause
+    claims_end_with_their_last_outcome
+}
 
 on_stores! { [postgres]:
     a_slow_delivery_keeps_its_claim
@@ -38,6 +42,39 @@ async fn a_backlog_that_does_not_fit_its_batches_is_drained_without_a_pause(outb
     let relay = outbox.start(settings, vec![lane("memory:all", sink.clone())]);
     eventually("all of them", SOON, async || {
         (sink.delivered().len() == accepted.len()).then_some(())
+    })
+    .await;
+    relay.stop().await.unwrap();
+}
+
+/// A receiver whose answers take from 0 to 7 ms.
+struct Uneven;
+
+#[async_trait]
+impl Sink for Uneven {
+    async fn deliver(&self, batch: &[Message], report: &Report<'_>) {
+        for (index, message) in batch.iter().enumerate() {
+            tokio::time::sleep(Duration::from_millis((message.seq % 8).unsigned_abs())).await;
+            report.outcome(index, Outcome::Delivered);
+        }
+    }
+}
+
+/// Outcomes of one claim come one by one, and several settlements record them side by side. None of these
+/// knows that it is the last.
+async fn claims_end_with_their_last_outcome(outbox: Outbox) {
+    let settings = Settings { claim_time: 10 * SOON, ..Settings::default() };
+    let uneven = Lane { concurrency: 16, ..lane("memory:all", Uneven) };
+    let relay = outbox.start(settings, vec![uneven]);
+    for _ in 0..30 {
+        let batch: Vec<_> = (0..40).map(|_| message("memory:all")).collect();
+        let accepted = outbox.store.accept(&batch, None).await.unwrap();
+        let ids: Vec<_> = accepted.iter().map(|one| one.id()).collect();
+        outbox.wait_for_all(&ids, "SENT").await;
+    }
+    eventually("all claims to be over", SOON / 2, async || {
+        let relays = outbox.store.relays().await.unwrap();
+        (relays.iter().map(|relay| relay.claims).sum::<u64>() == 0).then_some(())
     })
     .await;
     relay.stop().await.unwrap();

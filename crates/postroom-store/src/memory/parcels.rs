@@ -106,7 +106,7 @@ impl Tables {
         let mut in_flight = HashMap::new();
         for (token, claim) in &self.claims {
             for id in claim.parcels.iter().filter_map(|key| self.parcels.get(key)).flatten() {
-                if self.row(*id).is_some_and(|row| self.is_in_hand(row, *token)) {
+                if self.row(*id).is_some_and(|row| self.is_in_hand(row)) {
                     in_flight.insert(*id, *token);
                 }
             }
@@ -124,16 +124,14 @@ impl Tables {
             .claims
             .iter()
             .filter(|(_, claim)| keys.iter().any(|key| claim.parcels.contains(key)));
-        holders.map(|(token, _)| *token).find(|token| self.is_in_hand(row, *token))
+        holders.map(|(token, _)| *token).find(|_| self.is_in_hand(row))
     }
 
     /// Whether a claim that names a message's parcel still holds the message. A delivery outranks the
-    /// parcel; what was recorded under the claim is over, and so is what was taken from it and sent by
-    /// another.
-    pub(super) fn is_in_hand(&self, row: &Row, token: Token) -> bool {
-        !self.deliveries.contains(row.message.id)
-            && row.settled != Some(token)
-            && !(row.status == "SENT" && row.settled.is_some())
+    /// parcel; what was recorded under the claim is over, and so is what was taken out of it and recorded under
+    /// another: nothing is put into a parcel after that.
+    pub(super) fn is_in_hand(&self, row: &Row) -> bool {
+        !self.deliveries.contains(row.message.id) && row.settled.is_none()
     }
 
     /// Deletes a parcel and makes deliveries of what is open in it. One that is there outranks it.

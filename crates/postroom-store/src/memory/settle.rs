@@ -97,7 +97,7 @@ impl Tables {
             self.claims.get(&token).is_some_and(|claim| claim.parcels.contains(key))
         };
         let parcel = self.parcels.naming(id).iter().find(names);
-        let lane = match parcel.filter(|_| self.is_in_hand(row, token)) {
+        let lane = match parcel.filter(|_| self.is_in_hand(row)) {
             Some((lane, _)) => lane.clone(),
             None if is_unfenced && is_open(&row.status) => row.message.integration.clone(),
             None => return false,

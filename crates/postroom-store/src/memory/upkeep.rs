@@ -31,8 +31,7 @@ impl Upkeep for MemoryStore {
                 break;
             }
             let Some(claim) = tables.claims.remove(&token) else { continue };
-            let held =
-                tables.free_lost_parcels(token, &claim) + tables.free_lost(token, &claim, now);
+            let held = tables.free_lost_parcels(&claim) + tables.free_lost(token, &claim, now);
             claims += usize::from(held > 0);
             freed += held;
         }
@@ -133,12 +132,12 @@ impl LaneCounts {
 
 impl Tables {
     /// Makes deliveries of what an expired claim holds in parcels, which go; how many it held.
-    fn free_lost_parcels(&mut self, token: Token, claim: &Claim) -> u64 {
+    fn free_lost_parcels(&mut self, claim: &Claim) -> u64 {
         let mut held = 0;
         for key in &claim.parcels {
             for id in self.parcels.remove(key).unwrap_or_default() {
                 let Some(row) = self.row(id) else { continue };
-                let is_in_hand = self.is_in_hand(row, token);
+                let is_in_hand = self.is_in_hand(row);
                 held += u64::from(is_in_hand);
                 // What was opened again by hand after it was recorded under this claim is no rescue.
                 let rescues = u32::from(is_in_hand && !claim.dispatched);

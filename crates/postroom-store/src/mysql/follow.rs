@@ -59,10 +59,15 @@ impl MySqlStore {
         Ok(())
     }
 
-    /// Follows all changes by hand that are not under way, however many: nobody waits for an answer in time.
-    pub(super) async fn follow_all_edits(&self) -> Result<(), Error> {
-        while self.follow_edits(None).await? > 0 {}
-        Ok(())
+    /// Follows all changes by hand that are not under way, however many; how many there were. Nobody waits for an answer in time.
+    pub(super) async fn follow_all_edits(&self) -> Result<usize, Error> {
+        let mut all = 0;
+        loop {
+            match self.follow_edits(None).await? {
+                0 => return Ok(all),
+                followed => all += followed,
+            }
+        }
     }
 
     async fn edits(&self, lanes: Option<&[&str]>, after: i64) -> Result<Vec<Edit>, Error> {

@@ -32,12 +32,12 @@ const PARCELS_OF: &str = include_str!("sql/reconcile_parcels_of.sql");
 
 /// Mends everything, and counts it.
 pub(super) async fn reconcile(store: &MySqlStore) -> Result<Reconciled, Error> {
-    store.follow_all_edits().await?;
+    let edits = store.follow_all_edits().await?;
     // Freed before the others: what turns out to have no message goes with them.
     let freed = store.mend(STRAY, Mend::Free).await?;
     let removed = store.remove_parcels(Which::Doubled).await?;
     let made = store.mend(MAKE, Mend::Make).await?;
-    let followed = store.mend(UNLIKE, Mend::Follow).await?;
+    let followed = store.mend(UNLIKE, Mend::Follow).await? + edits as u64;
     let removed = removed
         + store.mend(CLOSED, Mend::Remove).await?
         + store.remove_parcels(Which::Emptied).await?;

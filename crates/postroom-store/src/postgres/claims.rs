@@ -4,7 +4,7 @@ use super::connection::Connection;
 use super::content::{Claiming, Read, clamp_i32};
 use super::error::store_error;
 use super::marks::{Place, is_from_start};
-use super::parcels::{FoundParcels, Which};
+use super::parcels::{FoundParcels, TAKE_FOLLOWS_FOR, Which};
 use super::row::TakenRow;
 use super::transaction::{BEGIN, JOIN_BY_HASH, transact};
 use super::{PgStore, statements};
@@ -179,8 +179,9 @@ impl PgStore {
         let left = room_left(take.quotas, taken);
         if found.has_edits {
             let client = self.connection().await?;
-            let followed = self.follow_edits(&client, Some(take.quotas)).await;
-            may_be_more |= followed.map_err(|e| store_error("following changes by hand", e))?;
+            let followed = self.follow_edits(&client, Some(take.quotas), TAKE_FOLLOWS_FOR).await;
+            let followed = followed.map_err(|e| store_error("following changes by hand", e))?;
+            may_be_more |= followed > 0;
         }
         if self.lanes.is_to_rise(take.quotas, !taken.is_empty()) {
             let client = self.connection().await?;

@@ -6,6 +6,7 @@ use super::row;
 use super::transaction::{BEGIN, transact};
 use async_trait::async_trait;
 use postroom_core::{Dispatched, Dispatches, StoreResult, Token};
+use std::time::Duration;
 use uuid::Uuid;
 
 pub(super) const DISPATCHED: &str = include_str!("sql/dispatched.sql");
@@ -17,7 +18,7 @@ impl Dispatches for PgStore {
         let doing = "reading dispatched messages";
         let client = self.connection().await?;
         // A message that was opened again by hand has a number of its own once that is followed.
-        self.follow_any_edits(&client).await.map_err(|e| store_error(doing, e))?;
+        self.follow_any_edits(&client, Duration::MAX).await.map_err(|e| store_error(doing, e))?;
         let statement =
             client.prepare_cached(DISPATCHED).await.map_err(|e| store_error(doing, e))?;
         let rows = transact(&client, BEGIN, &statement, &[&ids])

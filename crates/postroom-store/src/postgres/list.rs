@@ -60,7 +60,8 @@ const CLAIMED: &str = concat!(
              SELECT f.message_id FROM core_outbox.in_flight f
              WHERE NOT EXISTS (SELECT FROM core_outbox.delivery d WHERE d.message_id = f.message_id)
                AND EXISTS (SELECT FROM core_outbox.integration_outbox o
-                           WHERE o.id = f.message_id AND o.status IN ('PENDING', 'FAILED'))
+                           WHERE o.id = f.message_id AND o.status IN ('PENDING', 'FAILED')
+                             AND o.settled IS NULL)
          ) AS held
          JOIN core_outbox.integration_outbox m ON m.id = held.message_id
          WHERE $1::text = 'CLAIMED'\n",

@@ -121,7 +121,7 @@ impl Operate for PgStore {
         let doing = "cancelling messages";
         let client = self.connection().await?;
         // A message that was sent elsewhere by hand is still in a parcel of its old lane.
-        self.follow_any_edits(&client).await.map_err(|e| store_error(doing, e))?;
+        self.follow_any_edits(&client, Duration::MAX).await.map_err(|e| store_error(doing, e))?;
         drop(client);
         self.change(doing, &[LOCK_LANES_OF, UNPACK_FIRST], CANCEL, action, keys).await
     }

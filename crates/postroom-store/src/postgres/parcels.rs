@@ -20,7 +20,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use postroom_core::{Quota, StoreResult, Take, Token};
 use std::collections::HashMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row};
 use uuid::Uuid;
@@ -42,7 +42,7 @@ pub(super) const UNPACK: &str = concat!(
 pub(super) const RESCUE_PARCELS: &str = concat!(
     include_str!("sql/rescue_parcels.sql"),
     include_str!("sql/made_of_parcels.sql"),
-    "SELECT count(*) FROM named"
+    "SELECT count(*) FILTER (WHERE is_lost) FROM named"
 );
 pub(super) const LOCK_LANES: &str = include_str!("sql/lock_lanes.sql");
 const LET_GO: &str = "DELETE FROM core_outbox.claim WHERE token = $1 RETURNING token";
@@ -69,6 +69,8 @@ const CLOSE_LEFT_OUT: &str = include_str!("sql/close_left_out.sql");
 
 /// How many edits are followed in one transaction.
 const EDITS: i64 = 1_000;
+/// For how long a take follows them: lanes without any wait for it too.
+pub(super) const TAKE_FOLLOWS_FOR: Duration = Duration::from_millis(250);
 /// The most stored bytes of content that are taken in a hurry.
 const FEW_BYTES: i64 = 16_384;
 
@@ -347,18 +349,19 @@ impl PgStore {
         Ok(row.try_get::<_, i64>(0)? > 0)
     }
 
-    /// Follows changes by hand in these lanes, or in all of them. Whether there were any that could be
-    /// followed.
+    /// Follows changes by hand in these lanes, or in all of them, in one step after another, of which none begins
+    /// after so long; how many. What is left is followed the next time.
     pub(super) async fn follow_edits(
         &self,
         client: &Connection,
         quotas: Option<&[Quota]>,
-    ) -> Result<bool, Error> {
+        within: Duration,
+    ) -> Result<u64, Error> {
         let integrations: Option<Vec<&str>> =
             quotas.map(|quotas| quotas.iter().map(|one| one.integration.as_str()).collect());
         let find = client.prepare_cached(EDITED).await?;
-        let mut after = 0_i64;
-        let mut is_any_over = false;
+        let began = Instant::now();
+        let (mut after, mut followed) = (0_i64, 0);
         loop {
             let edits = transact(client, BEGIN, &find, &[&integrations, &EDITS, &after]).await?;
             let column = |index| edits.iter().map(move |row| row.try_get::<_, i64>(index));
@@ -366,7 +369,7 @@ impl PgStore {
             let lanes: Vec<i64> = column(1).collect::<Result<_, _>>()?;
             let ids: Vec<Uuid> =
                 edits.iter().map(|row| row.try_get(2)).collect::<Result<_, _>>()?;
-            let Some(last) = numbers.last() else { return Ok(is_any_over) };
+            let Some(last) = numbers.last() else { return Ok(followed) };
             after = *last;
             let steps: [Step<'_>; 3] = [
                 (LOCK_LANE_NUMBERS, &[&lanes]),
@@ -374,17 +377,22 @@ impl PgStore {
                 (FOLLOW, &[&ids, &true, &lanes, &numbers]),
             ];
             let over = one_by_one(client, BEGIN, &steps).await?;
-            is_any_over |= over.first().map_or(Ok(0), |row| row.try_get::<_, i64>(0))? > 0;
+            let over: i64 = over.first().map_or(Ok(0), |row| row.try_get(0))?;
+            followed += over.unsigned_abs();
+            if began.elapsed() >= within {
+                return Ok(followed);
+            }
         }
     }
 
-    /// Follows changes by hand in all lanes, if there are any.
-    pub(super) async fn follow_any_edits(&self, client: &Connection) -> Result<(), Error> {
+    /// Follows changes by hand in all lanes, if there are any, as [`follow_edits`](Self::follow_edits) does.
+    pub(super) async fn follow_any_edits(
+        &self,
+        client: &Connection,
+        within: Duration,
+    ) -> Result<u64, Error> {
         let row = client.query_one(ANY_EDIT_AT_ALL, &[]).await?;
-        if row.try_get(0)? {
-            self.follow_edits(client, None).await?;
-        }
-        Ok(())
+        if row.try_get(0)? { self.follow_edits(client, None, within).await } else { Ok(0) }
     }
 
     /// Raises the low-water marks.

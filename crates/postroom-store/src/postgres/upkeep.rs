@@ -13,6 +13,9 @@ pub(super) const PRUNE: &str = concat!(
     include_str!("sql/remember.sql"),
     "SELECT count(*) FROM changed"
 );
+/// For how long changes by hand are followed before the backlog is counted, which has to be known in time. What is
+/// left is counted as the ledger has it.
+const BACKLOG_FOLLOWS_FOR: Duration = Duration::from_secs(2);
 const FORGET_KEYS: &str = include_str!("sql/forget_events.sql");
 pub(super) const BACKLOG: &str = include_str!("sql/backlog.sql");
 
@@ -48,7 +51,8 @@ impl Upkeep for PgStore {
     async fn backlog(&self) -> StoreResult<Backlog> {
         let doing = "counting the backlog";
         let client = self.connection().await?;
-        self.follow_any_edits(&client).await.map_err(|e| store_error(doing, e))?;
+        let followed = self.follow_any_edits(&client, BACKLOG_FOLLOWS_FOR).await;
+        followed.map_err(|e| store_error(doing, e))?;
         let count = client.prepare_cached(BACKLOG).await.map_err(|e| store_error(doing, e))?;
         // By index: what is in flight is looked up by key, whatever the statistics say.
         let rows =
@@ -67,9 +71,10 @@ impl Upkeep for PgStore {
         // What was delivered says so then: a restore may have put it into a parcel again.
         self.record(Duration::ZERO, usize::MAX, None).await?;
         let client = self.connection().await?;
-        let followed = self.follow_any_edits(&client).await;
-        followed.map_err(|e| store_error("following changes by hand", e))?;
-        reconcile::reconcile(&client).await
+        let edits = self.follow_any_edits(&client, Duration::MAX).await;
+        let edits = edits.map_err(|e| store_error("following changes by hand", e))?;
+        let mended = reconcile::reconcile(&client).await?;
+        Ok(Reconciled { followed: mended.followed + edits, ..mended })
     }
 
     async fn looks_restored(&self) -> StoreResult<bool> {

@@ -1,8 +1,8 @@
 //! Changes by hand and operations on messages in parcels that a relay holds, on PostgreSQL.
 
 use crate::ledger_outbox::{LEFT, count, enqueue, outbox, take};
-use crate::taking::settlement;
-use postroom_core::{Fate, Key, NewAction, Operation, Settled};
+use crate::taking::{settlement, wish};
+use postroom_core::{Fate, Key, NewAction, Operation, Quota, Settled};
 use std::time::Duration;
 
 /// The rest of its batch is still under way: nobody has the message, and its parcel is held.
@@ -124,4 +124,30 @@ async fn sent_elsewhere_during_an_attempt_that_fails_it_goes_on_there() {
         let again = take(&*store, "other").await.pop().expect("sent elsewhere");
         store.settle(&[settlement(&again, &Fate::Sent)]).await.expect("settle");
     }
+}
+
+/// Tens of thousands of changes by hand take seconds to follow. A take follows some, and hands out what is fresh.
+#[tokio::test]
+async fn many_changes_by_hand_hold_up_no_other_lane() {
+    let (_database, client, store) = outbox().await;
+    enqueue(&client, 30_000, "PENDING").await;
+    let later = "UPDATE core_outbox.integration_outbox SET due_at = now() + interval '1 hour'";
+    client.batch_execute(later).await.expect("changed");
+    client
+        .batch_execute(
+            "INSERT INTO core_outbox.integration_outbox
+                 (source_stream_id, source_event_id, integration_type, event_type, payload)
+             VALUES ('s', 'e', 'other', 't', '{}')",
+        )
+        .await
+        .expect("fresh");
+    let quotas = ["noop", "other"].map(|lane| Quota { integration: lane.to_owned(), rows: 100 });
+    let edits = "SELECT count(*) FROM core_outbox.pending_edit";
+    let batches = store.take(&wish(&*store, &quotas).await).await.expect("take");
+    assert_eq!(batches.iter().map(|batch| batch.messages.len()).sum::<usize>(), 1);
+    let left = count(&client, edits).await;
+    assert!(left > 0, "the rest is left to the next take");
+    let followed = store.reconcile().await.expect("reconcile").followed;
+    assert_eq!(followed, left.unsigned_abs());
+    assert_eq!(count(&client, edits).await, 0);
 }

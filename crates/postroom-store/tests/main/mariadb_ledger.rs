@@ -361,7 +361,7 @@ async fn reconciling_follows_every_change_by_hand() {
         outbox.execute(sql.to_owned()).await.expect("changed");
     }
     assert_eq!(count(&outbox, "SELECT COUNT(*) FROM outbox_pending_edit").await, 6_000);
-    store.reconcile().await.expect("reconcile");
+    assert_eq!(store.reconcile().await.expect("reconcile").followed, 6_000);
     assert_eq!(count(&outbox, "SELECT COUNT(*) FROM outbox_pending_edit").await, 0);
     assert_eq!(count(&outbox, "SELECT COUNT(*) FROM outbox_parcel").await, 0);
     assert_eq!(count(&outbox, "SELECT COUNT(*) FROM outbox_delivery").await, 6_000);

@@ -2,7 +2,7 @@
 
 use super::steps::{
     assert_nothing_due, dead, enqueue, enqueue_many, failed, find, ids, in_ms, message, now,
-    settle_one, take, take_alone, take_and_settle, take_one, take_rescued,
+    settle, settle_one, take, take_alone, take_and_settle, take_one, take_rescued, verdict,
 };
 use super::{Harness, PlainRow};
 use postroom_core::Fate;
@@ -24,6 +24,34 @@ pub async fn set_back_to_pending_it_is_delivered_again(outbox: &impl Harness) {
         assert_eq!(find(&*store, id).await.status, "SENT");
         assert_eq!(outbox.deliveries().await, 0);
     }
+}
+
+/// A message that failed, and was delivered under another claim, is in nobody's hands while the rest of its first
+/// batch still is.
+pub async fn set_back_while_its_first_batch_is_under_way_it_is_delivered_again(
+    outbox: &impl Harness,
+) {
+    let store = outbox.store().await;
+    let together: Vec<_> = (0..2).map(|_| message("noop")).collect();
+    store.accept(&together, None).await.expect("accepted");
+    let first = take(&*store, "worker", &["noop"], 10).await.expect("due");
+    let id = first.messages[0].message.id;
+    let failure = verdict(&first.messages[0], failed(Duration::ZERO));
+    settle(&*store, first.token, vec![failure], false).await;
+    for turn in 0..2 {
+        let (token, taken) = take_one(&*store, "worker", "noop").await;
+        assert_eq!(taken.message.id, id);
+        settle_one(&*store, token, &taken, Fate::Sent).await;
+        assert_eq!(find(&*store, id).await.status, "SENT");
+        if turn == 0 {
+            outbox.set_status(id, "PENDING").await.expect("set back");
+            assert_eq!(find(&*store, id).await.status, "PENDING");
+            let lane = store.backlog().await.expect("backlog").lanes.remove(0);
+            assert_eq!((lane.pending, lane.claimed), (1, 1));
+        }
+    }
+    outbox.expire_claims().await;
+    assert_eq!(store.rescue(10).await.expect("rescue"), 1, "the other one alone");
 }
 
 /// A message sent elsewhere is delivered there, and no longer here; one that was claimed, once

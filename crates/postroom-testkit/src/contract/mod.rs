@@ -214,6 +214,7 @@ macro_rules! contract_tests {
             }
             by_hand {
                 set_back_to_pending_it_is_delivered_again
+                set_back_while_its_first_batch_is_under_way_it_is_delivered_again
                 sent_elsewhere_it_is_delivered_there
                 attempts_set_to_the_end_of_their_type_stay_there
                 marked_sent_or_dead_it_is_not_delivered

@@ -26,11 +26,11 @@ counted AS (
     -- OFFSET 0: one look-up by key under every plan. Under the statistics of a new table, a join took a
     -- second of the relay's first seconds.
     CROSS JOIN LATERAL (
-        SELECT m.settled, m.status FROM core_outbox.integration_outbox m
+        SELECT m.settled FROM core_outbox.integration_outbox m
         WHERE m.id = f.message_id
         OFFSET 0
     ) AS m
-    WHERE m.settled IS DISTINCT FROM f.token AND NOT (m.status = 'SENT' AND m.settled IS NOT NULL)
+    WHERE m.settled IS NULL
       AND NOT EXISTS (
           SELECT FROM core_outbox.delivery d WHERE d.message_id = f.message_id OFFSET 0
       )

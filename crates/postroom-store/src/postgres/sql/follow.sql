@@ -10,9 +10,16 @@ WITH concerns AS MATERIALIZED (
     WHERE NOT core_outbox.is_noted_sent(named.id) AND NOT ($2::boolean AND named.id IN (
         SELECT f.message_id
         FROM core_outbox.in_flight f
-        JOIN core_outbox.integration_outbox m ON m.id = f.message_id
-        WHERE f.message_id = ANY ($1) AND m.settled IS DISTINCT FROM f.token
-          AND NOT EXISTS (SELECT FROM core_outbox.delivery d WHERE d.message_id = f.message_id)
+        -- OFFSET 0 as in `undecided.sql`.
+        CROSS JOIN LATERAL (
+            SELECT m.settled FROM core_outbox.integration_outbox m
+            WHERE m.id = f.message_id
+            OFFSET 0
+        ) AS m
+        WHERE f.message_id = ANY ($1) AND m.settled IS NULL
+          AND NOT EXISTS (
+              SELECT FROM core_outbox.delivery d WHERE d.message_id = f.message_id OFFSET 0
+          )
     ))
 ),
 shown AS MATERIALIZED (

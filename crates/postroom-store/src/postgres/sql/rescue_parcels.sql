@@ -13,17 +13,18 @@ WITH held AS MATERIALIZED (
 ),
 gone AS (DELETE FROM core_outbox.parcel WHERE ctid = ANY (ARRAY(SELECT place FROM held))),
 ended AS (DELETE FROM core_outbox.claim WHERE token = ANY ($1)),
--- What was recorded under the claim is over, unless somebody has opened it again by hand since. What is gone was
--- not lost: where no history is kept, all that was sent is gone.
+-- What is recorded, under this claim or after it was taken out of it, is over, unless somebody has opened it again
+-- by hand since: then it was not lost. What is gone was not lost either: where no history is kept, all that was sent is gone.
 named AS MATERIALIZED (
-    SELECT one.id, held.rescues
+    SELECT one.id, m.settled IS NULL AS is_lost,
+           CASE WHEN m.settled IS NULL THEN held.rescues ELSE 0 END AS rescues
     FROM held
     CROSS JOIN LATERAL unnest(held.refs) AS one (id)
     -- OFFSET 0: one look-up by key under every plan.
     CROSS JOIN LATERAL (
         SELECT o.settled, o.status FROM core_outbox.integration_outbox o WHERE o.id = one.id OFFSET 0
     ) AS m
-    WHERE (m.settled = held.token AND NOT core_outbox.is_waiting(m.status)) IS NOT TRUE
+    WHERE (m.settled IS NULL OR core_outbox.is_waiting(m.status))
       AND NOT EXISTS (SELECT FROM core_outbox.delivery d WHERE d.message_id = one.id)
       AND NOT EXISTS (SELECT FROM core_outbox.sent s
                       WHERE s.token = held.token AND one.id = ANY (s.ids))
