@@ -12,12 +12,9 @@ ALTER TABLE core_outbox.integration_outbox
     ADD CONSTRAINT claims_live_in_delivery CHECK (status <> 'CLAIMED') NOT VALID,
     ADD CONSTRAINT attempts_not_negative CHECK (attempts >= 0) NOT VALID,
     ADD CONSTRAINT max_attempts_at_least_one CHECK (max_attempts >= 1) NOT VALID,
-    ADD CONSTRAINT due_at_finite CHECK (isfinite(due_at) AND due_at < '100000-01-01Z') NOT VALID,
     ADD CONSTRAINT times_finite CHECK (
-        isfinite(created_at) AND created_at < '100000-01-01Z'
-        AND isfinite(updated_at) AND updated_at < '100000-01-01Z'
-        AND (occurred_at IS NULL OR isfinite(occurred_at) AND occurred_at < '100000-01-01Z')
-        AND (sent_at IS NULL OR isfinite(sent_at) AND sent_at < '100000-01-01Z')
+        least(due_at, created_at, updated_at, occurred_at, sent_at) > '-infinity'
+        AND greatest(due_at, created_at, updated_at, occurred_at, sent_at) < '100000-01-01Z'
     ) NOT VALID,
     ADD COLUMN seq bigint,
     ADD COLUMN copy int NOT NULL DEFAULT 0,

@@ -19,6 +19,4 @@ ALTER TABLE core_outbox.integration_outbox VALIDATE CONSTRAINT attempts_not_nega
 -- postroom: outside a transaction
 ALTER TABLE core_outbox.integration_outbox VALIDATE CONSTRAINT max_attempts_at_least_one;
 -- postroom: outside a transaction
-ALTER TABLE core_outbox.integration_outbox VALIDATE CONSTRAINT due_at_finite;
--- postroom: outside a transaction
 ALTER TABLE core_outbox.integration_outbox VALIDATE CONSTRAINT times_finite;
