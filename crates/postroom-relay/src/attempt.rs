@@ -166,18 +166,20 @@ impl<'a> Call<'a> {
         let undecided = self.progress().undecided.get_mut(index).and_then(Option::take);
         let Some((place, claim)) = undecided else { return };
         let outcome = outcome();
-        let took = self.started.elapsed();
         let refusal = self.room.pauses.heard(self.messages[index].id, &outcome);
         let fate = match (refusal, outcome) {
+            // Nearly all are, and nobody asks how long that took.
+            (None, Outcome::Delivered) => Fate::Sent,
             (Some(Refusal::Unclear(doubt)), Outcome::Refuse { error }) => {
+                let took = self.started.elapsed();
                 let doubtful = Doubtful { index, place, claim, doubt, error, took };
                 return self.progress().doubtful.push_back(doubtful);
             }
             (Some(Refusal::Message), Outcome::Refuse { error }) => {
-                self.judge(index, Outcome::retry(error), took)
+                self.judge(index, Outcome::retry(error), self.started.elapsed())
             }
             (Some(Refusal::Destination { again_in }), _) => Fate::Postponed { delay: again_in },
-            (_, outcome) => self.judge(index, outcome, took),
+            (_, outcome) => self.judge(index, outcome, self.started.elapsed()),
         };
         self.complete(index, place, claim, fate);
     }

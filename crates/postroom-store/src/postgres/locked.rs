@@ -6,8 +6,9 @@
 use super::columns::Columns;
 use super::connection::Connection;
 use super::error::store_error;
+use super::outcomes::Statements;
 use super::recording::Recording;
-use super::settle::{DOING, Statements, apply_announcing, late};
+use super::settle::{DOING, apply_announcing, late};
 use super::transaction::SETTLE_LOCKED;
 use deadpool_postgres::Transaction;
 use postroom_core::{Settled, Settlement, StoreResult, Verdict};

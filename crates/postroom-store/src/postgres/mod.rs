@@ -26,6 +26,7 @@ mod migrate;
 mod noted;
 mod operate;
 mod orphans;
+mod outcomes;
 mod parcels;
 #[cfg(test)]
 mod plan_tests;

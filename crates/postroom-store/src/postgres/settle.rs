@@ -3,11 +3,12 @@
 use super::columns::{Columns, Kind, Params};
 use super::connection::{Connection, Prepared};
 use super::error::{met_a_lock, store_error};
+use super::outcomes::{Part, Statements};
 use super::recording::Recording;
 use super::transaction::{
     BEGIN_SETTLING, COMMIT, JOIN_BY_HASH, OWN_WRITES, WAIT_BRIEFLY, in_order,
 };
-use super::{locked, noted, statements};
+use super::{locked, noted};
 use deadpool_postgres::Transaction;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -19,77 +20,6 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Error, Row};
 use uuid::Uuid;
 
-const SENT_DELETE: &str = concat!(
-    include_str!("sql/settle_sent_delete.sql"),
-    include_str!("sql/remember.sql"),
-    "SELECT message_id FROM gone"
-);
-pub(super) const FAILED: &str = concat!(
-    include_str!("sql/settle_failed.sql"),
-    include_str!("sql/mark_failed.sql"),
-    include_str!("sql/note_attempts.sql"),
-    "SELECT message_id FROM freed"
-);
-const RELEASED: &str =
-    concat!(include_str!("sql/settle_released.sql"), include_str!("sql/follow_released.sql"));
-pub(super) const POSTPONED: &str =
-    concat!(include_str!("sql/settle_postponed.sql"), include_str!("sql/put_off.sql"));
-
-pub(super) const DISPATCH_SENT: &str = include_str!("sql/settle_dispatch_sent.sql");
-const DISPATCH_SENT_DELETE: &str = concat!(
-    include_str!("sql/settle_dispatch_sent_delete.sql"),
-    include_str!("sql/remember.sql"),
-    "SELECT message_id FROM gone"
-);
-pub(super) const DISPATCH_FAILED: &str = concat!(
-    include_str!("sql/settle_dispatch_failed.sql"),
-    include_str!("sql/mark_failed.sql"),
-    include_str!("sql/note_attempts.sql"),
-    "SELECT message_id FROM freed"
-);
-const DISPATCH_RELEASED: &str = concat!(
-    include_str!("sql/settle_dispatch_released.sql"),
-    include_str!("sql/follow_released.sql")
-);
-const DISPATCH_POSTPONED: &str =
-    concat!(include_str!("sql/settle_dispatch_postponed.sql"), include_str!("sql/put_off.sql"));
-pub(super) const PARCELS_SENT: &str = concat!(
-    include_str!("sql/held_parcels.sql"),
-    include_str!("sql/settle_parcels_sent.sql"),
-    include_str!("sql/end_parcels.sql"),
-    include_str!("sql/unchanged.sql")
-);
-const PARCELS_SENT_DELETE: &str = concat!(
-    include_str!("sql/held_parcels.sql"),
-    include_str!("sql/settle_parcels_sent_delete.sql"),
-    include_str!("sql/end_parcels.sql"),
-    ",",
-    include_str!("sql/remember.sql"),
-    include_str!("sql/unchanged.sql")
-);
-pub(super) const PARCELS_NOTED: &str = concat!(
-    include_str!("sql/held_parcels.sql"),
-    include_str!("sql/settle_parcels_noted.sql"),
-    include_str!("sql/end_parcels.sql"),
-    include_str!("sql/unchanged.sql")
-);
-const PARCELS_FAILED: &str = concat!(
-    include_str!("sql/settle_parcels_failed.sql"),
-    include_str!("sql/mark_failed.sql"),
-    include_str!("sql/note_attempts.sql"),
-    "SELECT message_id FROM freed"
-);
-const PARCELS_RELEASED: &str =
-    concat!(include_str!("sql/held_parcels.sql"), include_str!("sql/settle_parcels_released.sql"));
-const PARCELS_POSTPONED: &str =
-    concat!(include_str!("sql/held_parcels.sql"), include_str!("sql/settle_parcels_postponed.sql"));
-pub(super) const FORGET_PARCELS: &str = concat!(
-    include_str!("sql/held_parcels.sql"),
-    include_str!("sql/forget_parcels.sql"),
-    include_str!("sql/end_parcels.sql"),
-    // It changes no message.
-    "SELECT NULL::uuid WHERE false"
-);
 pub(super) const LOCK_CLAIM: &str =
     "SELECT token FROM core_outbox.claim WHERE token = $1 FOR UPDATE";
 const ALREADY: &str = include_str!("sql/already_settled.sql");
@@ -99,104 +29,6 @@ pub(super) const DOING: &str = "recording outcomes";
 /// [`ATTEMPTS_KEPT`], as the statements take it.
 pub(super) fn attempts_kept() -> i32 {
     i32::try_from(ATTEMPTS_KEPT).unwrap_or(i32::MAX)
-}
-
-/// The statements of one kind of fence. Of what it was given, each answers with what it changed; only
-/// `sent` of parcels, of which there are many, with what it did not.
-struct Fenced {
-    sent: Prepared,
-    failed: Prepared,
-    released: Prepared,
-    postponed: Prepared,
-    /// Ends a claim of which nothing is left; no dispatch has one.
-    forget: Option<Prepared>,
-}
-
-/// The same, as text.
-struct Texts {
-    sent: &'static str,
-    failed: &'static str,
-    released: &'static str,
-    postponed: &'static str,
-    forget: Option<&'static str>,
-}
-
-/// The statements that some settlements need.
-pub(super) struct Statements(Vec<(Kind, Fenced)>);
-
-impl Kind {
-    fn texts(self, recording: &Recording) -> Texts {
-        match self {
-            Self::Deliveries => Texts {
-                sent: match recording {
-                    Recording::AtOnce | Recording::Later(_) => statements::SETTLE_SENT,
-                    Recording::Deleted { .. } => SENT_DELETE,
-                },
-                failed: FAILED,
-                released: RELEASED,
-                postponed: POSTPONED,
-                forget: Some(statements::FORGET_CLAIM),
-            },
-            Self::Parcels => Texts {
-                sent: match recording {
-                    Recording::AtOnce => PARCELS_SENT,
-                    Recording::Later(_) => PARCELS_NOTED,
-                    Recording::Deleted { .. } => PARCELS_SENT_DELETE,
-                },
-                failed: PARCELS_FAILED,
-                released: PARCELS_RELEASED,
-                postponed: PARCELS_POSTPONED,
-                forget: Some(FORGET_PARCELS),
-            },
-            Self::Dispatch => Texts {
-                sent: match recording {
-                    Recording::AtOnce | Recording::Later(_) => DISPATCH_SENT,
-                    Recording::Deleted { .. } => DISPATCH_SENT_DELETE,
-                },
-                failed: DISPATCH_FAILED,
-                released: DISPATCH_RELEASED,
-                postponed: DISPATCH_POSTPONED,
-                forget: None,
-            },
-        }
-    }
-}
-
-impl Statements {
-    pub(super) async fn prepare(
-        client: &Connection,
-        recording: &Recording,
-        columns: &[Columns],
-    ) -> Result<Self, Error> {
-        let mut prepared: Vec<(Kind, Fenced)> = Vec::new();
-        for c in columns {
-            if prepared.iter().all(|(kind, _)| *kind != c.kind) {
-                let fenced = Fenced::prepare(client, &c.kind.texts(recording)).await?;
-                prepared.push((c.kind, fenced));
-            }
-        }
-        Ok(Self(prepared))
-    }
-
-    /// The statements for a settlement, which were prepared with it.
-    fn of(&self, columns: &Columns) -> Option<&Fenced> {
-        self.0.iter().find(|(kind, _)| *kind == columns.kind).map(|(_, fenced)| fenced)
-    }
-}
-
-impl Fenced {
-    async fn prepare(client: &Connection, texts: &Texts) -> Result<Self, Error> {
-        Ok(Self {
-            sent: client.prepare_cached(texts.sent).await?,
-            failed: client.prepare_cached(texts.failed).await?,
-            released: client.prepare_cached(texts.released).await?,
-            postponed: client.prepare_cached(texts.postponed).await?,
-            forget: match texts.forget {
-                Some(forget) => Some(client.prepare_cached(forget).await?),
-                None => None,
-            },
-        })
-    }
 }
 
 /// Messages that settlements left unchanged, each with the token of its settlement: a message may be in two
@@ -309,20 +141,19 @@ async fn pipelined(
     columns: &[Columns],
 ) -> Result<Unchanged, Error> {
     let kept = attempts_kept();
-    let mut all: Vec<(&Columns, &Fenced)> =
-        columns.iter().filter_map(|c| Some((c, statements.of(c)?))).collect();
     let lock = client.prepare_cached(LOCK_CLAIM).await?;
+    let of = |part| columns.iter().filter_map(move |c| Some((c, statements.of(c, part)?)));
     let say =
         |sql| async move { client.batch_execute(sql).await.map(|()| Done::default()) }.boxed();
     let mut steps: Vec<BoxFuture<'_, Step>> = vec![say(BEGIN_SETTLING)];
     // Claims on parcels are locked before anything is looked at: a statement that waits for a claim would
     // not see the delivery that whoever had it has made.
-    for (c, _) in all.iter().filter(|(c, _)| c.kind == Kind::Parcels) {
+    for c in columns.iter().filter(|c| c.kind == Kind::Parcels) {
         steps.push(unanswered(client, &lock, c).boxed());
     }
-    for (c, fenced) in all.iter().filter(|(c, _)| !c.sent.is_empty()) {
+    for (c, sent) in of(Part::Sent) {
         let sent = async {
-            let answer = client.run(&fenced.sent, &c.sent()).await?;
+            let answer = client.run(sent, &c.sent()).await?;
             let to_forget = (c.may_end_by_itself() && stays(&answer)?).then_some(c.token);
             Ok(Done { unchanged: of_settlement(c, unsent(c, &answer)?), to_forget })
         };
@@ -331,19 +162,17 @@ async fn pipelined(
     if columns.iter().any(Columns::joins) {
         steps.push(say(JOIN_BY_HASH));
     }
-    for (c, fenced) in all.iter().filter(|(c, _)| !c.released.is_empty()) {
-        steps.push(changing(client, &fenced.released, c.released(), (c, &c.released)).boxed());
+    for (c, released) in of(Part::Released) {
+        steps.push(changing(client, released, c.released(), (c, &c.released)).boxed());
     }
-    for (c, fenced) in all.iter().filter(|(c, _)| !c.postponed.is_empty()) {
-        steps.push(changing(client, &fenced.postponed, c.postponed(), (c, &c.postponed)).boxed());
+    for (c, postponed) in of(Part::Postponed) {
+        steps.push(changing(client, postponed, c.postponed(), (c, &c.postponed)).boxed());
     }
-    for (c, fenced) in all.iter().filter(|(c, _)| !c.failed.is_empty()) {
-        steps.push(changing(client, &fenced.failed, c.failure(&kept), (c, &c.failed)).boxed());
+    for (c, failed) in of(Part::Failed) {
+        steps.push(changing(client, failed, c.failure(&kept), (c, &c.failed)).boxed());
     }
-    for (c, fenced) in all.iter().filter(|(c, _)| c.finished && !c.may_end_by_itself()) {
-        if let Some(forget) = &fenced.forget {
-            steps.push(unanswered(client, forget, c).boxed());
-        }
+    for (c, forget) in of(Part::Forget).filter(|(c, _)| !c.may_end_by_itself()) {
+        steps.push(unanswered(client, forget, c).boxed());
     }
     steps.push(say(COMMIT));
     let mut unchanged = Unchanged::new();
@@ -353,8 +182,9 @@ async fn pipelined(
         unchanged.extend(done.unchanged);
         to_forget.extend(done.to_forget);
     }
-    all.retain(|(c, _)| to_forget.contains(&c.token));
-    if let Err(error) = forget(client, &lock, &all).await {
+    let left: Vec<(&Columns, &Prepared)> =
+        of(Part::Forget).filter(|(c, _)| to_forget.contains(&c.token)).collect();
+    if let Err(error) = forget(client, &lock, &left).await {
         // What they held is recorded. The next heartbeat gives them up.
         tracing::debug!(%error, "claims that are over could not be removed");
     }
@@ -365,7 +195,7 @@ async fn pipelined(
 async fn forget(
     client: &Connection,
     lock: &Prepared,
-    left: &[(&Columns, &Fenced)],
+    left: &[(&Columns, &Prepared)],
 ) -> Result<(), Error> {
     if left.is_empty() {
         return Ok(());
@@ -373,9 +203,9 @@ async fn forget(
     let say =
         |sql| async move { client.batch_execute(sql).await.map(|()| Done::default()) }.boxed();
     let mut steps: Vec<BoxFuture<'_, Step>> = vec![say(BEGIN_SETTLING)];
-    for (c, fenced) in left {
+    for (c, forget) in left {
         steps.push(unanswered(client, lock, c).boxed());
-        steps.extend(fenced.forget.iter().map(|forget| unanswered(client, forget, c).boxed()));
+        steps.push(unanswered(client, forget, c).boxed());
     }
     steps.push(say(COMMIT));
     in_order(steps).await.into_iter().try_for_each(|step| step.map(|_| ()))
@@ -433,18 +263,25 @@ async fn apply(
     // What is planned under these settings is not for others to keep.
     tx.batch_execute("SET LOCAL plan_cache_mode = force_custom_plan").await?;
     for c in columns {
-        let Some(fenced) = statements.of(c) else { continue };
         if c.kind == Kind::Parcels {
             tx.query_typed(LOCK_CLAIM, &[(&c.token, Type::UUID)]).await?;
         }
-        let mut left = unsent(c, &fenced.sent.run_in(tx, &c.sent()).await?)?;
-        let failed = fenced.failed.run_in(tx, &c.failure(&attempts_kept())).await?;
-        left.extend(all_but(&c.failed, &failed)?);
-        left.extend(all_but(&c.released, &fenced.released.run_in(tx, &c.released()).await?)?);
-        let postponed = fenced.postponed.run_in(tx, &c.postponed()).await?;
-        left.extend(all_but(&c.postponed, &postponed)?);
+        let mut left = Vec::new();
+        if let Some(sent) = statements.of(c, Part::Sent) {
+            left.extend(unsent(c, &sent.run_in(tx, &c.sent()).await?)?);
+        }
+        if let Some(failed) = statements.of(c, Part::Failed) {
+            let changed = failed.run_in(tx, &c.failure(&attempts_kept())).await?;
+            left.extend(all_but(&c.failed, &changed)?);
+        }
+        if let Some(released) = statements.of(c, Part::Released) {
+            left.extend(all_but(&c.released, &released.run_in(tx, &c.released()).await?)?);
+        }
+        if let Some(postponed) = statements.of(c, Part::Postponed) {
+            left.extend(all_but(&c.postponed, &postponed.run_in(tx, &c.postponed()).await?)?);
+        }
         unchanged.extend(of_settlement(c, left));
-        if let Some(forget) = fenced.forget.as_ref().filter(|_| c.finished) {
+        if let Some(forget) = statements.of(c, Part::Forget) {
             forget.run_in(tx, &[&c.token]).await?;
         }
     }

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::postgres::statements::{SETTLE_SENT, TAKE_RESCUED};
 use crate::postgres::transaction::{BEGIN, JOIN_BY_HASH};
-use crate::postgres::{dispatch, settle};
+use crate::postgres::{dispatch, outcomes};
 use tokio_postgres::Client;
 use uuid::Uuid;
 
@@ -108,7 +108,7 @@ async fn a_failure_reads_the_attempts_of_its_own_messages() {
         .batch_execute(&format!(
             "PREPARE failed (int, uuid, uuid[], float8[], text[], boolean[], text[], bigint[])
              AS {}",
-            settle::FAILED
+            outcomes::FAILED
         ))
         .await
         .unwrap();
@@ -141,7 +141,7 @@ async fn what_is_postponed_is_found_by_key() {
     let (_database, client) = outbox().await;
     defer(&client, "noop", 20_000).await;
     explain_take(&client).await;
-    let prepare = format!("PREPARE postponed (uuid, uuid[], float8[]) AS {}", settle::POSTPONED);
+    let prepare = format!("PREPARE postponed (uuid, uuid[], float8[]) AS {}", outcomes::POSTPONED);
     client.batch_execute(&prepare).await.unwrap();
     let begin = format!("{BEGIN}; {JOIN_BY_HASH}");
     for prepare in STATISTICS {
@@ -174,8 +174,8 @@ async fn a_dispatch_is_read_and_settled_by_key() {
              PREPARE failed (int, uuid, uuid[], float8[], text[], boolean[], text[], bigint[],
                              int, int) AS {}",
             dispatch::DISPATCHED,
-            settle::DISPATCH_SENT,
-            settle::DISPATCH_FAILED
+            outcomes::DISPATCH_SENT,
+            outcomes::DISPATCH_FAILED
         ))
         .await
         .unwrap();

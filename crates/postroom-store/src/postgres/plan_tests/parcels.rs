@@ -7,9 +7,9 @@ use super::{
 };
 use crate::postgres::content::{READ_FEW, READ_PARCELS};
 use crate::postgres::noted::NOTE_WHOLE;
+use crate::postgres::outcomes::{FORGET_PARCELS, PARCELS_NOTED, PARCELS_SENT};
 use crate::postgres::parcels::{LOCK_LANES, RESCUE_PARCELS, SWEEP, TAKE_FEW, TAKE_PARCELS, UNPACK};
 use crate::postgres::recording::RECORD;
-use crate::postgres::settle::{FORGET_PARCELS, PARCELS_NOTED, PARCELS_SENT};
 use crate::postgres::transaction::{
     BEGIN, BEGIN_CLAIMING, BEGIN_SETTLING, BEGIN_TAKING, JOIN_BY_HASH,
 };
