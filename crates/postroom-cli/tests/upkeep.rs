@@ -50,7 +50,7 @@ impl Outbox {
 async fn an_older_outbox_is_adopted_and_its_messages_are_delivered() {
     let outbox = Outbox::new(OLD_TABLE).await;
     let plan = outbox.folder.run(&["migrate", "--dry-run"]).ok();
-    for part in ["ADD CONSTRAINT claims_live_in_delivery", "CONCURRENTLY outbox_fence", "COMMIT;"] {
+    for part in ["ADD CONSTRAINT claims_live_in_ledger", "CONCURRENTLY outbox_fence", "COMMIT;"] {
         assert!(plan.contains(part), "{part}: {plan}");
     }
     let done = outbox.folder.run(&["migrate", "--claimed-grace", "1ms"]).ok();
@@ -84,7 +84,7 @@ async fn what_was_loaded_with_triggers_off_is_found_by_check_and_mended_by_recon
     let checked = outbox.folder.run(&["check"]);
     assert_eq!(checked.code, 1, "{checked:?}");
     let line = checked.stdout.lines().find(|line| line.starts_with("FAULT")).unwrap();
-    assert!(line.contains("12000 open messages have no delivery"), "{line}");
+    assert!(line.contains("12000 open messages are missing in the ledger"), "{line}");
     assert!(line.contains("run `postroom reconcile`"), "{line}");
     let mended = outbox.folder.run(&["reconcile", "--actor", "ann", "--json"]).json();
     let expected = serde_json::json!({
@@ -102,6 +102,27 @@ async fn what_was_loaded_with_triggers_off_is_found_by_check_and_mended_by_recon
     let checked = outbox.folder.run(&["check", "--json"]);
     assert_eq!(checked.code, 1, "{checked:?}");
     assert!(checked.stdout.contains("ENABLE TRIGGER outbox_feed"), "{checked:?}");
+}
+
+/// A relay leaves it alone, so it must not be hidden: a status in lower case is the likeliest typo.
+#[tokio::test]
+async fn stats_show_every_status_that_no_relay_knows() {
+    let outbox = Outbox::new("").await;
+    outbox.folder.run(&["migrate"]).ok();
+    outbox
+        .execute(
+            "INSERT INTO core_outbox.integration_outbox
+                 (source_stream_id, source_event_id, integration_type, event_type, payload, status)
+             SELECT 's', status, 'noop', 't', '{}', status
+             FROM unnest(ARRAY['pending', 'Sent', 'PENDNG']) AS status",
+        )
+        .await;
+    let stats = outbox.folder.run(&["stats", "--json"]).json();
+    let text = outbox.folder.run(&["stats"]).ok();
+    for status in ["pending", "Sent", "PENDNG"] {
+        assert_eq!(stats["counts"][status], 1, "{stats}");
+        assert!(text.contains(&format!("{status} (unknown, left alone)")), "{text}");
+    }
 }
 
 #[test]

@@ -21,12 +21,13 @@ pub(super) async fn run(args: &Show, origin: &Origin<'_>) -> Result<(), Failure>
         (Status::Failed, backlog.total(|lane| lane.failed)),
         (Status::Dead, backlog.total(|lane| lane.dead)),
     ];
-    let strange: Vec<_> =
-        counts.counts.iter().filter(|(name, _)| Status::parse(name).is_none()).collect();
+    // By the exact name: one in lower case is as unknown to a relay as any other.
+    let is_known = |name: &str| Status::ALL.iter().any(|status| status.as_str() == name);
+    let unknown: Vec<_> = counts.counts.iter().filter(|(name, _)| !is_known(name)).collect();
     if args.json {
         let mut totals: Map<String, Value> =
             open.iter().map(|(status, n)| (status.to_string(), json!(n))).collect();
-        totals.extend(strange.iter().map(|(name, n)| (name.clone(), json!(n))));
+        totals.extend(unknown.iter().map(|(name, n)| (name.clone(), json!(n))));
         return Ok(output::print_json(&json!({
             "counts": totals,
             "integrations": backlog.lanes,
@@ -38,7 +39,7 @@ pub(super) async fn run(args: &Show, origin: &Origin<'_>) -> Result<(), Failure>
     for (status, n) in open {
         table.row(vec![status.to_string(), output::count(n)]);
     }
-    for (name, n) in strange {
+    for (name, n) in unknown {
         table.row(vec![format!("{name} (unknown, left alone)"), output::count(*n)]);
     }
     output::print_table(&table)?;

@@ -47,7 +47,7 @@ impl Backlog {
 pub struct Reconciled {
     /// Open messages that got their delivery.
     pub made: u64,
-    /// Deliveries without an open message that were removed.
+    /// Deliveries without an open message, and parcels without any, that were removed.
     pub removed: u64,
     /// Deliveries that were freed from a claim that does not exist.
     pub freed: u64,
@@ -109,7 +109,8 @@ impl Finding {
         let Reconciled { made, removed, freed, followed, advanced, numbered } = found;
         let mut findings = Vec::new();
         if *made > 0 {
-            let problem = format!("{made} open messages have no delivery: no relay sees them");
+            let problem =
+                format!("{made} open messages are missing in the ledger: no relay sees them");
             findings.push(Self::fault(problem, REMEDY));
         }
         if *freed > 0 {
@@ -137,7 +138,7 @@ impl Finding {
             findings.push(Self::warning(problem, REMEDY));
         }
         if *removed > 0 {
-            let problem = format!("{removed} deliveries have no open message");
+            let problem = format!("{removed} deliveries or parcels have no open message");
             findings.push(Self::warning(problem, REMEDY));
         }
         findings

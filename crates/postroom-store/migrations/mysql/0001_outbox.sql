@@ -125,7 +125,7 @@ CREATE TABLE IF NOT EXISTS integration_outbox (
     ),
     -- Claims live in the ledger. A dispatcher that writes CLAIMED here would deliver
     -- everything a second time, so it is stopped with an error.
-    CONSTRAINT claims_live_in_delivery CHECK (status <> 'CLAIMED')
+    CONSTRAINT claims_live_in_ledger CHECK (status <> 'CLAIMED')
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4
   /*M! COLLATE utf8mb4_nopad_bin */
   /*!80000 COLLATE utf8mb4_bin */ /*!80017 COLLATE utf8mb4_0900_bin */

@@ -52,7 +52,7 @@ CREATE TABLE core_outbox.integration_outbox (
     ),
     -- Claims live in the ledger. A dispatcher that writes CLAIMED here would deliver
     -- everything a second time, so it is stopped with an error.
-    CONSTRAINT claims_live_in_delivery CHECK (status <> 'CLAIMED')
+    CONSTRAINT claims_live_in_ledger CHECK (status <> 'CLAIMED')
 ) WITH (
     -- Half of each page is left for the second version of its rows: recording SENT then touches
     -- no index, as long as no index names a column that changes.
@@ -446,16 +446,21 @@ CREATE FUNCTION core_outbox.soon() RETURNS timestamptz
 LANGUAGE sql VOLATILE
 RETURN clock_timestamp() + interval '1 second';
 
-CREATE FUNCTION core_outbox.is_fresh(status varchar, due_at timestamptz, soon timestamptz)
-RETURNS boolean
+-- A message that comes with an outcome on record, as from a restore, is not fresh: what is recorded is in
+-- nobody's hands, so it must not stand in a parcel.
+CREATE FUNCTION core_outbox.is_fresh(
+    status varchar, due_at timestamptz, settled uuid, soon timestamptz
+) RETURNS boolean
 LANGUAGE sql IMMUTABLE
-RETURN status = 'PENDING' AND due_at <= soon;
+RETURN status = 'PENDING' AND due_at <= soon AND settled IS NULL;
 
 -- Everything else that is not SENT.
-CREATE FUNCTION core_outbox.is_deferred(status varchar, due_at timestamptz, soon timestamptz)
-RETURNS boolean
+CREATE FUNCTION core_outbox.is_deferred(
+    status varchar, due_at timestamptz, settled uuid, soon timestamptz
+) RETURNS boolean
 LANGUAGE sql IMMUTABLE
-RETURN status IN ('FAILED', 'DEAD') OR status = 'PENDING' AND due_at > soon;
+RETURN status IN ('FAILED', 'DEAD')
+    OR status = 'PENDING' AND (due_at > soon OR settled IS NOT NULL);
 
 CREATE FUNCTION core_outbox.content_bytes(payload jsonb, headers jsonb) RETURNS integer
 LANGUAGE sql STABLE
@@ -507,7 +512,7 @@ BEGIN
     SELECT core_outbox.lane_of(integration_type), drawn, due_at, seq,
            core_outbox.content_bytes(payload, headers), integration_type, ARRAY[id]
     FROM fresh
-    WHERE core_outbox.is_fresh(status, due_at, soon)
+    WHERE core_outbox.is_fresh(status, due_at, settled, soon)
       AND NOT EXISTS (SELECT FROM fresh OFFSET 1)
       AND NOT EXISTS (SELECT FROM core_outbox.remembered)
     ON CONFLICT DO NOTHING;
@@ -547,15 +552,16 @@ BEGIN
             SELECT id, seq, due_at, integration_type,
                    core_outbox.content_bytes(payload, headers) AS bytes
             FROM fresh
-            WHERE core_outbox.is_fresh(status, due_at, soon)
+            WHERE core_outbox.is_fresh(status, due_at, settled, soon)
               AND id OPERATOR(pg_catalog.<>) ALL (over)
         ) AS m
         GROUP BY m.integration_type, core_outbox.parcel_group(m.seq)
-        OFFSET 0
+        -- Numbered in the order of insertion.
+        ORDER BY lowest
     ) AS f
     ON CONFLICT (lane, number) DO UPDATE SET number = p.number
     WHERE core_outbox.insert_under_another_number(excluded);
-    IF NOT EXISTS (SELECT FROM fresh WHERE core_outbox.is_deferred(status, due_at, soon)
+    IF NOT EXISTS (SELECT FROM fresh WHERE core_outbox.is_deferred(status, due_at, settled, soon)
                                          AND id OPERATOR(pg_catalog.<>) ALL (over)) THEN
         RETURN NULL;
     END IF;
@@ -565,7 +571,7 @@ BEGIN
     SELECT id, seq, due_at, due_at, core_outbox.lane_of(integration_type),
            core_outbox.content_bytes(payload, headers), core_outbox.state_of(status), integration_type
     FROM fresh
-    WHERE core_outbox.is_deferred(status, due_at, soon) AND id OPERATOR(pg_catalog.<>) ALL (over)
+    WHERE core_outbox.is_deferred(status, due_at, settled, soon) AND id OPERATOR(pg_catalog.<>) ALL (over)
     ON CONFLICT (message_id) DO UPDATE
     SET seq = excluded.seq, due_at = excluded.due_at, since = excluded.since,
         lane = excluded.lane, bytes = excluded.bytes, state = excluded.state, integration = excluded.integration
@@ -633,33 +639,49 @@ BEGIN
     DELETE FROM core_outbox.delivery;
     DELETE FROM core_outbox.pending_edit;
     DELETE FROM core_outbox.sent;
+    -- Without cursors the outbox is as nobody has taken from it: what comes back while triggers are off is
+    -- noticed then.
+    DELETE FROM core_outbox.lane_cursor;
     RETURN NULL;
 END
 $$;
 
--- How far the numbers that are in use are ahead of their sequences, those of parcels and those
--- of messages; 0 when they are not. A restore or a switchover may leave one behind. At least 1 while a
--- parcel lies below its lane's low-water mark, where nobody looks: its sequence was behind when it was
--- made, and has caught up before anybody noticed. Relays call this and the next one: they have no right to
--- the sequences themselves.
-CREATE FUNCTION core_outbox.numbers_behind() RETURNS bigint
+-- How far the numbers that are in use are ahead of their sequences, those of parcels and those of messages;
+-- none is below 0. A restore or a switchover may leave one behind. A number of a message that no sequence comes
+-- to was made up by its producer, and says nothing.
+CREATE FUNCTION core_outbox.gaps(OUT parcels bigint, OUT messages bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    numbers regclass := pg_get_serial_sequence('core_outbox.integration_outbox', 'seq');
-    parcel  bigint;
-    message bigint;
-    drawn   bigint;
-    given   bigint;
-    hidden  boolean;
+    numbers  regclass := pg_get_serial_sequence('core_outbox.integration_outbox', 'seq');
+    parcel   bigint;
+    message  bigint;
+    drawn    bigint;
+    given    bigint;
 BEGIN
     -- The numbers in use before the sequences: each statement sees what was committed meanwhile.
     SELECT greatest((SELECT max(number) FROM core_outbox.parcel),
                     (SELECT max(mark) FROM core_outbox.lane_cursor)),
-           (SELECT max(seq) FROM core_outbox.integration_outbox)
+           (SELECT max(seq) FROM core_outbox.integration_outbox WHERE seq < 1::bigint << 62)
     INTO parcel, message;
     SELECT last_value - (NOT is_called)::int INTO drawn FROM core_outbox.parcel_number;
     EXECUTE format('SELECT last_value - (NOT is_called)::int FROM %s', numbers) INTO given;
+    parcels := greatest(parcel - drawn, 0);
+    messages := greatest(message - given, 0);
+END
+$$;
+
+-- The larger of the two gaps. At least 1 while a parcel lies below its lane's low-water mark, where nobody
+-- looks: its sequence was behind when it was made, and has caught up before anybody noticed. Relays call this
+-- and the next one: they have no right to the sequences themselves.
+CREATE FUNCTION core_outbox.numbers_behind() RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    gap    record;
+    hidden boolean;
+BEGIN
+    gap := core_outbox.gaps();
     -- Lateral and not flattened: a look into the key per lane under every plan.
     hidden := EXISTS (
         SELECT FROM core_outbox.lane_cursor c
@@ -669,7 +691,7 @@ BEGIN
             LIMIT 1
         ) AS below
     );
-    RETURN greatest(parcel - drawn, message - given, hidden::int);
+    RETURN greatest(gap.parcels, gap.messages, hidden::int);
 END
 $$;
 
@@ -679,17 +701,18 @@ CREATE FUNCTION core_outbox.advance_numbers() RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    behind  bigint   := core_outbox.numbers_behind();
+    gap     record;
     numbers regclass := pg_get_serial_sequence('core_outbox.integration_outbox', 'seq');
 BEGIN
-    IF behind = 0 THEN
+    IF core_outbox.numbers_behind() = 0 THEN
         RETURN false;
     END IF;
+    gap := core_outbox.gaps();
     -- Beyond what others draw between the two statements: a sequence cannot be locked, and must not
     -- be set back.
     PERFORM setval('core_outbox.parcel_number',
-                   nextval('core_outbox.parcel_number') + behind + 100000),
-            setval(numbers, nextval(numbers) + behind + 100000);
+                   nextval('core_outbox.parcel_number') + gap.parcels + 100000),
+            setval(numbers, nextval(numbers) + gap.messages + 100000);
     UPDATE core_outbox.lane_cursor SET low_water = 0, next_low_water = 0;
     RETURN true;
 END

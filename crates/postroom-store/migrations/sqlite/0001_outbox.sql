@@ -115,7 +115,7 @@ CREATE TABLE integration_outbox (
     ),
     -- Claims live in the ledger. A dispatcher that writes CLAIMED here would deliver
     -- everything a second time, so it is stopped with an error.
-    CONSTRAINT claims_live_in_delivery CHECK (status <> 'CLAIMED')
+    CONSTRAINT claims_live_in_ledger CHECK (status <> 'CLAIMED')
 );
 
 -- The fence: one event reaches one integration once per copy.

@@ -4,7 +4,7 @@ use super::connection::Connection;
 use super::content::{Claiming, Read, clamp_i32};
 use super::error::store_error;
 use super::marks::{Place, is_from_start};
-use super::parcels::{FoundParcels, TAKE_FOLLOWS_FOR, Which};
+use super::parcels::{Edits, FoundParcels, TAKE_FOLLOWS_FOR, Which};
 use super::row::TakenRow;
 use super::transaction::{BEGIN, JOIN_BY_HASH, transact};
 use super::{PgStore, statements};
@@ -36,25 +36,19 @@ const FORGET_ORPHANS: &str = include_str!("sql/forget_orphans.sql");
 impl Claims for PgStore {
     async fn take(&self, take: &Take<'_>) -> StoreResult<Vec<Batch>> {
         self.mend_restore().await?;
-        let client = self.connection().await?;
-        self.know_lanes(&client, take.quotas).await?;
-        if take.for_queue {
-            // What is in a queue is settled one by one, by whoever delivered it.
-            let doing = "making deliveries for a queue";
-            self.unpack(&client, take.quotas).await.map_err(|e| store_error(doing, e))?;
+        loop {
+            let client = self.connection().await?;
+            self.know_lanes(&client, take.quotas).await?;
             drop(client);
-            return Ok(self.take_deliveries(take, Token::random()).await?.into_iter().collect());
-        }
-        drop(client);
-        if self.hurry.begin() && !self.lanes.expects_due() && !self.caution.is_on() {
-            let mut taken = Vec::new();
-            self.take_of(take, &mut taken, (Which::Few, false)).await?;
-            if !taken.is_empty() {
-                self.hurry.owe_look();
+            let taken = match take.for_queue {
+                true => self.take_for_queue(take).await?,
+                false => self.take_directly(take).await?,
+            };
+            // Where a lane turned out to have no cursor after all, it has not been looked at.
+            if !taken.is_empty() || self.lanes.unknown(take.quotas).is_empty() {
                 return Ok(taken);
             }
         }
-        self.take_both(take).await
     }
 
     async fn take_rescued(&self, take: &Take<'_>, which: Rescued) -> StoreResult<Vec<Batch>> {
@@ -117,23 +111,46 @@ enum Found {
 }
 
 impl PgStore {
+    /// Takes for a queue: what is in one is settled one by one, by whoever delivered it.
+    async fn take_for_queue(&self, take: &Take<'_>) -> StoreResult<Vec<Batch>> {
+        let doing = "making deliveries for a queue";
+        let client = self.connection().await?;
+        self.unpack(&client, take.quotas).await.map_err(|e| store_error(doing, e))?;
+        let edits = Edits::InLanes(take.quotas);
+        let followed = self.follow_any_edits(&client, edits, TAKE_FOLLOWS_FOR).await;
+        followed.map_err(|e| store_error("following changes by hand", e))?;
+        drop(client);
+        Ok(self.take_deliveries(take).await?.into_iter().collect())
+    }
+
+    /// Takes for this relay's own lanes.
+    async fn take_directly(&self, take: &Take<'_>) -> StoreResult<Vec<Batch>> {
+        if self.hurry.begin() && !self.lanes.expects_due() && !self.caution.is_on() {
+            let mut taken = Vec::new();
+            self.take_of(take, &mut taken, (Which::Few, false)).await?;
+            if !taken.is_empty() {
+                self.hurry.owe_look();
+                return Ok(taken);
+            }
+        }
+        self.take_both(take).await
+    }
+
     /// Takes due deliveries and fresh messages. Neither keeps the other waiting: where deliveries are due
     /// they have half of the room first, parcels what is left, and deliveries the rest.
     async fn take_both(&self, take: &Take<'_>) -> StoreResult<Vec<Batch>> {
         loop {
-            // One claim on deliveries, in up to two parts.
-            let token = Token::random();
             let mut taken = Vec::new();
             let mut is_more_due = None;
             if self.lanes.expects_due() {
                 let halves = self.halves(take.quotas);
                 let part = Take { quotas: &halves, ..*take };
-                taken.extend(self.take_deliveries(&part, token).await?);
+                taken.extend(self.take_deliveries(&part).await?);
                 let is_more = is_limited(&halves, &taken);
                 self.lanes.expect_due(is_more || !taken.is_empty());
                 is_more_due = Some(is_more);
             }
-            let may_be_more = match self.take_fresh(take, &mut taken, is_more_due, token).await {
+            let may_be_more = match self.take_fresh(take, &mut taken, is_more_due).await {
                 Err(error) if taken.is_empty() => return Err(error),
                 Err(error) => {
                     // What is in hand is not lost for that.
@@ -157,7 +174,6 @@ impl PgStore {
         take: &Take<'_>,
         taken: &mut Vec<Batch>,
         is_more_due: Option<bool>,
-        token: Token,
     ) -> StoreResult<bool> {
         let doing = "taking fresh messages";
         let left = room_left(take.quotas, taken);
@@ -179,7 +195,8 @@ impl PgStore {
         let left = room_left(take.quotas, taken);
         if found.has_edits {
             let client = self.connection().await?;
-            let followed = self.follow_edits(&client, Some(take.quotas), TAKE_FOLLOWS_FOR).await;
+            let followed =
+                self.follow_edits(&client, Edits::InLanes(take.quotas), TAKE_FOLLOWS_FOR).await;
             let followed = followed.map_err(|e| store_error("following changes by hand", e))?;
             may_be_more |= followed > 0;
         }
@@ -197,12 +214,7 @@ impl PgStore {
         let is_more_due = is_more_due.unwrap_or(found.has_due);
         if !left.is_empty() && (found.is_one_too_large || is_more_due) {
             let rest = Take { quotas: &left, ..within_limits(take, taken) };
-            if let Some(more) = self.take_deliveries(&rest, token).await? {
-                match taken.iter_mut().find(|batch| batch.token == token) {
-                    Some(batch) => batch.messages.extend(more.messages),
-                    None => taken.push(more),
-                }
-            }
+            taken.extend(self.take_deliveries(&rest).await?);
         }
         Ok(may_be_more)
     }
@@ -294,15 +306,16 @@ impl PgStore {
         Ok(())
     }
 
-    /// Takes due deliveries, row by row.
-    async fn take_deliveries(&self, take: &Take<'_>, token: Token) -> StoreResult<Option<Batch>> {
+    /// Takes due deliveries, row by row, under a claim of their own: should reading them fail, that claim is
+    /// given up whole.
+    async fn take_deliveries(&self, take: &Take<'_>) -> StoreResult<Option<Batch>> {
         if take.rows == 0 || take.quotas.iter().all(|quota| quota.rows == 0) {
             return Ok(None);
         }
-        // Deliveries without a message are removed and do not count, and below the low-water
-        // mark there may be more: go on until something deliverable or nothing at all is found.
+        // Deliveries without a message are removed and do not count, and below the place where the last take
+        // ended there may be more: go on until something deliverable or nothing at all is found.
         loop {
-            match self.take_once(take, token).await? {
+            match self.take_once(take).await? {
                 Found::Nothing => return Ok(None),
                 Found::NothingAboveMark | Found::OnlyOrphans => {}
                 Found::Batch(batch) => return Ok(Some(batch)),
@@ -310,7 +323,8 @@ impl PgStore {
         }
     }
 
-    async fn take_once(&self, take: &Take<'_>, token: Token) -> StoreResult<Found> {
+    async fn take_once(&self, take: &Take<'_>) -> StoreResult<Found> {
+        let token = Token::random();
         let mut client = self.connection().await?;
         let began_at = Instant::now();
         let began = self.marks.begin(take.quotas);

@@ -2,6 +2,7 @@
 
 use super::PgStore;
 use super::error::store_error;
+use super::parcels::Edits;
 use super::row;
 use super::transaction::{BEGIN, transact};
 use async_trait::async_trait;
@@ -17,8 +18,11 @@ impl Dispatches for PgStore {
     async fn dispatched(&self, ids: &[Uuid]) -> StoreResult<Vec<Dispatched>> {
         let doing = "reading dispatched messages";
         let client = self.connection().await?;
-        // A message that was opened again by hand has a number of its own once that is followed.
-        self.follow_any_edits(&client, Duration::MAX).await.map_err(|e| store_error(doing, e))?;
+        // A message that was opened again by hand has a number of its own once that is followed. Nobody waits
+        // for changes of other messages, of which there may be very many.
+        self.follow_any_edits(&client, Edits::OfMessages(ids), Duration::MAX)
+            .await
+            .map_err(|e| store_error(doing, e))?;
         let statement =
             client.prepare_cached(DISPATCHED).await.map_err(|e| store_error(doing, e))?;
         let rows = transact(&client, BEGIN, &statement, &[&ids])

@@ -1,8 +1,8 @@
 //! Which statement lists messages, so that a page costs what it shows and not the history.
 //!
 //! What is open is found through the deliveries; an event by the fence; everything else in pages
-//! by `seq`. Each picks the numbers first and reads the messages after, so that content is
-//! touched for what is shown and for nothing else.
+//! by `seq`. Each picks ids first and reads the messages after, so that content is touched for
+//! what is shown and for nothing else.
 
 use super::PgStore;
 use super::error::store_error;
@@ -20,8 +20,8 @@ macro_rules! filter {
 /// The fence leads with the event id. Not flattened, or the order asked for would lead the planner
 /// down the whole table.
 const OF_EVENT: &str = concat!(
-    "SELECT found.seq FROM (
-         SELECT m.seq FROM core_outbox.messages m
+    "SELECT found.seq, found.id FROM (
+         SELECT m.seq, m.id FROM core_outbox.messages m
          WHERE m.source_event_id = $6::text AND ($1::text IS NULL OR m.status = $1)\n",
     filter!(),
     "OFFSET 0
@@ -30,8 +30,8 @@ const OF_EVENT: &str = concat!(
 
 /// PENDING and FAILED: down the deliveries, and down the messages as far as there are parcels.
 const WAITING: &str = concat!(
-    "SELECT found.seq FROM (
-         (SELECT d.seq FROM core_outbox.delivery d
+    "SELECT found.seq, found.id FROM (
+         (SELECT d.seq, d.message_id AS id FROM core_outbox.delivery d
           JOIN core_outbox.integration_outbox m ON m.id = d.message_id
           WHERE d.claim IS NULL AND d.state IN ('w', 'f')
             AND m.status = $1::text AND d.seq < $9
@@ -39,7 +39,7 @@ const WAITING: &str = concat!(
     filter!(),
     "     ORDER BY d.seq DESC LIMIT $10)
          UNION ALL
-         (SELECT m.seq FROM core_outbox.messages m
+         (SELECT m.seq, m.id FROM core_outbox.messages m
           WHERE m.status = $1::text
             AND m.seq >= (SELECT min(lowest) FROM core_outbox.parcel)
             AND NOT EXISTS (SELECT FROM core_outbox.delivery d WHERE d.message_id = m.id)\n",
@@ -50,8 +50,8 @@ const WAITING: &str = concat!(
 
 /// What relays hold is never much, and the claims name it.
 const CLAIMED: &str = concat!(
-    "SELECT found.seq FROM (
-         SELECT m.seq
+    "SELECT found.seq, found.id FROM (
+         SELECT m.seq, m.id
          FROM (
              SELECT d.message_id
              FROM (SELECT token, unnest(ids) AS id FROM core_outbox.claim) AS held
@@ -81,8 +81,8 @@ const DEAD: &str = concat!(
                  ORDER BY d.integration LIMIT 1)
          FROM lane WHERE lane.name IS NOT NULL
      )
-     SELECT found.seq FROM lane CROSS JOIN LATERAL (
-         SELECT d.seq FROM core_outbox.delivery d
+     SELECT found.seq, found.id FROM lane CROSS JOIN LATERAL (
+         SELECT d.seq, d.message_id AS id FROM core_outbox.delivery d
          JOIN core_outbox.integration_outbox m ON m.id = d.message_id
          WHERE d.integration = lane.name AND d.state = 'd' AND d.claim IS NULL
            AND m.status = $1::text AND d.seq < $9\n",
@@ -95,7 +95,7 @@ const DEAD: &str = concat!(
 
 /// SENT, or whatever there is: down the messages.
 const ANY: &str = concat!(
-    "SELECT m.seq FROM core_outbox.messages m
+    "SELECT m.seq, m.id FROM core_outbox.messages m
      WHERE ($1::text IS NULL OR m.status = $1)\n",
     filter!(),
     "ORDER BY m.seq DESC LIMIT $10"
@@ -106,7 +106,7 @@ const ANY: &str = concat!(
 const BEGIN_BY_TIME: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
      SET LOCAL jit = off; SET LOCAL enable_seqscan = off";
 
-/// How to begin, and the statement that picks the numbers.
+/// How to begin, and the statement that picks messages.
 fn pick(filter: &Filter) -> (&'static str, &'static str) {
     match filter.status {
         _ if filter.event_id.is_some() => (BEGIN_DURABLE, OF_EVENT),
@@ -125,6 +125,8 @@ pub(super) fn statement(filter: &Filter) -> (&'static str, String) {
         "WITH picked AS MATERIALIZED (\n{pick}\n)
          SELECT {RECORD_COLUMNS} FROM core_outbox.messages
          WHERE seq = ANY (ARRAY(SELECT seq FROM picked))
+           -- Another may have the same number.
+           AND id = ANY (ARRAY(SELECT id FROM picked))
          ORDER BY seq DESC"
     );
     (begin, sql)
@@ -146,7 +148,7 @@ pub(super) async fn errors(store: &PgStore, filter: &Filter) -> StoreResult<Vec<
         "WITH picked AS MATERIALIZED (\n{pick}\n)
          SELECT m.integration_type, m.last_error, count(*), min(m.created_at), max(m.created_at),
                 max(m.id::text)::uuid
-         FROM picked JOIN core_outbox.integration_outbox m USING (seq)
+         FROM picked JOIN core_outbox.integration_outbox m USING (id)
          WHERE m.last_error IS NOT NULL
          GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT {}",
         filter.limit

@@ -1,4 +1,4 @@
-//! Low-water marks: where in each lane the last claim ended.
+//! Marks: where in each lane the last take of deliveries ended.
 //!
 //! What is in flight stays in the index of its lane, and so does, while an old snapshot is open,
 //! what is done. A claim that begins where the one before ended skips both. What became due below

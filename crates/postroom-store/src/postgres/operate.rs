@@ -3,7 +3,7 @@
 use super::PgStore;
 use super::error::store_error;
 use super::locks::{REPLAY as REPLAY_LOCK, operation_error};
-use super::parcels::{Step, one_by_one};
+use super::parcels::{Edits, Step, one_by_one};
 use super::transaction::{BEGIN_DURABLE, JOIN_BY_HASH, transact};
 use super::upkeep::{PRUNE, count};
 use crate::prunable::by_status;
@@ -34,6 +34,14 @@ const CANCEL: &str = recorded!("sql/cancel.sql", "SELECT count(*) FROM changed")
 const RELEASE: &str = recorded!("sql/release.sql", "SELECT count(*) FROM changed");
 const REPLAY: &str = recorded!("sql/replay.sql", "SELECT id FROM changed");
 const PRUNE_DEAD: &str = recorded!("sql/prune_dead.sql", "SELECT count(*) FROM changed");
+/// A lane that no relay has served has no cursor, and could not be locked. $1 ids. As in `parcels.rs`.
+const MAKE_CURSORS_OF: &str = concat!(
+    "INSERT INTO core_outbox.lane_cursor (lane) SELECT lane FROM (
+         SELECT DISTINCT core_outbox.lane_of(integration_type) AS lane
+         FROM core_outbox.integration_outbox WHERE id = ANY ($1)
+     ) AS named ",
+    super::parcels::that_have_parcels!()
+);
 const LOCK_LANES_OF: &str = include_str!("sql/lock_lanes_of.sql");
 /// Gives fresh messages their delivery. $1 ids.
 const UNPACK_FIRST: &str = concat!(
@@ -119,11 +127,15 @@ impl Operate for PgStore {
 
     async fn cancel(&self, action: ActionId, keys: &[Key]) -> StoreResult<u64> {
         let doing = "cancelling messages";
+        let ids: Vec<Uuid> = keys.iter().map(|key| key.id).collect();
         let client = self.connection().await?;
         // A message that was sent elsewhere by hand is still in a parcel of its old lane.
-        self.follow_any_edits(&client, Duration::MAX).await.map_err(|e| store_error(doing, e))?;
+        self.follow_any_edits(&client, Edits::OfMessages(&ids), Duration::MAX)
+            .await
+            .map_err(|e| store_error(doing, e))?;
         drop(client);
-        self.change(doing, &[LOCK_LANES_OF, UNPACK_FIRST], CANCEL, action, keys).await
+        let first = [MAKE_CURSORS_OF, LOCK_LANES_OF, UNPACK_FIRST];
+        self.change(doing, &first, CANCEL, action, keys).await
     }
 
     async fn prune_on_record(

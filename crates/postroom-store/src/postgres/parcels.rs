@@ -50,11 +50,28 @@ const RISE: &str = include_str!("sql/rise.sql");
 const MAKE_CURSORS: &str = "INSERT INTO core_outbox.lane_cursor (lane) \
     SELECT DISTINCT core_outbox.lane_of(unnest($1::text[])) ON CONFLICT DO NOTHING";
 const ANY_EDIT_AT_ALL: &str = "SELECT EXISTS (SELECT FROM core_outbox.pending_edit)";
-/// $1 integrations, or null for all lanes, $2 edits at most.
 const EDITED: &str = concat!(
     include_str!("sql/edits.sql"),
     include_str!("sql/undecided.sql"),
     "AND e.id > $3 ORDER BY e.id LIMIT $2"
+);
+/// Ends statements that make cursors for lanes that are `named` by messages. Only those with a parcel: what
+/// names a message has seen its parcel, and a cursor in an outbox without any would hide that a restore left
+/// the ledger out.
+macro_rules! that_have_parcels {
+    () => {
+        "WHERE EXISTS (SELECT FROM core_outbox.parcel p WHERE p.lane = named.lane) \
+         ORDER BY lane ON CONFLICT DO NOTHING"
+    };
+}
+pub(super) use that_have_parcels;
+
+/// A lane that no relay has served has no cursor, and could not be locked. $1 lanes.
+const MAKE_CURSORS_OF: &str = concat!(
+    "INSERT INTO core_outbox.lane_cursor (lane) SELECT lane FROM (
+         SELECT DISTINCT unnest($1::bigint[]) AS lane
+     ) AS named ",
+    that_have_parcels!()
 );
 /// $1 lanes.
 const LOCK_LANE_NUMBERS: &str =
@@ -101,6 +118,14 @@ impl Which {
             Self::Fresh | Self::Late => READ_PARCELS,
         }
     }
+}
+
+/// Which changes by hand are followed.
+#[derive(Clone, Copy)]
+pub(super) enum Edits<'a> {
+    All,
+    InLanes(&'a [Quota]),
+    OfMessages(&'a [Uuid]),
 }
 
 /// What the statements of a take are given.
@@ -349,21 +374,27 @@ impl PgStore {
         Ok(row.try_get::<_, i64>(0)? > 0)
     }
 
-    /// Follows changes by hand in these lanes, or in all of them, in one step after another, of which none begins
-    /// after so long; how many. What is left is followed the next time.
+    /// Follows changes by hand in one step after another, of which none begins after so long; how many. What
+    /// is left is followed the next time.
     pub(super) async fn follow_edits(
         &self,
         client: &Connection,
-        quotas: Option<&[Quota]>,
+        which: Edits<'_>,
         within: Duration,
     ) -> Result<u64, Error> {
-        let integrations: Option<Vec<&str>> =
-            quotas.map(|quotas| quotas.iter().map(|one| one.integration.as_str()).collect());
+        let (integrations, messages) = match which {
+            Edits::InLanes(quotas) => {
+                (Some(quotas.iter().map(|one| one.integration.as_str()).collect::<Vec<_>>()), None)
+            }
+            Edits::OfMessages(ids) => (None, Some(ids)),
+            Edits::All => (None, None),
+        };
         let find = client.prepare_cached(EDITED).await?;
         let began = Instant::now();
         let (mut after, mut followed) = (0_i64, 0);
         loop {
-            let edits = transact(client, BEGIN, &find, &[&integrations, &EDITS, &after]).await?;
+            let params: [&(dyn ToSql + Sync); 4] = [&integrations, &EDITS, &after, &messages];
+            let edits = transact(client, BEGIN, &find, &params).await?;
             let column = |index| edits.iter().map(move |row| row.try_get::<_, i64>(index));
             let numbers: Vec<i64> = column(0).collect::<Result<_, _>>()?;
             let lanes: Vec<i64> = column(1).collect::<Result<_, _>>()?;
@@ -371,7 +402,8 @@ impl PgStore {
                 edits.iter().map(|row| row.try_get(2)).collect::<Result<_, _>>()?;
             let Some(last) = numbers.last() else { return Ok(followed) };
             after = *last;
-            let steps: [Step<'_>; 3] = [
+            let steps: [Step<'_>; 4] = [
+                (MAKE_CURSORS_OF, &[&lanes]),
                 (LOCK_LANE_NUMBERS, &[&lanes]),
                 (UNPACK_NAMED, &[&ids, &lanes]),
                 (FOLLOW, &[&ids, &true, &lanes, &numbers]),
@@ -385,14 +417,15 @@ impl PgStore {
         }
     }
 
-    /// Follows changes by hand in all lanes, if there are any, as [`follow_edits`](Self::follow_edits) does.
+    /// The same, where there are changes by hand at all.
     pub(super) async fn follow_any_edits(
         &self,
         client: &Connection,
+        which: Edits<'_>,
         within: Duration,
     ) -> Result<u64, Error> {
         let row = client.query_one(ANY_EDIT_AT_ALL, &[]).await?;
-        if row.try_get(0)? { self.follow_edits(client, None, within).await } else { Ok(0) }
+        if row.try_get(0)? { self.follow_edits(client, which, within).await } else { Ok(0) }
     }
 
     /// Raises the low-water marks.

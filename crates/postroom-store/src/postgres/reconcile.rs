@@ -15,6 +15,7 @@ const LOCK_ALL: &str = "SELECT lane FROM core_outbox.lane_cursor ORDER BY lane F
 const MAKE_ALL_CURSORS: &str = "INSERT INTO core_outbox.lane_cursor (lane) \
     SELECT DISTINCT lane FROM core_outbox.parcel ON CONFLICT DO NOTHING";
 const SHARED: &str = include_str!("sql/reconcile_shared.sql");
+const OF_NUMBERS: &str = "SELECT id FROM core_outbox.integration_outbox WHERE seq = ANY ($1)";
 const NUMBER: &str = include_str!("sql/reconcile_number.sql");
 const DOUBLED: &str = include_str!("sql/reconcile_doubled.sql");
 const EMPTIED: &str = include_str!("sql/reconcile_emptied.sql");
@@ -38,7 +39,7 @@ const BY_ANY_PLAN: &str = "SET LOCAL enable_seqscan = on; SET LOCAL enable_sort 
 pub(super) async fn reconcile(client: &Connection) -> StoreResult<Reconciled> {
     let advanced = advance(client).await.map_err(|e| store_error(DOING, e))?;
     let begin = format!("{BEGIN}; {BY_ANY_PLAN}");
-    let numbered = number(client).await.map_err(|e| store_error(DOING, e))?
+    let numbered = number(client, &begin).await.map_err(|e| store_error(DOING, e))?
         + unpack_doubled(client, &begin).await.map_err(|e| store_error(DOING, e))?;
     // Freed before the others: what turns out to have no message goes with them.
     let freed = free(client).await.map_err(|e| store_error(DOING, e))?;
@@ -56,8 +57,10 @@ async fn advance(client: &Connection) -> Result<u64, Error> {
     Ok(u64::from(is_behind.unwrap_or(false)))
 }
 
-/// Messages that share their number with another get one of their own: lists go by it in pages.
-async fn number(client: &Connection) -> Result<u64, Error> {
+/// Messages that share their number with another get one of their own: lists go by it in pages. Parcels are
+/// found by the numbers of their messages, so those that nobody holds are unpacked before that; what somebody
+/// holds goes by its claim.
+async fn number(client: &Connection, begin: &str) -> Result<u64, Error> {
     let mut after = i64::MIN;
     let mut numbered = 0;
     loop {
@@ -65,6 +68,7 @@ async fn number(client: &Connection) -> Result<u64, Error> {
         let seqs = found.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>()?;
         let Some(last) = seqs.last() else { return Ok(numbered) };
         after = *last;
+        unpack(client, begin, &ids(&run(client, OF_NUMBERS, &[&seqs]).await?)?).await?;
         numbered += change(client, NUMBER, &[&seqs]).await?.len() as u64;
     }
 }
@@ -75,22 +79,26 @@ async fn unpack_doubled(client: &Connection, begin: &str) -> Result<u64, Error> 
     let find = client.prepare_cached(DOUBLED).await?;
     let mut mended = 0;
     loop {
-        let found = transact(client, begin, &find, &[&ROWS]).await?;
-        let ids = found.iter().map(|row| row.try_get(0)).collect::<Result<Vec<Uuid>, _>>()?;
-        if ids.is_empty() {
+        let doubled = ids(&transact(client, begin, &find, &[&ROWS]).await?)?;
+        if doubled.is_empty() || unpack(client, begin, &doubled).await? == 0 {
             return Ok(mended);
         }
-        run(client, MAKE_ALL_CURSORS, &[]).await?;
-        let lanes = one_by_one(client, begin, &[(LOCK_ALL, &[])]).await?;
-        let lanes = lanes.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>()?;
-        let steps: [Step<'_>; 2] = [(LOCK_ALL, &[]), (UNPACK_NAMED, &[&ids, &lanes])];
-        let unpacked = one_by_one(client, begin, &steps).await?;
-        let parcels: i64 = unpacked.first().map_or(Ok(0), |row| row.try_get(0))?;
-        if parcels == 0 {
-            return Ok(mended);
-        }
-        mended += ids.len() as u64;
+        mended += doubled.len() as u64;
     }
+}
+
+/// Unpacks the parcels that name these messages and that nobody holds; how many.
+async fn unpack(client: &Connection, begin: &str, ids: &Vec<Uuid>) -> Result<i64, Error> {
+    run(client, MAKE_ALL_CURSORS, &[]).await?;
+    let lanes = one_by_one(client, begin, &[(LOCK_ALL, &[])]).await?;
+    let lanes = lanes.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>()?;
+    let steps: [Step<'_>; 2] = [(LOCK_ALL, &[]), (UNPACK_NAMED, &[ids, &lanes])];
+    let unpacked = one_by_one(client, begin, &steps).await?;
+    unpacked.first().map_or(Ok(0), |row| row.try_get(0))
+}
+
+fn ids(rows: &[Row]) -> Result<Vec<Uuid>, Error> {
+    rows.iter().map(|row| row.try_get(0)).collect()
 }
 
 /// Parcels none of whose messages is there.
@@ -110,7 +118,7 @@ async fn mend(client: &Connection, find: &str, mend: &str) -> Result<u64, Error>
     let mut mended = 0;
     loop {
         let found = run(client, find, &[&after, &ROWS]).await?;
-        let ids = found.iter().map(|row| row.try_get(0)).collect::<Result<Vec<Uuid>, _>>()?;
+        let ids = ids(&found)?;
         let Some(last) = ids.last() else { return Ok(mended) };
         after = *last;
         mended += change(client, mend, &[&ids]).await?.len() as u64;
@@ -122,7 +130,7 @@ async fn free(client: &Connection) -> Result<u64, Error> {
     let mut freed = 0;
     loop {
         let found = run(client, STRAY, &[&after, &ROWS]).await?;
-        let ids = found.iter().map(|row| row.try_get(0)).collect::<Result<Vec<Uuid>, _>>()?;
+        let ids = ids(&found)?;
         let claims = found.iter().map(|row| row.try_get(1)).collect::<Result<Vec<Uuid>, _>>()?;
         let Some(last) = ids.last() else { return Ok(freed) };
         after = *last;

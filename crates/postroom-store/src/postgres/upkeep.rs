@@ -1,6 +1,7 @@
 //! Rescue, pruning, counting, reconciling.
 
 use super::error::store_error;
+use super::parcels::Edits;
 use super::transaction::{BEGIN, transact};
 use super::{PgStore, attempts, diagnose, migrate, orphans, reconcile, rescue};
 use async_trait::async_trait;
@@ -51,7 +52,7 @@ impl Upkeep for PgStore {
     async fn backlog(&self) -> StoreResult<Backlog> {
         let doing = "counting the backlog";
         let client = self.connection().await?;
-        let followed = self.follow_any_edits(&client, BACKLOG_FOLLOWS_FOR).await;
+        let followed = self.follow_any_edits(&client, Edits::All, BACKLOG_FOLLOWS_FOR).await;
         followed.map_err(|e| store_error(doing, e))?;
         let count = client.prepare_cached(BACKLOG).await.map_err(|e| store_error(doing, e))?;
         // By index: what is in flight is looked up by key, whatever the statistics say.
@@ -71,14 +72,19 @@ impl Upkeep for PgStore {
         // What was delivered says so then: a restore may have put it into a parcel again.
         self.record(Duration::ZERO, usize::MAX, None).await?;
         let client = self.connection().await?;
-        let edits = self.follow_any_edits(&client, Duration::MAX).await;
+        let edits = self.follow_any_edits(&client, Edits::All, Duration::MAX).await;
         let edits = edits.map_err(|e| store_error("following changes by hand", e))?;
         let mended = reconcile::reconcile(&client).await?;
         Ok(Reconciled { followed: mended.followed + edits, ..mended })
     }
 
     async fn looks_restored(&self) -> StoreResult<bool> {
-        self.find_restore().await
+        let is_restored = self.find_restore().await?;
+        if !is_restored {
+            // Nobody has to look again before the first take.
+            let _ = self.restore_looked_for.set(());
+        }
+        Ok(is_restored)
     }
 
     async fn diagnose(&self) -> StoreResult<Vec<Finding>> {

@@ -197,7 +197,7 @@ async fn an_old_dispatcher_is_stopped_by_an_error_before_it_claims_again() {
     postroom_store::migrate(&url).await.expect("adopted");
     let error = claiming.await.expect("the old dispatcher ends");
     let constraint = error.as_db_error().and_then(|error| error.constraint()).map(str::to_owned);
-    assert_eq!(constraint.as_deref(), Some("claims_live_in_delivery"));
+    assert_eq!(constraint.as_deref(), Some("claims_live_in_ledger"));
     producer.end().await;
     let claimed =
         "SELECT count(*)::text FROM core_outbox.integration_outbox WHERE status = 'CLAIMED'";

@@ -151,3 +151,23 @@ async fn many_changes_by_hand_hold_up_no_other_lane() {
     assert_eq!(followed, left.unsigned_abs());
     assert_eq!(count(&client, edits).await, 0);
 }
+
+/// Whoever looks up a job's message, or cancels one, waits for changes of that message alone.
+#[tokio::test]
+async fn changes_by_hand_of_other_messages_hold_up_no_job_and_no_cancellation() {
+    let (_database, client, store) = outbox().await;
+    enqueue(&client, 100, "PENDING").await;
+    let later = "UPDATE core_outbox.integration_outbox SET due_at = now() + interval '1 hour'";
+    client.batch_execute(later).await.expect("changed");
+    let edits = "SELECT count(*) FROM core_outbox.pending_edit";
+    assert_eq!(count(&client, edits).await, 100);
+    let rows = client.query("SELECT id, seq FROM core_outbox.integration_outbox", &[]).await;
+    let rows = rows.expect("messages");
+    let keys: Vec<Key> = rows.iter().map(|row| Key { id: row.get(0), seq: row.get(1) }).collect();
+    store.dispatched(&[keys[0].id]).await.expect("looked up");
+    assert_eq!(count(&client, edits).await, 99);
+    let action = NewAction { actor: "ann", operation: Operation::Cancel, target: "a test" };
+    let action = store.begin_action(&action).await.expect("an action");
+    assert_eq!(store.cancel(action, &keys[1..2]).await.expect("cancel"), 1);
+    assert_eq!(count(&client, edits).await, 98);
+}

@@ -114,3 +114,33 @@ async fn a_number_that_an_open_transaction_has_drawn_is_passed_over() {
     let taken: usize = take(&*store, "noop").await.iter().map(|batch| batch.messages.len()).sum();
     assert_eq!(taken, 3);
 }
+
+/// Fresh messages are taken in the order of their insertion, by the numbers of their parcels.
+#[tokio::test]
+async fn the_parcels_of_one_statement_are_numbered_in_the_order_of_insertion() {
+    let (_database, client, _store) = outbox().await;
+    enqueue(&client, 10_000, "PENDING").await;
+    let parcels = "SELECT array_agg(lowest ORDER BY number) FROM core_outbox.parcel";
+    let lowest: Vec<i64> = client.query_one(parcels, &[]).await.expect("parcels").get(0);
+    assert!(lowest.len() > 100 && lowest.is_sorted(), "{lowest:?}");
+}
+
+/// No sequence ever comes to a number that a producer has made up, and nothing is moved towards it.
+#[tokio::test]
+async fn a_number_that_a_producer_made_up_keeps_no_relay_from_starting() {
+    let (_database, client, store) = outbox().await;
+    enqueue(&client, 1, "PENDING").await;
+    client
+        .batch_execute(
+            "INSERT INTO core_outbox.integration_outbox
+                 (source_stream_id, source_event_id, integration_type, event_type, payload, seq)
+             VALUES ('s', 'e', 'noop', 't', '{}', 9223372036854775807)",
+        )
+        .await
+        .expect("odd");
+    assert!(!store.looks_restored().await.expect("a look"));
+    assert_eq!(store.reconcile().await.expect("reconcile").total(), 0);
+    enqueue(&client, 1, "PENDING").await;
+    let taken: usize = take(&*store, "noop").await.iter().map(|batch| batch.messages.len()).sum();
+    assert_eq!(taken, 3);
+}

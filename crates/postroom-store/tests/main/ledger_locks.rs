@@ -2,7 +2,7 @@
 
 use crate::ledger_outbox::{LEFT, count, enqueue, enqueue_unreadable, outbox, outbox_with, take};
 use crate::taking::{all, settlement, wish};
-use postroom_core::{Batch, Fate, Quota, Store, StoreErrorKind};
+use postroom_core::{Batch, Fate, Key, NewAction, Operation, Quota, Store, StoreErrorKind};
 use postroom_store::OpenOptions;
 use postroom_testkit::eventually;
 use std::collections::HashSet;
@@ -368,5 +368,114 @@ async fn what_is_edited_between_take_and_read_is_followed() {
             put_off,
             "{claimed:?}"
         );
+    }
+}
+
+/// A take takes deliveries in two parts. Where the second cannot be read, the first is handed out, and nobody
+/// rescues it.
+#[tokio::test]
+async fn the_first_part_of_a_take_stays_claimed_though_the_second_cannot_be_read() {
+    let (_database, client, store) = outbox().await;
+    give_reason_for_caution(&client, &*store).await;
+    enqueue(&client, 4, "FAILED").await;
+    // The second claim takes the table away, and reading fails.
+    client
+        .batch_execute(
+            "CREATE FUNCTION core_outbox.hide() RETURNS trigger LANGUAGE plpgsql AS $$
+             BEGIN
+                 IF (SELECT count(*) FROM core_outbox.delivery WHERE claim IS NOT NULL) > 2
+                    AND to_regclass('core_outbox.integration_outbox') IS NOT NULL THEN
+                     ALTER TABLE core_outbox.integration_outbox RENAME TO hidden;
+                 END IF;
+                 RETURN NULL;
+             END $$;
+             CREATE TRIGGER hide AFTER INSERT OR UPDATE ON core_outbox.claim
+             FOR EACH STATEMENT EXECUTE FUNCTION core_outbox.hide()",
+        )
+        .await
+        .expect("a trigger");
+    let quotas = [Quota { integration: "noop".to_owned(), rows: 4 }];
+    let taken = store.take(&wish(&*store, &quotas).await).await.expect("the first part");
+    assert_eq!(taken.iter().map(|batch| batch.messages.len()).sum::<usize>(), 2);
+    client
+        .batch_execute(
+            "DROP TRIGGER hide ON core_outbox.claim;
+             ALTER TABLE core_outbox.hidden RENAME TO integration_outbox",
+        )
+        .await
+        .expect("the table is back");
+    assert_eq!(store.rescue(100).await.expect("rescue"), 2, "the second part alone");
+    let settled = store.settle(&[settlement(&taken[0], &Fate::Sent)]).await.expect("settle");
+    assert!(settled.late.is_empty(), "{settled:?}");
+    let rest = take(&*store, "noop").await;
+    assert_eq!(rest.iter().map(|batch| batch.messages.len()).sum::<usize>(), 2);
+}
+
+/// Changes by hand in a lane that no relay has served are followed while one begins to serve it: it waits, and
+/// delivers nothing twice.
+#[tokio::test]
+async fn a_lane_is_locked_while_it_is_unpacked_though_nobody_has_served_it() {
+    for cancels in [false, true] {
+        let (database, client, store) = outbox().await;
+        let other = postroom_store::open(database.url(), &Default::default()).await.expect("store");
+        let looking_on = database.client().await;
+        enqueue(&client, 3, "PENDING").await;
+        if !cancels {
+            let edit = "UPDATE core_outbox.integration_outbox SET due_at = now() - interval '1 s'
+                        WHERE seq = 1";
+            client.batch_execute(edit).await.expect("changed");
+        }
+        // Whoever makes deliveries waits here, with the parcel in hand.
+        client
+            .batch_execute(
+                "CREATE FUNCTION core_outbox.wait() RETURNS trigger LANGUAGE plpgsql AS $$
+                 BEGIN
+                     PERFORM pg_advisory_xact_lock_shared(42);
+                     RETURN NEW;
+                 END $$;
+                 CREATE TRIGGER wait BEFORE INSERT ON core_outbox.delivery
+                 FOR EACH ROW EXECUTE FUNCTION core_outbox.wait();
+                 SELECT pg_advisory_lock(42)",
+            )
+            .await
+            .expect("a trigger");
+        let row =
+            client.query_one("SELECT id, seq FROM core_outbox.integration_outbox LIMIT 1", &[]);
+        let row = row.await.expect("a message");
+        let key = Key { id: row.get(0), seq: row.get(1) };
+        let unpacking = tokio::spawn(async move {
+            if cancels {
+                let action =
+                    NewAction { actor: "ann", operation: Operation::Cancel, target: "a test" };
+                let action = store.begin_action(&action).await.expect("an action");
+                assert_eq!(store.cancel(action, &[key]).await.expect("cancel"), 1);
+            } else {
+                store.backlog().await.expect("backlog");
+            }
+        });
+        let waiting = async |sessions| {
+            eventually("sessions that wait", SOON, async || {
+                (count(&looking_on, WAITING).await >= sessions).then_some(())
+            })
+            .await;
+        };
+        waiting(1).await;
+        let taking = tokio::spawn({
+            let other = Arc::clone(&other);
+            async move { take(&*other, "noop").await }
+        });
+        eventually("a take that waits, or is done", SOON, async || {
+            let is_over = taking.is_finished() || count(&looking_on, WAITING).await >= 2;
+            is_over.then_some(())
+        })
+        .await;
+        client.batch_execute("SELECT pg_advisory_unlock(42)").await.expect("free");
+        unpacking.await.expect("unpacked");
+        let mut taken = taking.await.expect("the take");
+        taken.extend(take(&*other, "noop").await);
+        let messages: Vec<_> = taken.iter().flat_map(|batch| &batch.messages).collect();
+        let ids: HashSet<_> = messages.iter().map(|taken| taken.message.id).collect();
+        assert_eq!(messages.len(), ids.len(), "cancels: {cancels}");
+        assert_eq!(ids.len(), if cancels { 2 } else { 3 });
     }
 }

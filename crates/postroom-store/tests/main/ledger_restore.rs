@@ -2,7 +2,9 @@
 //! other. Whatever was open is taken once, and nothing that was SENT.
 
 use crate::taking::{all, settlement, wish};
-use postroom_core::{Batch, Fate, Quota, Reconciled, Rescued, Store};
+use postroom_core::{
+    Batch, Fate, Filter, Key, NewAction, Operation, Quota, Reconciled, Rescued, Status, Store,
+};
 use postroom_store::OpenOptions;
 use postroom_testkit::{Dump, Postgres, TestDatabase, eventually, skip};
 use std::collections::{BTreeMap, BTreeSet};
@@ -244,6 +246,110 @@ async fn messages_in_two_parcels_of_a_lane_nobody_serves_are_mended() {
     assert_eq!(deliver(&*store, &client).await.values().sum::<usize>(), 300);
 }
 
+/// Somebody empties the table, and brings its messages back while no relay runs and no trigger fires.
+#[tokio::test]
+async fn messages_that_come_back_into_their_outbox_are_noticed_and_delivered_once() {
+    let (database, client, store) = migrated().await;
+    client.batch_execute(FRESH).await.expect("messages");
+    assert_eq!(deliver(&*store, &client).await.len(), 300);
+    client.batch_execute(FRESH).await.expect("messages");
+    let open = ids(&client, "status = 'PENDING'").await;
+    client
+        .batch_execute(
+            "CREATE TABLE kept AS SELECT * FROM core_outbox.integration_outbox;
+             TRUNCATE core_outbox.integration_outbox;
+             SET session_replication_role = replica;
+             INSERT INTO core_outbox.integration_outbox SELECT * FROM kept;
+             SET session_replication_role = origin",
+        )
+        .await
+        .expect("restored");
+    let store = opened(&database).await;
+    assert!(store.looks_restored().await.expect("a look"));
+    assert_once(&deliver(&*store, &client).await, &open);
+    assert_empty(&*store, &client).await;
+}
+
+/// Messages that were postponed, released or opened again have a token of their last outcome. Restored alone
+/// while triggers fire, they are held like any other.
+#[tokio::test]
+async fn restored_with_an_outcome_on_record_a_message_is_shown_as_claimed_and_is_rescued() {
+    let (_database, client, store) = migrated().await;
+    client
+        .batch_execute(
+            "INSERT INTO core_outbox.integration_outbox
+                 (source_stream_id, source_event_id, integration_type, event_type, payload, settled)
+             SELECT 's', gen_random_uuid()::text, 'noop', 't', '{}', gen_random_uuid()
+             FROM generate_series(1, 3)",
+        )
+        .await
+        .expect("restored");
+    let quotas = all(LANE);
+    let wish = wish(&*store, &quotas).await;
+    let taken = store.take(&wish).await.expect("take");
+    assert_eq!(taken.iter().map(|batch| batch.messages.len()).sum::<usize>(), 3);
+    let claimed = "SELECT count(*) FROM core_outbox.messages WHERE status = 'CLAIMED'";
+    assert_eq!(count(&client, claimed).await, 3);
+    store.leave(wish.relay).await.expect("the relay is gone");
+    assert_eq!(store.rescue(100).await.expect("rescue"), 3);
+}
+
+/// Parcels are found by the numbers of their messages.
+#[tokio::test]
+async fn a_message_that_got_a_number_of_its_own_can_be_cancelled() {
+    let (_database, client, store) = migrated().await;
+    let enqueue = "INSERT INTO core_outbox.integration_outbox
+        (source_stream_id, source_event_id, integration_type, event_type, payload)
+        VALUES ('s', gen_random_uuid()::text, 'noop', 't', '{}')";
+    client.batch_execute(enqueue).await.expect("a message");
+    let behind =
+        "SELECT setval(pg_get_serial_sequence('core_outbox.integration_outbox', 'seq'), 1, false)";
+    client.batch_execute(behind).await.expect("set back");
+    client.batch_execute(enqueue).await.expect("another of that number");
+    // One of them stands in two parcels besides.
+    client
+        .batch_execute(
+            "INSERT INTO core_outbox.parcel
+             SELECT lane, nextval('core_outbox.parcel_number'), due_at, lowest, bytes, integration, refs
+             FROM core_outbox.parcel ORDER BY number DESC LIMIT 1;
+             SELECT setval(pg_get_serial_sequence('core_outbox.integration_outbox', 'seq'), 1000)",
+        )
+        .await
+        .expect("doubled");
+    assert!(store.reconcile().await.expect("reconcile").numbered > 0);
+    assert_eq!(store.diagnose().await.expect("diagnose"), []);
+    let rows = client.query("SELECT id, seq FROM core_outbox.integration_outbox", &[]).await;
+    let keys: Vec<Key> =
+        rows.expect("messages").iter().map(|row| Key { id: row.get(0), seq: row.get(1) }).collect();
+    assert_ne!(keys[0].seq, keys[1].seq);
+    let action = NewAction { actor: "ann", operation: Operation::Cancel, target: "a test" };
+    let action = store.begin_action(&action).await.expect("an action");
+    assert_eq!(store.cancel(action, &keys).await.expect("cancel"), 2);
+    assert_eq!(take_all(&*store).await.len(), 0);
+}
+
+/// A sequence that was behind gave one number to messages of two tenants: whoever cancels those of one does not
+/// touch the other's.
+#[tokio::test]
+async fn a_filter_finds_no_other_message_of_the_same_number() {
+    let (_database, client, store) = migrated().await;
+    for tenant in ["a", "b"] {
+        let enqueue = "INSERT INTO core_outbox.integration_outbox
+            (source_stream_id, source_event_id, integration_type, event_type, payload, seq, tenant_id,
+             due_at)
+            VALUES ('s', gen_random_uuid()::text, 'noop', 't', '{}', 1, $1, now() + interval '1 hour')";
+        client.execute(enqueue, &[&tenant]).await.expect("a message");
+    }
+    for status in [None, Some(Status::Pending)] {
+        let filter =
+            Filter { status, tenant: Some("a".to_owned()), limit: 10, ..Filter::default() };
+        let found = store.list(&filter).await.expect("list");
+        let tenants: Vec<_> =
+            found.iter().filter_map(|one| one.message.tenant_id.as_deref()).collect();
+        assert_eq!(tenants, ["a"], "{status:?}");
+    }
+}
+
 /// A switchover to a replica, whose sequence is behind, under a store that has taken before: new parcels lie
 /// below the low-water mark, and whoever asks once a minute notices.
 #[tokio::test]
@@ -302,6 +408,11 @@ async fn parcels_below_the_low_water_mark_are_noticed_after_their_numbers_have_c
 async fn a_drained_outbox_does_not_look_restored() {
     let (database, client, store) = migrated().await;
     assert!(!store.looks_restored().await.expect("a look"), "a new one");
+    let odd = "INSERT INTO core_outbox.integration_outbox
+        (source_stream_id, source_event_id, integration_type, event_type, payload, status)
+        VALUES ('s', 'odd', 'noop', 't', '{}', 'PENDNG')";
+    client.batch_execute(odd).await.expect("a status nobody knows");
+    assert!(!store.looks_restored().await.expect("a look"), "nothing is open");
     client.batch_execute(FRESH).await.expect("messages");
     assert!(!store.looks_restored().await.expect("a look"), "nobody has taken yet");
     assert_eq!(deliver(&*store, &client).await.len(), 300);

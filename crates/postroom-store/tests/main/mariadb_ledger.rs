@@ -318,7 +318,7 @@ async fn a_message_in_two_parcels_or_with_a_delivery_too_is_delivered_once() {
     }
     let found = store.diagnose().await.expect("diagnose");
     assert_eq!(found.len(), 1, "{found:?}");
-    assert_eq!(found[0].problem, "2 deliveries have no open message");
+    assert_eq!(found[0].problem, "2 deliveries or parcels have no open message");
     let mended = store.reconcile().await.expect("reconcile");
     assert_eq!((mended.removed, mended.total()), (2, 2));
     assert_eq!(store.diagnose().await.expect("diagnose"), []);

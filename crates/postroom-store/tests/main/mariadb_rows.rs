@@ -249,9 +249,9 @@ async fn what_is_wrong_is_diagnosed_and_mended() {
     assert_eq!(
         problems,
         [
-            "1 open messages have no delivery: no relay sees them",
+            "1 open messages are missing in the ledger: no relay sees them",
             "1 deliveries are under a claim that does not exist: they are stuck",
-            "1 deliveries have no open message",
+            "1 deliveries or parcels have no open message",
             "the index by_status names a column that changes: every outcome writes to it",
         ]
     );

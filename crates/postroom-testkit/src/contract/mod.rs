@@ -47,6 +47,7 @@ macro_rules! contract_tests {
                 an_event_is_forgotten_after_its_time
                 an_event_is_remembered_without_history
                 a_replay_is_delivered_though_its_event_is_remembered
+                a_remembered_event_that_is_opened_by_hand_is_delivered
             }
             enqueue {
                 a_message_is_stored_whole

@@ -89,3 +89,16 @@ pub async fn a_replay_is_delivered_though_its_event_is_remembered(outbox: &impl 
         assert_eq!(store.prune(30 * MINUTE, 10).await.expect("prune"), 1);
     }
 }
+
+/// Whoever opens a message by hand means it, though its event is remembered.
+pub async fn a_remembered_event_that_is_opened_by_hand_is_delivered(outbox: &impl Harness) {
+    let store = outbox.store_that_remembers(true).await;
+    pruned(outbox, &*store, "evt-1", 40 * MINUTE).await;
+    let again = enqueue(&*store, &message("noop").event_id("evt-1")).await;
+    assert_nothing_due(&*store, "noop").await;
+    assert_eq!(find(&*store, again).await.status, "SENT");
+    outbox.set_status(again, "PENDING").await.expect("opened again");
+    take_and_settle(&*store, "noop", Fate::Sent).await;
+    let record = find(&*store, again).await;
+    assert_eq!((record.status.as_str(), record.message.id), ("SENT", again));
+}

@@ -3,10 +3,12 @@
 use super::Harness;
 use super::steps::{
     assert_between, assert_nothing_due, assert_same, enqueue, enqueue_many, failed, find, ids,
-    in_ms, message, now, settle, take, take_and_settle, take_one, take_within, verdict,
+    in_ms, message, now, settle, take, take_and_settle, take_batches, take_one, take_within,
+    verdict,
 };
 use postroom_core::{ContentFault, Fate, Settled, Take};
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -27,11 +29,15 @@ pub async fn a_lane_goes_by_due_time(outbox: &impl Harness) {
     assert_eq!(ids(&all), by_due, "in a batch they are in order all the same");
     let back = all.messages.iter().map(|taken| verdict(taken, Fate::Released)).collect();
     assert_eq!(settle(&*store, all.token, back, true).await, Settled::default());
-    let first = take(&*store, "worker", &["noop"], 2).await.expect("due");
-    assert_eq!(ids(&first), by_due[..2]);
-    let rest = take(&*store, "worker", &["noop"], 10).await.expect("due");
-    assert_eq!(ids(&rest), by_due[2..]);
-    assert_ne!(first.token, rest.token);
+    let mut tokens = BTreeSet::new();
+    let mut batches = 0;
+    for (rows, expected) in [(2, &by_due[..2]), (10, &by_due[2..])] {
+        let taken = take_batches(&*store, "worker", &["noop"], rows, |_| {}).await;
+        assert_eq!(taken.iter().flat_map(ids).collect::<Vec<_>>(), expected);
+        tokens.extend(taken.iter().map(|batch| batch.token));
+        batches += taken.len();
+    }
+    assert_eq!(tokens.len(), batches, "each has a token of its own");
 }
 
 /// Messages due at the same moment come in the order of their numbers.

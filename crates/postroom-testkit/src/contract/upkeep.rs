@@ -2,7 +2,7 @@
 
 use super::steps::{
     dead, enqueue, enqueue_many, failed, find, give_back_all, ids, in_ms, message, now, settle,
-    take, take_alone, take_and_settle, verdict,
+    take, take_alone, take_and_settle, take_batches, verdict,
 };
 use super::{Harness, PlainRow};
 use postroom_core::{Backlog, Fate, LaneBacklog, Severity, Store};
@@ -237,7 +237,8 @@ pub async fn deliveries_under_a_claim_that_is_gone_are_freed(outbox: &impl Harne
     let store = outbox.store().await;
     let all = enqueue_many(&*store, "noop", 4).await;
     give_back_all(&*store, "noop").await;
-    take(&*store, "worker", &["noop"], 3).await.expect("due");
+    let taken = take_batches(&*store, "worker", &["noop"], 3, |_| {}).await;
+    assert_eq!(taken.iter().map(|batch| batch.messages.len()).sum::<usize>(), 3);
     // What was changed by hand while it was claimed counts now.
     outbox.set_integration(all[1], "other").await;
     outbox.set_status(all[2], "DEAD").await.expect("set by hand");
@@ -304,12 +305,15 @@ pub async fn what_does_not_agree_is_reported(outbox: &impl Harness) {
     take(&*store, "worker", &["a"], 1).await.expect("due");
     outbox.delete(ids[1]).await;
     assert_eq!(problems(&*store, Severity::Fault).await, [""; 0]);
-    assert_eq!(problems(&*store, Severity::Warning).await, ["1 deliveries have no open message"]);
+    assert_eq!(
+        problems(&*store, Severity::Warning).await,
+        ["1 deliveries or parcels have no open message"]
+    );
     outbox.delete_claims().await;
     let stuck = "1 deliveries are under a claim that does not exist: they are stuck";
     assert_eq!(problems(&*store, Severity::Fault).await, [stuck]);
     outbox.delete_deliveries().await;
-    let unseen = "2 open messages have no delivery: no relay sees them";
+    let unseen = "2 open messages are missing in the ledger: no relay sees them";
     assert_eq!(problems(&*store, Severity::Fault).await, [unseen]);
     store.reconcile().await.expect("reconcile");
     assert_eq!(store.diagnose().await.expect("diagnose"), []);

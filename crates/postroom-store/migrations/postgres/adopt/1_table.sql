@@ -9,7 +9,7 @@
 -- Nothing here rewrites the table, so the lock is short. The fence comes first: from now on the
 -- old dispatcher is stopped by an error, and what it has claimed can still be finished.
 ALTER TABLE core_outbox.integration_outbox
-    ADD CONSTRAINT claims_live_in_delivery CHECK (status <> 'CLAIMED') NOT VALID,
+    ADD CONSTRAINT claims_live_in_ledger CHECK (status <> 'CLAIMED') NOT VALID,
     ADD CONSTRAINT attempts_not_negative CHECK (attempts >= 0) NOT VALID,
     ADD CONSTRAINT max_attempts_at_least_one CHECK (max_attempts >= 1) NOT VALID,
     ADD CONSTRAINT times_finite CHECK (

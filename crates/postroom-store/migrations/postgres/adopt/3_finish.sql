@@ -13,7 +13,7 @@ DROP INDEX CONCURRENTLY IF EXISTS core_outbox.adoption_order;
 -- postroom: 0001 CREATE INDEX outbox_created
 
 -- postroom: outside a transaction
-ALTER TABLE core_outbox.integration_outbox VALIDATE CONSTRAINT claims_live_in_delivery;
+ALTER TABLE core_outbox.integration_outbox VALIDATE CONSTRAINT claims_live_in_ledger;
 -- postroom: outside a transaction
 ALTER TABLE core_outbox.integration_outbox VALIDATE CONSTRAINT attempts_not_negative;
 -- postroom: outside a transaction

@@ -1,6 +1,6 @@
 -- Takes due deliveries of several lanes under one token and reads their messages.
 -- $1 payload limit (for `content.rs`, which reads them), $2 token, $3 worker, $4 relay,
--- $5 integrations, $6 rows per integration, $7 and $8 low-water marks (due time and seq),
+-- $5 integrations, $6 rows per integration, $7 and $8 after which due time and seq in each,
 -- $9 rows over all, $10 bytes over all, $11 whether what is taken goes to a queue.
 --
 -- The ctid array keeps its LIMIT under every plan; a CTE joined back, or `id IN (SELECT …)`,
@@ -47,6 +47,4 @@ held AS (
            array_agg(message_id), $11::boolean
     FROM taken
     HAVING count(*) > 0
-    -- More for a claim that was made a moment ago.
-    ON CONFLICT (token) DO UPDATE SET ids = claim.ids || excluded.ids
 )
