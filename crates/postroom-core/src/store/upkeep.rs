@@ -47,7 +47,7 @@ impl Backlog {
 pub struct Reconciled {
     /// Open messages that got their delivery.
     pub made: u64,
-    /// Deliveries without an open message, and parcels without any, that were removed.
+    /// Deliveries without an open message, and parcels none of whose messages exists, that were removed.
     pub removed: u64,
     /// Deliveries that were freed from a claim that does not exist.
     pub freed: u64,

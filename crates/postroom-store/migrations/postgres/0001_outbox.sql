@@ -639,9 +639,10 @@ BEGIN
     DELETE FROM core_outbox.delivery;
     DELETE FROM core_outbox.pending_edit;
     DELETE FROM core_outbox.sent;
-    -- Without cursors the outbox is as nobody has taken from it: what comes back while triggers are off is
-    -- noticed then.
-    DELETE FROM core_outbox.lane_cursor;
+    -- Without cursors the outbox is as if nobody had taken from it: what comes back while triggers are off is
+    -- noticed then. A relay that holds one may be waiting for the table that is being emptied.
+    DELETE FROM core_outbox.lane_cursor WHERE lane = ANY (ARRAY(
+        SELECT lane FROM core_outbox.lane_cursor FOR UPDATE SKIP LOCKED));
     RETURN NULL;
 END
 $$;

@@ -48,16 +48,17 @@ pub(super) const LOCK_LANES: &str = include_str!("sql/lock_lanes.sql");
 const LET_GO: &str = "DELETE FROM core_outbox.claim WHERE token = $1 RETURNING token";
 const RISE: &str = include_str!("sql/rise.sql");
 const MAKE_CURSORS: &str = "INSERT INTO core_outbox.lane_cursor (lane) \
-    SELECT DISTINCT core_outbox.lane_of(unnest($1::text[])) ON CONFLICT DO NOTHING";
+    SELECT DISTINCT core_outbox.lane_of(unnest($1::text[])) AS lane ORDER BY lane \
+    ON CONFLICT DO NOTHING";
 const ANY_EDIT_AT_ALL: &str = "SELECT EXISTS (SELECT FROM core_outbox.pending_edit)";
 const EDITED: &str = concat!(
     include_str!("sql/edits.sql"),
     include_str!("sql/undecided.sql"),
     "AND e.id > $3 ORDER BY e.id LIMIT $2"
 );
-/// Ends statements that make cursors for lanes that are `named` by messages. Only those with a parcel: what
-/// names a message has seen its parcel, and a cursor in an outbox without any would hide that a restore left
-/// the ledger out.
+/// Ends statements that make cursors for lanes `named` by messages. Only for lanes with a parcel: a parcel is
+/// committed with its messages, so it is there by now, and a cursor in an outbox without parcels would hide that
+/// a restore left the ledger out.
 macro_rules! that_have_parcels {
     () => {
         "WHERE EXISTS (SELECT FROM core_outbox.parcel p WHERE p.lane = named.lane) \

@@ -13,7 +13,7 @@ const ADVANCE: &str = "SELECT core_outbox.advance_numbers()";
 const LOCK_ALL: &str = "SELECT lane FROM core_outbox.lane_cursor ORDER BY lane FOR UPDATE";
 /// A lane that no relay has served has none, and cannot be locked.
 const MAKE_ALL_CURSORS: &str = "INSERT INTO core_outbox.lane_cursor (lane) \
-    SELECT DISTINCT lane FROM core_outbox.parcel ON CONFLICT DO NOTHING";
+    SELECT DISTINCT lane FROM core_outbox.parcel ORDER BY lane ON CONFLICT DO NOTHING";
 const SHARED: &str = include_str!("sql/reconcile_shared.sql");
 const OF_NUMBERS: &str = "SELECT id FROM core_outbox.integration_outbox WHERE seq = ANY ($1)";
 const NUMBER: &str = include_str!("sql/reconcile_number.sql");
@@ -58,8 +58,8 @@ async fn advance(client: &Connection) -> Result<u64, Error> {
 }
 
 /// Messages that share their number with another get one of their own: lists go by it in pages. Parcels are
-/// found by the numbers of their messages, so those that nobody holds are unpacked before that; what somebody
-/// holds goes by its claim.
+/// found by the numbers of their messages, so those that nobody holds are unpacked before that. What somebody holds
+/// is found by its claim.
 async fn number(client: &Connection, begin: &str) -> Result<u64, Error> {
     let mut after = i64::MIN;
     let mut numbered = 0;

@@ -479,3 +479,19 @@ async fn a_lane_is_locked_while_it_is_unpacked_though_nobody_has_served_it() {
         assert_eq!(ids.len(), if cancels { 2 } else { 3 });
     }
 }
+
+/// Whoever holds a lane may be waiting for the table that is being emptied: neither waits for the other.
+#[tokio::test]
+async fn a_truncate_does_not_wait_for_a_lane() {
+    let (database, client, store) = outbox().await;
+    assert!(take(&*store, "noop").await.is_empty());
+    enqueue(&client, 3, "PENDING").await;
+    let emptying = database.client().await;
+    lock_lane(&client).await;
+    let truncate = "SET lock_timeout = '5s'; TRUNCATE core_outbox.integration_outbox";
+    emptying.batch_execute(truncate).await.expect("emptied");
+    client.batch_execute("COMMIT").await.expect("free");
+    enqueue(&client, 2, "PENDING").await;
+    let taken = take(&*store, "noop").await;
+    assert_eq!(taken.iter().map(|batch| batch.messages.len()).sum::<usize>(), 2);
+}
