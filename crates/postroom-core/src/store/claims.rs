@@ -184,7 +184,7 @@ pub struct Tried {
 /// Whose word a settlement is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Fence {
-    /// The word of a claim's holder: applied to what the claim holds.
+    /// The claim's holder reports: applied to what the claim holds.
     Claim(Token),
     /// The word on one dispatch, of whoever delivered it: applied to deliveries for which this
     /// dispatch counts now, whoever holds their claim, even nobody. Any verdict ends the dispatch:
