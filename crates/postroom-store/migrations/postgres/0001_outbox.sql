@@ -1,7 +1,13 @@
 -- The outbox on PostgreSQL: what was said (integration_outbox), and the ledger beside it, which holds
 -- what is still to be done: parcels of fresh messages, a delivery for every other message that is not
 -- SENT, the claims on both, and the cursor of each lane.
+--
+-- The ledger of a table that somebody else made comes from the same text (`src/postgres/layout/`). The lines
+-- `-- layout: …` say whom a part is for: `every` outbox, `ours` alone, or `made`, which is made again whenever
+-- a layout changes. Comments that begin with `foreign:` or `ledger:` hold what only such a ledger has, and
+-- `/*id*/` stands before the type of the message table's key.
 
+-- layout: every
 CREATE SCHEMA IF NOT EXISTS core_outbox;
 
 -- PostgreSQL 15 has no uuidv7(). Ordered ids keep inserts and look-ups on few index pages.
@@ -12,6 +18,7 @@ AS $$
             || '-7' || substr(gen_random_uuid()::text, 16))::uuid
 $$;
 
+-- layout: ours
 CREATE TABLE core_outbox.integration_outbox (
     id               uuid         PRIMARY KEY DEFAULT core_outbox.uuid_v7(),
     source_stream_id varchar(200) NOT NULL,
@@ -129,6 +136,7 @@ COMMENT ON COLUMN core_outbox.integration_outbox.occurred_at IS
     'When it happened, where the producer says so. Delivery goes by due_at.';
 COMMENT ON COLUMN core_outbox.integration_outbox.settled IS 'The token of Postroom''s last write.';
 
+-- layout: every
 -- Where a lane's name stands in the ledger's keys: a number of fixed width, since comparing names was a
 -- quarter of what a row there cost its producer. Two integrations of one number share their place and
 -- are told apart by name.
@@ -152,7 +160,7 @@ CREATE TABLE core_outbox.parcel (
     lowest      bigint       NOT NULL,
     bytes       bigint       NOT NULL,
     integration varchar(120) NOT NULL,
-    refs        uuid[]       NOT NULL,
+    refs        /*id*/uuid[] NOT NULL,
     PRIMARY KEY (lane, number)
 ) WITH (
     autovacuum_vacuum_threshold = 20000,
@@ -173,7 +181,7 @@ COMMENT ON COLUMN core_outbox.parcel.refs IS 'The ids of its messages, in no ord
 
 -- One row for every message that is delayed, failed, dead, opened again, rescued or given back.
 CREATE TABLE core_outbox.delivery (
-    message_id  uuid         PRIMARY KEY,
+    message_id  /*id*/uuid   PRIMARY KEY,
     seq         bigint       NOT NULL,
     due_at      timestamptz  NOT NULL,
     since       timestamptz  NOT NULL,
@@ -184,6 +192,7 @@ CREATE TABLE core_outbox.delivery (
     bytes       int          NOT NULL,
     state       "char"       NOT NULL,
     integration varchar(120) NOT NULL,
+    /*foreign: attempts int NOT NULL DEFAULT 0, last_error text, is_replay boolean NOT NULL DEFAULT false, */
     CONSTRAINT state_known CHECK (state IN ('w', 'f', 'd'))
 ) WITH (
     -- Over half of each page is left for the claimed version of its rows: no index names the claim, so
@@ -255,7 +264,7 @@ CREATE TABLE core_outbox.claim (
     relay      uuid         NOT NULL,
     alone      boolean      NOT NULL DEFAULT false,
     dispatched boolean      NOT NULL DEFAULT false,
-    ids        uuid[]       NOT NULL DEFAULT '{}',
+    ids        /*id*/uuid[] NOT NULL DEFAULT '{}',
     lanes      bigint[],
     numbers    bigint[],
     messages   int          NOT NULL DEFAULT 0
@@ -288,9 +297,9 @@ CREATE INDEX claim_parcels ON core_outbox.claim (token) WHERE lanes IS NOT NULL;
 CREATE TABLE core_outbox.sent (
     token   uuid        NOT NULL,
     at      timestamptz NOT NULL,
-    lowest  uuid        NOT NULL,
-    highest uuid        NOT NULL,
-    ids     uuid[]      NOT NULL
+    lowest  /*id*/uuid   NOT NULL,
+    highest /*id*/uuid   NOT NULL,
+    ids     /*id*/uuid[] NOT NULL
 );
 ALTER TABLE core_outbox.sent ALTER COLUMN ids SET STORAGE EXTERNAL;
 COMMENT ON TABLE core_outbox.sent IS
@@ -304,7 +313,7 @@ COMMENT ON COLUMN core_outbox.sent.ids IS 'The ids of the messages, in order.';
 CREATE INDEX sent_token ON core_outbox.sent (token);
 
 -- Whether a message was delivered and does not say so yet.
-CREATE FUNCTION core_outbox.is_noted_sent(message uuid) RETURNS boolean
+CREATE FUNCTION core_outbox.is_noted_sent(message /*id*/uuid) RETURNS boolean
 LANGUAGE sql STABLE PARALLEL SAFE
 RETURN EXISTS (
     SELECT FROM core_outbox.sent s
@@ -335,7 +344,7 @@ COMMENT ON COLUMN core_outbox.lane_cursor.horizon IS
 CREATE TABLE core_outbox.pending_edit (
     id         bigint  GENERATED ALWAYS AS IDENTITY,
     lane       bigint  NOT NULL,
-    message_id uuid    NOT NULL,
+    message_id /*id*/uuid NOT NULL,
     PRIMARY KEY (lane, id)
 );
 COMMENT ON TABLE core_outbox.pending_edit IS
@@ -350,7 +359,7 @@ COMMENT ON COLUMN core_outbox.pending_edit.message_id IS 'The message.';
 -- One row per failed attempt, written with the failure. Numbered within its message, so that the
 -- key finds a message's attempts in order. They go with their message.
 CREATE TABLE core_outbox.attempt (
-    message_id uuid        NOT NULL,
+    message_id /*id*/uuid  NOT NULL,
     number     int         NOT NULL,
     at         timestamptz NOT NULL,
     took_ms    bigint      NOT NULL,
@@ -494,6 +503,7 @@ BEGIN
 END
 $$;
 
+-- layout: made
 CREATE FUNCTION core_outbox.feed_ledger() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER
 AS $$
@@ -503,7 +513,7 @@ DECLARE
     drawn bigint := pg_catalog.nextval('core_outbox.parcel_number');
     own  text;
     -- What was delivered and pruned is over at once. It stays visible, and RETURNING names a row.
-    over uuid[] := '{}';
+    over /*id*/uuid[] := '{}';
 BEGIN
     -- What nearly every INSERT needs: one fresh message, while no keys are remembered. In one statement,
     -- since each costs the producer more than what it asks. Where the number is in use it writes nothing,
@@ -551,11 +561,14 @@ BEGIN
         FROM (
             SELECT id, seq, due_at, integration_type,
                    core_outbox.content_bytes(payload, headers) AS bytes
+                   /*foreign: , (pg_catalog.row_number() OVER (
+                        PARTITION BY integration_type, core_outbox.parcel_group(seq))
+                        OPERATOR(pg_catalog.-) 1) OPERATOR(pg_catalog./) 64 AS chunk */
             FROM fresh
             WHERE core_outbox.is_fresh(status, due_at, settled, soon)
               AND id OPERATOR(pg_catalog.<>) ALL (over)
         ) AS m
-        GROUP BY m.integration_type, core_outbox.parcel_group(m.seq)
+        GROUP BY m.integration_type, core_outbox.parcel_group(m.seq) /*foreign: , m.chunk */
         -- Numbered in the order of insertion.
         ORDER BY lowest
     ) AS f
@@ -580,6 +593,7 @@ BEGIN
 END
 $$;
 
+-- layout: every
 -- NOTIFY makes a commit dearer and lets only one through at a time, so it is sent when somebody waits for
 -- it and nobody works. Idle relays share the first lock, a busy one holds the second: where no relay
 -- runs, nobody waits, and a busy one finds the message by itself. Another producer that is looking at
@@ -601,6 +615,7 @@ BEGIN
 END
 $$;
 
+-- layout: made
 -- A delivery follows a change by hand at once, unless it is claimed: the attempt under way decides for
 -- itself, and looks at the message when it ends. A message without one is in a parcel, or was closed:
 -- which of the two, and whether somebody is delivering it, only the holder of the lane can know.
@@ -630,6 +645,7 @@ BEGIN
 END
 $$;
 
+-- layout: every
 -- Whoever empties the table means its ledger too. Nobody is inserting meanwhile.
 CREATE FUNCTION core_outbox.empty_ledger() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -654,21 +670,28 @@ CREATE FUNCTION core_outbox.gaps(OUT parcels bigint, OUT messages bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+    /*ours:*/
     numbers  regclass := pg_get_serial_sequence('core_outbox.integration_outbox', 'seq');
+    /*:ours*/
     parcel   bigint;
     message  bigint;
     drawn    bigint;
     given    bigint;
 BEGIN
     -- The numbers in use before the sequences: each statement sees what was committed meanwhile.
+    /*ours:*/
+    SELECT max(seq) FROM core_outbox.integration_outbox WHERE seq < 1::bigint << 62 INTO message;
+    /*:ours*/
     SELECT greatest((SELECT max(number) FROM core_outbox.parcel),
-                    (SELECT max(mark) FROM core_outbox.lane_cursor)),
-           (SELECT max(seq) FROM core_outbox.integration_outbox WHERE seq < 1::bigint << 62)
-    INTO parcel, message;
+                    (SELECT max(mark) FROM core_outbox.lane_cursor))
+    INTO parcel;
     SELECT last_value - (NOT is_called)::int INTO drawn FROM core_outbox.parcel_number;
-    EXECUTE format('SELECT last_value - (NOT is_called)::int FROM %s', numbers) INTO given;
     parcels := greatest(parcel - drawn, 0);
+    messages := 0;
+    /*ours:*/
+    EXECUTE format('SELECT last_value - (NOT is_called)::int FROM %s', numbers) INTO given;
     messages := greatest(message - given, 0);
+    /*:ours*/
 END
 $$;
 
@@ -703,7 +726,9 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     gap     record;
+    /*ours:*/
     numbers regclass := pg_get_serial_sequence('core_outbox.integration_outbox', 'seq');
+    /*:ours*/
 BEGIN
     IF core_outbox.numbers_behind() = 0 THEN
         RETURN false;
@@ -712,19 +737,24 @@ BEGIN
     -- Beyond what others draw between the two statements: a sequence cannot be locked, and must not
     -- be set back.
     PERFORM setval('core_outbox.parcel_number',
-                   nextval('core_outbox.parcel_number') + gap.parcels + 100000),
-            setval(numbers, nextval(numbers) + gap.messages + 100000);
+                   nextval('core_outbox.parcel_number') + gap.parcels + 100000);
+    /*ours:*/
+    PERFORM setval(numbers, nextval(numbers) + gap.messages + 100000);
+    /*:ours*/
     UPDATE core_outbox.lane_cursor SET low_water = 0, next_low_water = 0;
     RETURN true;
 END
 $$;
 
 -- A producer could forge deliveries with a table and trigger of its own otherwise.
+-- layout: made
 REVOKE EXECUTE ON FUNCTION core_outbox.feed_ledger() FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION core_outbox.follow_change() FROM PUBLIC;
+-- layout: every
 REVOKE EXECUTE ON FUNCTION core_outbox.empty_ledger() FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION core_outbox.wake_relay() FROM PUBLIC;
 
+-- layout: ours
 CREATE TRIGGER outbox_feed AFTER INSERT ON core_outbox.integration_outbox
     REFERENCING NEW TABLE AS fresh
     FOR EACH STATEMENT EXECUTE FUNCTION core_outbox.feed_ledger();
@@ -746,6 +776,7 @@ CREATE TRIGGER outbox_emptied AFTER TRUNCATE ON core_outbox.integration_outbox
 CREATE TRIGGER outbox_wake AFTER INSERT ON core_outbox.integration_outbox
     FOR EACH STATEMENT EXECUTE FUNCTION core_outbox.wake_relay();
 
+-- layout: every
 -- What is in flight out of parcels: never much, and found by the claims. Of a parcel that was settled in
 -- part, also what its messages say is over.
 CREATE VIEW core_outbox.in_flight AS
@@ -766,6 +797,7 @@ WHERE c.lanes IS NOT NULL
 COMMENT ON VIEW core_outbox.in_flight IS
     'The messages of parcels that relays hold, and under which claim.';
 
+-- layout: made
 -- The whole truth in the seed's columns; every tool reads this.
 CREATE VIEW core_outbox.messages AS
 SELECT m.id, m.source_stream_id, m.source_event_id, m.integration_type, m.event_type,
@@ -794,6 +826,7 @@ COMMENT ON VIEW core_outbox.messages IS
     'Every message with its true state: CLAIMED, by whom and since when, follows from the ledger, and so '
     'does SENT where it is recorded in the background.';
 
+-- layout: ours
 -- Enqueue from any language, inside the caller's transaction. It says what is wrong before anything is
 -- written, in the words of the library and with its limits, and knows the fence of a table that was
 -- adopted. A second call for the same event, stream, integration and copy returns the first message's id

@@ -147,7 +147,7 @@ pub(super) async fn errors(store: &PgStore, filter: &Filter) -> StoreResult<Vec<
     let sql = format!(
         "WITH picked AS MATERIALIZED (\n{pick}\n)
          SELECT m.integration_type, m.last_error, count(*), min(m.created_at), max(m.created_at),
-                max(m.id::text)::uuid
+                max(m.id::text)::/*id*/uuid
          FROM picked JOIN core_outbox.integration_outbox m USING (id)
          WHERE m.last_error IS NOT NULL
          GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT {}",

@@ -10,7 +10,7 @@ SELECT id, stream, event, integration, event_type, payload::jsonb, headers::json
        tenant, "user", correlation, causation, source, ordering_key,
        schema_version, copy, occurred_at, coalesce(due_at, now()), max_attempts
 FROM unnest(
-    $1::uuid[], $2::varchar[], $3::varchar[], $4::varchar[], $5::varchar[], $6::text[], $7::text[],
+    $1::/*id*/uuid[], $2::varchar[], $3::varchar[], $4::varchar[], $5::varchar[], $6::text[], $7::text[],
     $8::varchar[], $9::varchar[], $10::varchar[], $11::varchar[], $12::varchar[], $13::varchar[],
     $14::int[], $15::int[], $16::timestamptz[], $17::timestamptz[], $18::int[]
 ) AS message (

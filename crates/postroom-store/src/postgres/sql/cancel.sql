@@ -14,14 +14,14 @@ said AS (
 ),
 freed AS (
     UPDATE core_outbox.delivery d
-    SET state = 'd', rescues = 0
+    SET state = 'd', rescues = 0 /*ledger: , last_error = 'cancelled', since = now() */
     FROM said
     WHERE d.message_id = said.id AND d.message_id = ANY ($1)
     RETURNING d.message_id
 ),
 changed AS (
-    UPDATE core_outbox.integration_outbox
+    UPDATE core_outbox.integration_outbox m
     SET status = 'DEAD', last_error = 'cancelled', updated_at = now(), settled = $2
-    WHERE id = ANY (ARRAY(SELECT message_id FROM freed))
-    RETURNING id
+    WHERE m.id = ANY (ARRAY(SELECT message_id FROM freed))
+    RETURNING m.id
 )

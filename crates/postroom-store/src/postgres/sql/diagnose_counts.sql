@@ -35,6 +35,8 @@ SELECT
     (SELECT count(*) FROM (
          SELECT id FROM named GROUP BY id HAVING count(*) > 1
      ) AS doubled)
+    /*ours:*/
     + (SELECT coalesce(sum(messages - 1), 0)::bigint
        FROM (SELECT count(*) AS messages FROM core_outbox.integration_outbox
              GROUP BY seq HAVING count(*) > 1) AS shared)
+    /*:ours*/

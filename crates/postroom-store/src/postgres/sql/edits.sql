@@ -4,5 +4,5 @@ SELECT e.id, e.lane, e.message_id
 FROM core_outbox.pending_edit e
 WHERE ($1::text[] IS NULL
        OR e.lane = ANY (ARRAY(SELECT core_outbox.lane_of(unnest($1::text[])))))
-  AND ($4::uuid[] IS NULL OR e.message_id = ANY ($4))
+  AND ($4::/*id*/uuid[] IS NULL OR e.message_id = ANY ($4))
   AND

@@ -6,7 +6,7 @@
 -- somebody holds stay (`undecided.sql`), and those of what somebody is changing at this moment, whose
 -- message may say something else before this ends. Waits for nobody. Lock order: lane, delivery, message.
 WITH concerns AS MATERIALIZED (
-    SELECT named.id FROM unnest($1::uuid[]) AS named (id)
+    SELECT named.id FROM unnest($1::/*id*/uuid[]) AS named (id)
     WHERE NOT core_outbox.is_noted_sent(named.id) AND NOT ($2::boolean AND named.id IN (
         SELECT f.message_id
         FROM core_outbox.in_flight f

@@ -14,9 +14,9 @@ WITH gone AS (
     RETURNING message_id
 ),
 changed AS (
-    DELETE FROM core_outbox.integration_outbox
-    WHERE id = ANY (ARRAY(SELECT message_id FROM gone))
-    RETURNING id
+    DELETE FROM core_outbox.integration_outbox m
+    WHERE m.id = ANY (ARRAY(SELECT message_id FROM gone))
+    RETURNING m.id
 ),
 forgotten AS (
     DELETE FROM core_outbox.attempt WHERE message_id = ANY (ARRAY(SELECT id FROM changed))

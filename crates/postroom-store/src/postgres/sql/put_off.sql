@@ -12,7 +12,7 @@ next AS (
                      AND said.due_at = held.due_at AND said.integration_type = held.integration
                 THEN now() + make_interval(secs => put_off.delay)
            END AS put_off
-    FROM unnest($2::uuid[], $3::float8[]) AS put_off (id, delay)
+    FROM unnest($2::/*id*/uuid[], $3::float8[]) AS put_off (id, delay)
     JOIN held ON held.message_id = put_off.id
     LEFT JOIN said ON said.id = held.message_id
 ),

@@ -3,6 +3,6 @@
 -- parcels.
 WITH taken AS (
     SELECT claimed.*, $8::int AS caution, $9::boolean AS is_fresh
-    FROM unnest($2::uuid[], $3::int[], $4::timestamptz[], $5::uuid[], $6::int[], $7::bigint[])
+    FROM unnest($2::/*id*/uuid[], $3::int[], $4::timestamptz[], $5::uuid[], $6::int[], $7::bigint[])
         AS claimed (message_id, rescues, due_at, claim, dispatch, lane)
 )

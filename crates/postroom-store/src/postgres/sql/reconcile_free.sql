@@ -6,7 +6,7 @@
 WITH held AS (
     SELECT d.message_id
     FROM core_outbox.delivery d
-    JOIN unnest($1::uuid[], $2::uuid[]) AS stray (id, claim)
+    JOIN unnest($1::/*id*/uuid[], $2::uuid[]) AS stray (id, claim)
         ON d.message_id = stray.id AND d.claim = stray.claim
     WHERE d.message_id = ANY ($1)
     FOR UPDATE OF d SKIP LOCKED

@@ -4,7 +4,7 @@
 -- JOIN_BY_HASH of `transaction.rs`; the arrays beside the joins bound what is read.
 WITH due AS MATERIALIZED (
     SELECT ctid AS place, token, at, ids FROM core_outbox.sent
-    WHERE at <= now() - make_interval(secs => $2) AND ($3::uuid[] IS NULL OR ids && $3)
+    WHERE at <= now() - make_interval(secs => $2) AND ($3::/*id*/uuid[] IS NULL OR ids && $3)
     ORDER BY at
     LIMIT $1
     FOR UPDATE SKIP LOCKED

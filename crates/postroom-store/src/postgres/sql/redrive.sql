@@ -13,14 +13,14 @@ said AS (
 ),
 freed AS (
     UPDATE core_outbox.delivery d
-    SET state = 'w', rescues = 0, due_at = now(), since = now()
+    SET state = 'w', rescues = 0, due_at = now(), since = now() /*ledger: , attempts = 0 */
     FROM said
     WHERE d.message_id = said.id AND d.message_id = ANY ($1)
     RETURNING d.message_id
 ),
 changed AS (
-    UPDATE core_outbox.integration_outbox
+    UPDATE core_outbox.integration_outbox m
     SET status = 'PENDING', attempts = 0, due_at = now(), updated_at = now(), settled = $2
-    WHERE id = ANY (ARRAY(SELECT message_id FROM freed))
-    RETURNING id
+    WHERE m.id = ANY (ARRAY(SELECT message_id FROM freed))
+    RETURNING m.id
 )

@@ -10,14 +10,16 @@ WITH held AS (
     FOR UPDATE
 ),
 said AS MATERIALIZED (
-    SELECT id, seq, status, due_at, integration_type, payload, headers FROM core_outbox.integration_outbox
-    WHERE id = ANY (ARRAY(SELECT message_id FROM held))
-       OR id = ANY (ARRAY(
+    SELECT m.id, m.seq, m.status, m.due_at, m.integration_type,
+           core_outbox.content_bytes(m.payload, m.headers) AS bytes
+    FROM core_outbox.integration_outbox m
+    WHERE m.id = ANY (ARRAY(SELECT message_id FROM held))
+       OR m.id = ANY (ARRAY(
               SELECT f.message_id FROM core_outbox.in_flight f
               WHERE f.message_id = ANY ($1)
                 AND NOT EXISTS (SELECT FROM core_outbox.delivery d
                                 WHERE d.message_id = f.message_id)
-          )) AND core_outbox.is_waiting(status)
+          )) AND core_outbox.is_waiting(m.status)
     FOR UPDATE
 ),
 freed AS (
@@ -34,7 +36,7 @@ made AS (
     INSERT INTO core_outbox.delivery
         (message_id, seq, due_at, since, lane, bytes, state, integration)
     SELECT id, seq, now(), due_at, core_outbox.lane_of(integration_type),
-           core_outbox.content_bytes(payload, headers), core_outbox.state_of(status), integration_type
+           bytes, core_outbox.state_of(status), integration_type
     FROM said
     WHERE id <> ALL (ARRAY(SELECT message_id FROM held))
     -- A relay that has just read the parcel may have set it aside meanwhile.
@@ -45,8 +47,8 @@ changed AS (
     SELECT message_id FROM freed UNION ALL SELECT message_id FROM made
 ),
 marked AS (
-    UPDATE core_outbox.integration_outbox
+    UPDATE core_outbox.integration_outbox m
     SET due_at = now(), updated_at = now(), settled = $2
-    WHERE id = ANY (ARRAY(SELECT message_id FROM changed))
-      AND status IN ('PENDING', 'FAILED')
+    WHERE m.id = ANY (ARRAY(SELECT message_id FROM changed))
+      AND m.status IN ('PENDING', 'FAILED')
 )

@@ -23,8 +23,8 @@ reopened AS (
     RETURNING seq
 ),
 marked AS (
-    UPDATE core_outbox.integration_outbox
+    UPDATE core_outbox.integration_outbox m
     SET status = 'PENDING', updated_at = now(), settled = gen_random_uuid()
-    WHERE id = ANY (ARRAY(SELECT id FROM free)) AND status = 'FAILED'
+    WHERE m.id = ANY (ARRAY(SELECT id FROM free)) AND m.status = 'FAILED'
 )
 SELECT seq FROM wanted WHERE seq <> ALL (ARRAY(SELECT seq FROM reopened))

@@ -33,6 +33,9 @@ said AS (
 freed AS (
     UPDATE core_outbox.delivery d
     SET claim = NULL, rescues = d.rescues + (NOT e.dispatched)::int,
+        /*ledger: attempts = d.attempts + e.alone::int,
+        last_error = CASE WHEN e.alone THEN 'lost with its relay: the claim of ' || e.worker
+                     || ' expired while it handled this message alone' ELSE d.last_error END, */
         -- What was changed by hand while it was claimed. A message that was deleted changes
         -- nothing.
         due_at = coalesce(said.due_at, d.due_at),
@@ -83,5 +86,6 @@ tried AS (
       -- One that was closed by hand meanwhile stays closed.
       AND m.status IN ('PENDING', 'FAILED')
     RETURNING m.id AS message_id, (freed.held_for * 1000)::bigint AS took_ms, 'lost' AS outcome,
-              m.last_error AS error
+              'lost with its relay: the claim of ' || freed.worker
+                  || ' expired while it handled this message alone' AS error
 ),

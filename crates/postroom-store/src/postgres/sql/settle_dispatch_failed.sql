@@ -3,7 +3,7 @@
 -- one began, $10 how many attempts had failed before it, or null. Runs under JOIN_BY_HASH of
 -- `transaction.rs`; the arrays beside the joins bound what is read.
 WITH verdict AS (
-    SELECT * FROM unnest($3::uuid[], $4::float8[], $5::text[], $6::boolean[], $7::text[],
+    SELECT * FROM unnest($3::/*id*/uuid[], $4::float8[], $5::text[], $6::boolean[], $7::text[],
                          $8::bigint[])
         AS v (id, delay, error, dead, outcome, took_ms)
 ),
@@ -20,6 +20,8 @@ said AS (
 freed AS (
     UPDATE core_outbox.delivery d
     SET claim = NULL, rescues = 0, dispatch = d.dispatch + 1,
+        /*ledger: attempts = greatest(d.attempts, coalesce($10, d.attempts) + (v.outcome IS NOT NULL)::int),
+        last_error = v.error, */
         state = CASE WHEN v.dead THEN 'd'::"char" ELSE 'f'::"char" END,
         due_at = CASE WHEN v.dead THEN d.due_at ELSE now() + make_interval(secs => v.delay) END,
         integration = coalesce(said.integration_type, d.integration),

@@ -6,9 +6,9 @@ WITH gone AS (
     RETURNING message_id
 ),
 marked AS (
-    UPDATE core_outbox.integration_outbox
+    UPDATE core_outbox.integration_outbox m
     SET status = 'SENT', sent_at = now(), updated_at = now(), settled = $1
     -- An array and not a join: one look-up by key per message under every plan.
-    WHERE id = ANY (ARRAY(SELECT message_id FROM gone))
+    WHERE m.id = ANY (ARRAY(SELECT message_id FROM gone))
 )
 SELECT message_id FROM gone

@@ -8,10 +8,10 @@ WITH gone AS (
     RETURNING message_id
 ),
 changed AS (
-    DELETE FROM core_outbox.integration_outbox
-    WHERE id = ANY (ARRAY(SELECT message_id FROM gone))
-    RETURNING id, attempts, now() AS sent_at, source_event_id, source_stream_id, integration_type,
-              copy, headers
+    DELETE FROM core_outbox.integration_outbox m
+    WHERE m.id = ANY (ARRAY(SELECT message_id FROM gone))
+    RETURNING m.id, m.attempts, now() AS sent_at, m.source_event_id, m.source_stream_id,
+              m.integration_type, m.copy, m.headers
 ),
 attempts_forgotten AS (
     DELETE FROM core_outbox.attempt

@@ -5,7 +5,7 @@
 -- for. Runs under JOIN_BY_HASH of
 -- `transaction.rs`; the arrays beside the joins bound what is read.
 WITH verdict AS (
-    SELECT * FROM unnest($3::uuid[], $4::float8[], $5::text[], $6::boolean[], $7::text[],
+    SELECT * FROM unnest($3::/*id*/uuid[], $4::float8[], $5::text[], $6::boolean[], $7::text[],
                          $8::bigint[])
         AS v (id, delay, error, dead, outcome, took_ms)
 ),
@@ -21,7 +21,9 @@ said AS (
 ),
 freed AS (
     UPDATE core_outbox.delivery d
-    SET claim = NULL, rescues = 0, state = CASE WHEN v.dead THEN 'd'::"char" ELSE 'f'::"char" END,
+    SET claim = NULL, rescues = 0,
+        /*ledger: attempts = d.attempts + (v.outcome IS NOT NULL)::int, last_error = v.error, */
+        state = CASE WHEN v.dead THEN 'd'::"char" ELSE 'f'::"char" END,
         due_at = CASE WHEN v.dead THEN d.due_at ELSE now() + make_interval(secs => v.delay) END,
         integration = coalesce(said.integration_type, d.integration),
         lane = core_outbox.lane_of(coalesce(said.integration_type, d.integration))

@@ -18,17 +18,19 @@ held AS MATERIALIZED (
     ) AS p
 ),
 verdict AS (
-    SELECT * FROM unnest($3::uuid[], $4::float8[], $5::text[], $6::boolean[], $7::text[],
+    SELECT * FROM unnest($3::/*id*/uuid[], $4::float8[], $5::text[], $6::boolean[], $7::text[],
                          $8::bigint[])
         AS v (id, delay, error, dead, outcome, took_ms)
 ),
 made AS (
     INSERT INTO core_outbox.delivery
-        (message_id, seq, due_at, since, lane, bytes, state, integration)
+        (message_id, seq, due_at, since, lane, bytes, state, integration
+         /*ledger: , attempts, last_error */)
     SELECT m.id, m.seq,
            CASE WHEN v.dead THEN m.due_at ELSE now() + make_interval(secs => v.delay) END,
            m.due_at, core_outbox.lane_of(m.integration_type), core_outbox.content_bytes(m.payload, m.headers),
            CASE WHEN v.dead THEN 'd'::"char" ELSE 'f'::"char" END, m.integration_type
+           /*ledger: , (v.outcome IS NOT NULL)::int, v.error */
     FROM verdict v
     JOIN core_outbox.integration_outbox m ON m.id = v.id
     WHERE m.id = ANY ($3) AND m.id IN (SELECT unnest(refs) FROM held)

@@ -3,7 +3,7 @@
 -- Whole batches are noted by `settle_parcels_noted_whole.sql`.
 later AS MATERIALIZED (SELECT unnest(refs) AS id FROM held WHERE integration = ANY ($3)),
 noted AS MATERIALIZED (
-    SELECT done.id FROM unnest($2::uuid[]) AS done (id)
+    SELECT done.id FROM unnest($2::/*id*/uuid[]) AS done (id)
     WHERE (done.id IN (SELECT id FROM later)) IS TRUE
       AND done.id <> ALL (ARRAY(SELECT d.message_id FROM core_outbox.delivery d
                                 WHERE d.message_id = ANY ($2)))
@@ -20,7 +20,7 @@ marked AS (
     UPDATE core_outbox.integration_outbox m
     SET status = 'SENT', sent_at = now(), updated_at = now(), settled = $1
     WHERE m.id = ANY (ARRAY(
-              SELECT done.id FROM unnest($2::uuid[]) AS done (id)
+              SELECT done.id FROM unnest($2::/*id*/uuid[]) AS done (id)
               WHERE (done.id IN (SELECT unnest(refs) FROM held)) IS TRUE
                 AND (done.id IN (SELECT id FROM later)) IS NOT TRUE
           ))

@@ -6,12 +6,12 @@
 -- too, and messages that have a delivery, which outranks their parcel.
 whole AS MATERIALIZED (
     SELECT FROM mine
-    WHERE mine.messages = cardinality($2::uuid[])
+    WHERE mine.messages = cardinality($2::/*id*/uuid[])
       AND mine.lanes <@ ARRAY(SELECT core_outbox.lane_of(unnest($3::text[])))
-      AND NOT EXISTS (SELECT FROM core_outbox.delivery d WHERE d.message_id = ANY ($2::uuid[]))
+      AND NOT EXISTS (SELECT FROM core_outbox.delivery d WHERE d.message_id = ANY ($2::/*id*/uuid[]))
       AND NOT EXISTS (SELECT FROM core_outbox.sent s WHERE s.token = $1)
 ),
 note AS (
     INSERT INTO core_outbox.sent (token, at, lowest, highest, ids)
-    SELECT $1, now(), ($2::uuid[])[1], ($2::uuid[])[cardinality($2::uuid[])], $2 FROM whole
+    SELECT $1, now(), ($2::/*id*/uuid[])[1], ($2::/*id*/uuid[])[cardinality($2::uuid[])], $2 FROM whole
 ),

@@ -16,7 +16,7 @@ next AS MATERIALIZED (
                      AND said.lane = ANY (mine.lanes)
                 THEN now() + make_interval(secs => v.delay)
            END AS put_off
-    FROM unnest($2::uuid[], $3::float8[]) AS v (id, delay)
+    FROM unnest($2::/*id*/uuid[], $3::float8[]) AS v (id, delay)
     JOIN said ON said.id = v.id
     CROSS JOIN mine
 ),

@@ -9,7 +9,7 @@ changed AS (
     SET status = 'SENT', sent_at = now(), updated_at = now(), settled = $1
     WHERE m.id = ANY ($2)
       -- IS TRUE keeps this a look-up in a hash: a join would compare every message with every other.
-      AND ((SELECT messages = cardinality($2::uuid[]) FROM mine)
+      AND ((SELECT messages = cardinality($2::/*id*/uuid[]) FROM mine)
            OR (m.id IN (SELECT unnest(refs) FROM held)) IS TRUE)
       -- An array: one look-up by key per message under every plan.
       AND m.id <> ALL (ARRAY(SELECT d.message_id FROM core_outbox.delivery d
