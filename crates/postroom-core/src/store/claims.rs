@@ -1,7 +1,7 @@
 //! Taking and settling.
 
 use super::{AttemptOutcome, RelayId, StoreResult};
-use crate::{Limits, Message, NewMessage};
+use crate::{Limits, Message, MessageId, NewMessage};
 use async_trait::async_trait;
 use std::time::Duration;
 use uuid::Uuid;
@@ -217,7 +217,7 @@ pub struct Verdict {
     /// The message's `seq`.
     pub seq: i64,
     /// The message's id.
-    pub id: Uuid,
+    pub id: MessageId,
     /// What becomes of it.
     pub fate: Fate,
 }
@@ -278,7 +278,7 @@ pub trait Claims: Send + Sync {
 
     /// Keeps what receivers answered with the latest failed attempt of each message, which must
     /// have no response yet. What is longer than [`RESPONSE_BYTES`](super::RESPONSE_BYTES) is cut.
-    async fn keep_responses(&self, responses: &[(Uuid, String)]) -> StoreResult<()>;
+    async fn keep_responses(&self, responses: &[(MessageId, String)]) -> StoreResult<()>;
 
     /// A signal for new messages, where the database has one.
     async fn wake(&self) -> Option<Box<dyn Wake>>;

@@ -6,6 +6,7 @@
 use super::PgStore;
 use super::content::{READ_PARCELS, clamp_i32};
 use super::error::store_error;
+use super::ids::id;
 use super::parcels::{HeldParcels, Which};
 use super::settle::settle;
 use crate::OpenOptions;
@@ -95,5 +96,5 @@ impl Bare {
 }
 
 fn sent(row: &Row) -> Result<Verdict, Error> {
-    Ok(Verdict { seq: row.try_get("seq")?, id: row.try_get(0)?, fate: Fate::Sent })
+    Ok(Verdict { seq: row.try_get("seq")?, id: id(row, 0)?, fate: Fate::Sent })
 }

@@ -15,6 +15,7 @@ mod dispatch;
 mod error;
 mod growth;
 mod hosts;
+mod ids;
 mod inspect;
 mod intake;
 mod lanes;

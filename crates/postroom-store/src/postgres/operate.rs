@@ -2,6 +2,7 @@
 
 use super::PgStore;
 use super::error::store_error;
+use super::ids::{as_ids, id};
 use super::locks::{REPLAY as REPLAY_LOCK, operation_error};
 use super::parcels::{Edits, Step, one_by_one};
 use super::transaction::{BEGIN_DURABLE, JOIN_BY_HASH, transact};
@@ -9,12 +10,11 @@ use super::upkeep::{PRUNE, count};
 use crate::prunable::by_status;
 use async_trait::async_trait;
 use postroom_core::{
-    Action, ActionId, Key, NewAction, Operate, REPLAY_HEADER, Status, StoreResult, Token,
+    Action, ActionId, Key, MessageId, NewAction, Operate, REPLAY_HEADER, Status, StoreResult, Token,
 };
 use std::time::Duration;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row};
-use uuid::Uuid;
 
 const BEGIN_ACTION: &str = "INSERT INTO core_outbox.action (actor, operation, target) \
                             VALUES ($1, $2, $3) RETURNING id";
@@ -102,9 +102,9 @@ impl Operate for PgStore {
         action: ActionId,
         keys: &[Key],
         fresh_ids: bool,
-    ) -> StoreResult<Vec<Uuid>> {
+    ) -> StoreResult<Vec<MessageId>> {
         let doing = "replaying messages";
-        let ids: Vec<Uuid> = keys.iter().map(|key| key.id).collect();
+        let ids = as_ids(keys.iter().map(|key| &key.id));
         // They may have been delivered and not say so yet.
         self.record(Duration::ZERO, usize::MAX, Some(&ids)).await?;
         let client = self.connection().await?;
@@ -116,7 +116,7 @@ impl Operate for PgStore {
             .await
             .map_err(|e| operation_error(doing, ANOTHER_REPLAY, e))?;
         rows.iter()
-            .map(|row| row.try_get(0))
+            .map(|row| id(row, 0))
             .collect::<Result<_, _>>()
             .map_err(|e| store_error(doing, e))
     }
@@ -127,7 +127,7 @@ impl Operate for PgStore {
 
     async fn cancel(&self, action: ActionId, keys: &[Key]) -> StoreResult<u64> {
         let doing = "cancelling messages";
-        let ids: Vec<Uuid> = keys.iter().map(|key| key.id).collect();
+        let ids = as_ids(keys.iter().map(|key| &key.id));
         let client = self.connection().await?;
         // A message that was sent elsewhere by hand is still in a parcel of its old lane.
         self.follow_any_edits(&client, Edits::OfMessages(&ids), Duration::MAX)
@@ -181,7 +181,7 @@ impl PgStore {
         action: ActionId,
         keys: &[Key],
     ) -> StoreResult<u64> {
-        let ids: Vec<Uuid> = keys.iter().map(|key| key.id).collect();
+        let ids = as_ids(keys.iter().map(|key| &key.id));
         let client = self.connection().await?;
         let begin = format!("{BEGIN_DURABLE}; {JOIN_BY_HASH}");
         let params: [&(dyn ToSql + Sync); 3] = [&ids, &Token::random().0, &action.0];

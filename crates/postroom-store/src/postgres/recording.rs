@@ -2,12 +2,12 @@
 
 use super::PgStore;
 use super::error::store_error;
+use super::ids::Id;
 use super::transaction::{BEGIN, JOIN_BY_HASH, transact};
 use super::upkeep::count;
 use crate::OpenOptions;
-use postroom_core::StoreResult;
+use postroom_core::{MessageId, StoreResult};
 use std::time::Duration;
-use uuid::Uuid;
 
 pub(super) const RECORD: &str = include_str!("sql/record.sql");
 
@@ -44,7 +44,7 @@ impl PgStore {
         &self,
         noted_before: Duration,
         limit: usize,
-        ids: Option<&[Uuid]>,
+        ids: Option<&[Id<&MessageId>]>,
     ) -> StoreResult<u64> {
         let doing = "recording what was delivered";
         let client = self.connection().await?;

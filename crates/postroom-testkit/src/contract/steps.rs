@@ -2,13 +2,13 @@
 
 use chrono::{DateTime, SubsecRound as _, Utc};
 use postroom_core::{
-    ActionId, AttemptOutcome, Batch, Enqueued, Fate, Fence, Heartbeat, Intake, Message, NewAction,
-    NewMessage, Operation, Quota, RawJson, Record, RelayId, Rescued, Settled, Settlement, Store,
-    Take, Taken, Token, Tried, Verdict,
+    ActionId, AttemptOutcome, Batch, Enqueued, Fate, Fence, Heartbeat, Intake, Message, MessageId,
+    NewAction, NewMessage, Operation, Quota, RawJson, Record, RelayId, Rescued, Settled,
+    Settlement, Store, Take, Taken, Token, Tried, Verdict,
 };
 use serde_json::json;
+use std::slice;
 use std::time::Duration;
-use uuid::Uuid;
 
 /// Long enough that no claim expires by itself during a test.
 pub(super) const CLAIM_TIME: Duration = Duration::from_secs(600);
@@ -19,7 +19,7 @@ pub(super) fn message(integration: &str) -> NewMessage {
 }
 
 /// Enqueues a message that must be new, and returns its id.
-pub(super) async fn enqueue(store: &dyn Intake, message: &NewMessage) -> Uuid {
+pub(super) async fn enqueue(store: &dyn Intake, message: &NewMessage) -> MessageId {
     match store.enqueue(message).await.expect("enqueue") {
         Enqueued::New(id) => id,
         Enqueued::Duplicate(id) => panic!("{id} should be new"),
@@ -27,7 +27,11 @@ pub(super) async fn enqueue(store: &dyn Intake, message: &NewMessage) -> Uuid {
 }
 
 /// Enqueues `n` messages to `integration`; their ids in order.
-pub(super) async fn enqueue_many(store: &dyn Intake, integration: &str, n: usize) -> Vec<Uuid> {
+pub(super) async fn enqueue_many(
+    store: &dyn Intake,
+    integration: &str,
+    n: usize,
+) -> Vec<MessageId> {
     let mut ids = Vec::with_capacity(n);
     for _ in 0..n {
         ids.push(enqueue(store, &message(integration)).await);
@@ -188,13 +192,13 @@ pub(super) fn wish_of(relay: RelayId, quotas: &[Quota]) -> Take<'_> {
 }
 
 /// The ids of a batch, in its order.
-pub(super) fn ids(batch: &Batch) -> Vec<Uuid> {
-    batch.messages.iter().map(|taken| taken.message.id).collect()
+pub(super) fn ids(batch: &Batch) -> Vec<MessageId> {
+    batch.messages.iter().map(|taken| taken.message.id.clone()).collect()
 }
 
 /// A verdict on a taken message.
 pub(super) fn verdict(taken: &Taken, fate: Fate) -> Verdict {
-    Verdict { seq: taken.message.seq, id: taken.message.id, fate }
+    Verdict { seq: taken.message.seq, id: taken.message.id.clone(), fate }
 }
 
 /// A failure that is due again after `delay`.
@@ -251,17 +255,17 @@ pub(super) async fn settle_dispatch(
     fate: Fate,
 ) -> Settled {
     let fence = Fence::Dispatch { number, token: Token::random(), failed_before: None };
-    let verdicts = vec![Verdict { seq: message.seq, id: message.id, fate }];
+    let verdicts = vec![Verdict { seq: message.seq, id: message.id.clone(), fate }];
     store.settle(&[Settlement { fence, verdicts, finished: false }]).await.expect("settle")
 }
 
 /// The number of the dispatch that counts for a message; `None` when nothing is to be delivered.
-pub(super) async fn number(store: &dyn Store, id: Uuid) -> Option<u32> {
-    let dispatched = store.dispatched(&[id]).await.expect("dispatched").pop()?;
+pub(super) async fn number(store: &dyn Store, id: &MessageId) -> Option<u32> {
+    let dispatched = store.dispatched(slice::from_ref(id)).await.expect("dispatched").pop()?;
     if !dispatched.is_open() {
         return None;
     }
-    assert_eq!(dispatched.message.id, id);
+    assert_eq!(dispatched.message.id, *id);
     Some(dispatched.number)
 }
 
@@ -270,11 +274,11 @@ pub(super) async fn take_and_settle(store: &dyn Store, lane: &str, fate: Fate) -
     let (token, taken) = take_one(store, "worker", lane).await;
     let settled = settle_one(store, token, &taken, fate).await;
     assert!(settled.late.is_empty());
-    find(store, taken.message.id).await
+    find(store, &taken.message.id).await
 }
 
 /// The record of a message that must be there.
-pub(super) async fn find(store: &dyn Store, id: Uuid) -> Record {
+pub(super) async fn find(store: &dyn Store, id: &MessageId) -> Record {
     store.find(id).await.expect("find").unwrap_or_else(|| panic!("{id} is not there"))
 }
 
