@@ -211,6 +211,17 @@ impl Fence {
     }
 }
 
+/// Messages of one integration that were deleted before anybody delivered them.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Vanished {
+    /// Where they would have gone.
+    pub integration: String,
+    /// How many.
+    pub messages: u64,
+    /// Whether their lane is to pause: on this table somebody may delete each row right after its INSERT.
+    pub pauses: bool,
+}
+
 /// A fate for one message of a batch.
 #[derive(Clone, Debug)]
 pub struct Verdict {
@@ -275,6 +286,12 @@ pub trait Claims: Send + Sync {
     /// which rows those are, it settles all others and reports these as [locked](Settled::locked).
     /// Where it cannot, that is a [`Conflict`](super::StoreErrorKind::Conflict).
     async fn settle(&self, settlements: &[Settlement]) -> StoreResult<Settled>;
+
+    /// What has vanished since this was last asked, by integration: rows that were deleted before anybody
+    /// delivered them. A store that cannot tell says nothing.
+    fn vanished(&self) -> Vec<Vanished> {
+        Vec::new()
+    }
 
     /// Keeps what receivers answered with the latest failed attempt of each message, which must
     /// have no response yet. What is longer than [`RESPONSE_BYTES`](super::RESPONSE_BYTES) is cut.

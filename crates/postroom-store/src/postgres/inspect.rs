@@ -62,7 +62,7 @@ impl Inspect for PgStore {
 
     async fn last_seq(&self) -> StoreResult<i64> {
         let client = self.connection().await?;
-        ask(client.client(), "looking for the newest message", LAST_SEQ).await
+        ask(client.client(), "looking for the newest message", &client.put(LAST_SEQ)).await
     }
 
     async fn upcoming(&self, after: i64, limit: usize) -> StoreResult<Vec<i64>> {

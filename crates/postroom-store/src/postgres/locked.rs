@@ -4,14 +4,13 @@
 //! nobody waits for it.
 
 use super::columns::Columns;
-use super::connection::Connection;
+use super::connection::{Connection, OpenTransaction};
 use super::error::store_error;
 use super::ids::{Id, as_ids, id};
 use super::outcomes::Statements;
 use super::recording::Recording;
 use super::settle::{DOING, apply_announcing, late};
 use super::transaction::SETTLE_LOCKED;
-use deadpool_postgres::Transaction;
 use postroom_core::{MessageId, Settled, Settlement, StoreResult, Verdict};
 use std::collections::HashSet;
 use tokio_postgres::Error;
@@ -52,7 +51,7 @@ pub(super) async fn settle_free(
 /// Locks the deliveries and messages of settlements as far as nobody else has; the ids of those that
 /// somebody has.
 async fn lock_free(
-    tx: &Transaction<'_>,
+    tx: &OpenTransaction<'_>,
     settlements: &[Settlement],
     recording: &Recording,
 ) -> Result<HashSet<MessageId>, Error> {
@@ -69,7 +68,7 @@ async fn lock_free(
 
 /// Locks rows by key, and tells which it passed over: those that are there and somebody else has.
 async fn passed_over(
-    tx: &Transaction<'_>,
+    tx: &OpenTransaction<'_>,
     lock: &str,
     look: &str,
     mut ids: Vec<Id<&MessageId>>,
@@ -80,7 +79,7 @@ async fn passed_over(
 }
 
 async fn read(
-    tx: &Transaction<'_>,
+    tx: &OpenTransaction<'_>,
     sql: &str,
     ids: &Vec<Id<&MessageId>>,
 ) -> Result<HashSet<MessageId>, Error> {

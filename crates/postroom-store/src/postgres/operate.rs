@@ -33,6 +33,7 @@ const REDRIVE: &str = recorded!("sql/redrive.sql", "SELECT count(*) FROM changed
 const CANCEL: &str = recorded!("sql/cancel.sql", "SELECT count(*) FROM changed");
 const RELEASE: &str = recorded!("sql/release.sql", "SELECT count(*) FROM changed");
 const REPLAY: &str = recorded!("sql/replay.sql", "SELECT id FROM changed");
+const REPLAY_ROW: &str = recorded!("sql/replay_row.sql", "SELECT id FROM changed");
 const PRUNE_DEAD: &str = recorded!("sql/prune_dead.sql", "SELECT count(*) FROM changed");
 /// A lane that no relay has served has no cursor, and could not be locked. $1 ids. As in `parcels.rs`.
 const MAKE_CURSORS_OF: &str = concat!(
@@ -108,6 +109,15 @@ impl Operate for PgStore {
         // They may have been delivered and not say so yet.
         self.record(Duration::ZERO, usize::MAX, Some(&ids)).await?;
         let client = self.connection().await?;
+        if let Some(foreign) = client.foreign() {
+            foreign.refuse_replay(fresh_ids)?;
+            let statement = client.prepare_cached(REPLAY_ROW).await.map_err(|e| store_error(doing, e))?;
+            let params: [&(dyn ToSql + Sync); 3] = [&ids, &Token::random().0, &action.0];
+            let rows = transact(&client, BEGIN_DURABLE, &statement, &params)
+                .await
+                .map_err(|e| operation_error(doing, ANOTHER_REPLAY, e))?;
+            return replayed(&rows).map_err(|e| store_error(doing, e));
+        }
         let statement = client.prepare_cached(REPLAY).await.map_err(|e| store_error(doing, e))?;
         // The lock is a statement of its own: what it waited for is seen by the next one.
         let begin = format!("{BEGIN_DURABLE}; SELECT pg_advisory_xact_lock({REPLAY_LOCK})");
@@ -115,10 +125,7 @@ impl Operate for PgStore {
         let rows = transact(&client, &begin, &statement, &params)
             .await
             .map_err(|e| operation_error(doing, ANOTHER_REPLAY, e))?;
-        rows.iter()
-            .map(|row| id(row, 0))
-            .collect::<Result<_, _>>()
-            .map_err(|e| store_error(doing, e))
+        replayed(&rows).map_err(|e| store_error(doing, e))
     }
 
     async fn release(&self, action: ActionId, keys: &[Key]) -> StoreResult<u64> {
@@ -207,6 +214,10 @@ impl PgStore {
             .map_err(|e| operation_error(doing, OPEN_TRANSACTION, e))?;
         count(&row, 0).map_err(|e| store_error(doing, e))
     }
+}
+
+fn replayed(rows: &[Row]) -> Result<Vec<MessageId>, Error> {
+    rows.iter().map(|row| id(row, 0)).collect()
 }
 
 fn action(row: &Row) -> Result<Action, Error> {

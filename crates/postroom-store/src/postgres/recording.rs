@@ -25,6 +25,9 @@ pub(super) enum Recording {
 impl Recording {
     pub(super) fn of(options: &OpenOptions) -> Self {
         match options.record_later.as_slice() {
+            _ if options.layout.as_ref().is_some_and(|layout| layout.deletes_sent()) => {
+                Self::Deleted { remembered: Duration::ZERO }
+            }
             _ if !options.keep_sent => Self::Deleted { remembered: options.remember_events },
             [] => Self::AtOnce,
             later => Self::Later(later.to_vec()),

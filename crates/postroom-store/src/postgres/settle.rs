@@ -1,7 +1,7 @@
 //! Recording what became of a batch.
 
 use super::columns::{Columns, Kind, Params};
-use super::connection::{Connection, Prepared};
+use super::connection::{Connection, OpenTransaction, Prepared};
 use super::error::{met_a_lock, store_error};
 use super::ids::{Id, as_ids};
 use super::outcomes::{Part, Statements};
@@ -10,7 +10,6 @@ use super::transaction::{
     BEGIN_SETTLING, COMMIT, JOIN_BY_HASH, OWN_WRITES, WAIT_BRIEFLY, in_order,
 };
 use super::{locked, noted};
-use deadpool_postgres::Transaction;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use postroom_core::{
@@ -236,7 +235,7 @@ async fn announcing(
 
 /// Applies settlements statement by statement, and announces the deaths among them.
 pub(super) async fn apply_announcing(
-    tx: &mut Transaction<'_>,
+    tx: &mut OpenTransaction<'_>,
     statements: &Statements,
     settlements: &[Settlement],
     columns: &[Columns],
@@ -249,7 +248,7 @@ pub(super) async fn apply_announcing(
                 && !unchanged.contains(&(token, verdict.id.clone()))
             {
                 let announcement = (**announcement).clone();
-                postroom::enqueue(&mut **tx, announcement).await.map_err(enqueue_error)?;
+                postroom::enqueue(&mut ***tx, announcement).await.map_err(enqueue_error)?;
             }
         }
     }
@@ -257,7 +256,7 @@ pub(super) async fn apply_announcing(
 }
 
 async fn apply(
-    tx: &Transaction<'_>,
+    tx: &OpenTransaction<'_>,
     statements: &Statements,
     columns: &[Columns],
 ) -> Result<Unchanged, Error> {

@@ -34,7 +34,7 @@ pub(crate) async fn start() -> Maria {
 /// An outbox whose stores have the rights of `migrate --print-grants`, and no others.
 pub(crate) async fn start_with_least_rights() -> Maria {
     let mut outbox = start().await;
-    let grants = postroom_store::grants(outbox.database.url()).expect("grants");
+    let grants = postroom_store::grants(outbox.database.url(), None).expect("grants");
     outbox.execute(grants.to_owned()).await.expect("granted");
     let user = format!("relay_{}", &Uuid::new_v4().simple().to_string()[..20]);
     outbox

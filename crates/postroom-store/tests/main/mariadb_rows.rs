@@ -135,7 +135,7 @@ async fn a_duplicate_that_was_committed_after_the_snapshot_is_found() {
 #[tokio::test]
 async fn a_producer_needs_no_rights_but_those_of_its_role() {
     let outbox = start().await;
-    let grants = postroom_store::grants(outbox.database.url()).expect("grants");
+    let grants = postroom_store::grants(outbox.database.url(), None).expect("grants");
     outbox.execute(grants.to_owned()).await.expect("granted");
     let name = format!("p_{}", &Uuid::new_v4().simple().to_string()[..20]);
     outbox

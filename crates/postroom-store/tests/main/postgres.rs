@@ -33,7 +33,7 @@ pub(crate) async fn start() -> Database {
 /// The same, for stores that have no right but those of a relay.
 pub(crate) async fn start_with_least_rights() -> Database {
     let mut outbox = start().await;
-    grants::grant(&outbox.by_hand, outbox.database.url()).await;
+    grants::grant(&outbox.by_hand, outbox.database.url(), None).await;
     outbox.store_url = grants::as_role(outbox.database.url(), "postroom_relay");
     outbox
 }
