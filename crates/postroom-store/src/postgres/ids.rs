@@ -130,8 +130,6 @@ pub(super) fn as_ids<'a>(ids: impl IntoIterator<Item = &'a MessageId>) -> Vec<Id
 #[cfg(test)]
 mod tests {
     use super::*;
-    use postroom_testkit::Postgres;
-    use std::collections::HashSet;
 
     const CANONICAL: &str = "01a1e1ac-b8ca-725d-b907-96cdba7a789c";
 
