@@ -17,6 +17,7 @@ mod claim_registry;
 mod claimer;
 mod completer;
 mod deadline;
+mod destinations;
 mod external_lanes;
 mod health;
 mod heartbeat;
@@ -38,6 +39,7 @@ mod set_aside;
 mod settings;
 mod stop;
 mod summary;
+mod turns;
 mod verdict;
 
 /// The documentation's page on a relay in a test, compiled as a doctest.
@@ -46,6 +48,7 @@ mod verdict;
 struct InATest;
 
 pub use deadline::{DeadlineStore, Deadlines};
+pub use destinations::Destinations;
 pub use external_lanes::ExternalLanes;
 pub use health::{Health, LaneHealth, LaneState, Observed, problem};
 pub use heartbeat::{Holder, Member, Presence};
