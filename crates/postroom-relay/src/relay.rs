@@ -395,9 +395,19 @@ impl Relay {
     /// What it has counted, in Prometheus' text format.
     #[must_use]
     pub fn metrics(&self) -> String {
+        self.age_metrics();
+        self.shared.metrics.text()
+    }
+
+    /// Shows what nobody could count lately as it is at the least.
+    pub(crate) fn age_metrics(&self) {
         let silent_for = self.shared.deadlines.silent_for();
         self.shared.metrics.age_lag(self.shared.board.lag_age(silent_for));
-        self.shared.metrics.text()
+    }
+
+    /// Notes why it has stopped by itself, until it runs again.
+    pub(crate) fn is_refused(&self, error: &StoreError) {
+        self.shared.span.in_scope(|| self.shared.board.database_fails(error));
     }
 
     /// What keeps its claims, so that those of another transport in the same process can be kept by
