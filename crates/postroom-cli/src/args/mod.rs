@@ -34,8 +34,8 @@ pub(crate) struct Cli {
 /// What every command takes.
 #[derive(Args, Debug)]
 pub(crate) struct Common {
-    /// The outbox: postgres://…, mysql://…, sqlite://PATH or memory:
-    /// [default: DATABASE_URL, then the configuration's, then sqlite://postroom.db]
+    /// The outbox: postgres://…, mysql://…, sqlite://PATH or memory:, or the NAME of one in
+    /// [databases] [default: DATABASE_URL, then the configuration's, then sqlite://postroom.db]
     #[arg(long, value_name = "URL", global = true, help_heading = GLOBAL)]
     pub(crate) database: Option<String>,
 

@@ -18,6 +18,11 @@ impl Named {
         &self.0
     }
 
+    /// Whether it is a whole id, which no two messages have.
+    pub(crate) fn is_whole_id(&self) -> bool {
+        self.ids().is_some_and(|ids| ids.start() == ids.end())
+    }
+
     /// The ids that begin so; `None` when no id does.
     pub(crate) fn ids(&self) -> Option<RangeInclusive<Uuid>> {
         let digits: String = self.0.chars().filter(|c| *c != '-').collect();

@@ -1,9 +1,9 @@
-//! The sections `[database]`, `[relay]`, `[retention]` and `[server]`.
+//! The sections `[database]` (or one of `[databases]`), `[relay]`, `[retention]` and `[server]`.
 
 use super::environment::Overrides;
-use super::model::{Database, Listen, RetryKeys};
+use super::model::{Database, Listen, Retention, RetryKeys};
 use super::reader::Section;
-use super::{ATTEMPTS_MAX, BATCH_SIZE_MAX, DEFAULT_DATABASE};
+use super::{ATTEMPTS_MAX, BATCH_SIZE_MAX};
 use postroom_core::{AttemptLimit, RetryPolicy};
 use postroom_relay::Settings;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -28,20 +28,29 @@ pub(super) struct Relay {
     pub(super) retry: RetryPolicy,
 }
 
-pub(super) fn database(root: &Section<'_>, file: Option<&Path>) -> Database {
-    let mut database = Database {
-        url: DEFAULT_DATABASE.to_owned(),
-        named_by: None,
-        direct_url: None,
-        transaction_pooler: false,
-        notify: true,
-        remember_events: Duration::ZERO,
-    };
-    if let Some(section) = root.section("retention") {
-        set(&mut database.remember_events, section.duration("dedupe", RETENTION));
+/// `[retention]`, or that of one database, over what it inherits.
+pub(super) fn retention(section: Option<&Section<'_>>, mut retention: Retention) -> Retention {
+    let Some(section) = section else { return retention };
+    section.expect_only(&["sent", "dedupe"]);
+    set(&mut retention.keep_sent, section.duration("sent", RETENTION));
+    set(&mut retention.remember_events, section.duration("dedupe", RETENTION));
+    retention
+}
+
+/// `[database]`, or one of `[databases]`: what describes one outbox is read here and nowhere else.
+pub(super) fn database(
+    section: Option<&Section<'_>>,
+    retention: Retention,
+    file: Option<&Path>,
+) -> Database {
+    let mut database = Database::unnamed(retention);
+    let Some(section) = section else { return database };
+    let mut known = vec!["url", "direct_url", "pooler", "layout", "notify"];
+    if section.is_nested() {
+        // The only one has `[retention]`.
+        known.push("retention");
     }
-    let Some(section) = root.section("database") else { return database };
-    section.expect_only(&["url", "direct_url", "pooler", "layout", "notify"]);
+    section.expect_only(&known);
     let url = |key| {
         let url = section.string(key)?;
         if let Err(error) = postroom_store::migrations(&url) {
@@ -103,10 +112,6 @@ pub(super) fn relay(root: &Section<'_>, overrides: &Overrides) -> Relay {
             section.fault_at(&["dead_letter"], NO_INTEGRATION, None);
         }
         retry = retry_keys(&section).over(retry);
-    }
-    if let Some(section) = root.section("retention") {
-        section.expect_only(&["sent", "dedupe"]);
-        set(&mut settings.keep_sent, section.duration("sent", RETENTION));
     }
     set(&mut settings.poll_interval, overrides.poll_interval);
     set(&mut settings.batch_size, overrides.batch_size);
