@@ -1,7 +1,10 @@
 //! Several outboxes in one configuration: the commands on all of them, and on one.
 
 use crate::command::Folder;
+use crate::faults_outbox::page;
+use postroom_testkit::eventually;
 use serde_json::Value;
+use std::time::Duration;
 
 /// Two outboxes in files, and one that is not there.
 const TWO: &str = "[databases.eu]\nurl = \"sqlite://eu.db\"\n\
@@ -136,6 +139,42 @@ fn a_database_that_cannot_be_used_keeps_no_other_from_answering() {
     folder.run(&["messages", "show", "e-1"]).ok();
 }
 
+#[tokio::test]
+async fn a_relay_names_its_databases_in_its_log_its_health_and_its_metrics() {
+    const SOON: Duration = Duration::from_secs(60);
+    let folder = folder();
+    folder.write(
+        "postroom.toml",
+        &TWO.replace(
+            "[integrations.noop]",
+            "[databases.gone]\nurl = \"sqlite://no/gone.db\"\n[integrations.noop]",
+        ),
+    );
+    enqueue(&folder, "us", &[]);
+    let relay = folder.start(&["run"]);
+    let health = eventually("the two that are there to be ready", SOON, async || {
+        let page = page(&relay, "/readyz").await?;
+        let health: Value = serde_json::from_str(page.split_once("\r\n\r\n")?.1).ok()?;
+        let ready = health["databases"].as_array()?.iter().filter(|one| one["ready"] == true);
+        (ready.count() == 2).then_some(health)
+    })
+    .await;
+    assert!(health["database"].as_str().unwrap().starts_with("gone: "), "{health}");
+    // They are described where those of a single database are.
+    let described = include_str!("../../../docs/reference/metrics.md");
+    for key in health["databases"][0].as_object().unwrap().keys() {
+        assert!(described.contains(&format!("| `databases[].{key}` |")), "{key} is not described");
+    }
+    eventually("the metrics of the one that had a message", SOON, async || {
+        let page = page(&relay, "/metrics").await?;
+        let sent = "outbox_sent_total{database=\"us\",integration=\"noop\"} 1";
+        page.contains(sent).then_some(())
+    })
+    .await;
+    let line = relay.wait_for_line("the outbox cannot be opened", SOON).await;
+    assert!(line.contains("database=\"gone\""), "{line}");
+}
+
 #[test]
 fn one_pass_serves_all_databases_or_the_one_that_is_named() {
     let folder = folder();
@@ -143,12 +182,12 @@ fn one_pass_serves_all_databases_or_the_one_that_is_named() {
     enqueue(&folder, "us", &[]);
     enqueue(&folder, "us", &[]);
     let one = folder.run(&["run", "--once", "--database", "eu", "--json"]).json();
-    assert_eq!(
-        (&one["databases"][0]["sent"], databases(&one["databases"])),
-        (&1.into(), vec!["eu"])
-    );
+    assert_eq!((&one["sent"], &one["databases"]), (&1.into(), &Value::Null));
+    let both = folder.run(&["run", "--once", "--limit", "1", "--json"]).json();
+    assert_eq!(databases(&both["databases"]), ["eu", "us"]);
+    assert_eq!(both["databases"][1]["sent"], 1, "the limit is each database's");
     let all = folder.run(&["run", "--once"]);
     assert_eq!(all.code, 0, "{all:?}");
     assert!(all.stderr.contains("eu: 0 taken: 0 sent"), "{}", all.stderr);
-    assert!(all.stderr.contains("us: 2 taken: 2 sent"), "{}", all.stderr);
+    assert!(all.stderr.contains("us: 1 taken: 1 sent"), "{}", all.stderr);
 }

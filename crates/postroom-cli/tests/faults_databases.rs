@@ -12,7 +12,7 @@ const MESSAGES: usize = 20_000;
 /// How long one database is away: longer than claims last, and than anybody waits for a connection.
 const AWAY: Duration = Duration::from_secs(7);
 /// Nobody who waits for another database comes back sooner.
-const WAIT_MAX: Duration = Duration::from_secs(3);
+const WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// A database on a server of its own.
 struct Node {
@@ -172,7 +172,7 @@ async fn three_databases_one_of_which_crashes_and_relays_that_are_killed_lose_no
         let event = |n: usize| format!("{}-{n}", node.name);
         assert!((1..=MESSAGES).all(|n| arrivals.contains_key(&event(n))), "{}", node.name);
     }
-    // What was in flight when a relay was killed, or a database, and nothing else, came twice.
+    // At worst all that relays had in hand when they, or the database, were killed: 200 for each database.
     let twice = arrivals.values().filter(|count| **count > 1).count();
-    assert!(twice < 3 * MESSAGES / 10, "{twice} messages came more than once");
+    assert!(twice < 6 * 3 * 200, "{twice} messages came more than once");
 }

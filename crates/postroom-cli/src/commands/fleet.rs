@@ -2,8 +2,8 @@
 
 use super::each::Named;
 use super::run::{
-    announce, cut_off, described, end, has_stopped, lanes, open_options, pass_failed, serve,
-    stop_on,
+    announce, cut_off, described, end, has_stopped, lanes, open_options, pass_failed, print_pass,
+    serve, stop_on,
 };
 use super::stop::StopSignals;
 use crate::args::Run;
@@ -64,7 +64,15 @@ async fn open(url: String, options: OpenOptions) -> StoreResult<Arc<dyn Store>> 
 }
 
 /// Says what a pass did in each outbox, and fails where one of them could not be used.
-fn report(config: &Config, passes: Passes, json: bool) -> Result<(), Failure> {
+fn report(config: &Config, mut passes: Passes, json: bool) -> Result<(), Failure> {
+    if let [database] = &config.databases[..] {
+        // Of a single one nobody needs the name.
+        return match passes.pop() {
+            Some((_, Ok(pass))) => Ok(print_pass(pass, json)?),
+            Some((_, Err(error))) => Err(pass_failed(error, database)),
+            None => Ok(()),
+        };
+    }
     let (mut done, mut failed) = (Vec::new(), Vec::new());
     for ((name, pass), database) in passes.into_iter().zip(&config.databases) {
         match pass {

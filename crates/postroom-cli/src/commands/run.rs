@@ -248,7 +248,7 @@ pub(super) fn announce(config: &Config) {
     }
 }
 
-fn print_pass(pass: Pass, json: bool) -> anyhow::Result<()> {
+pub(super) fn print_pass(pass: Pass, json: bool) -> anyhow::Result<()> {
     if json {
         return output::print_json(&pass);
     }

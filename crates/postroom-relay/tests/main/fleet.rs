@@ -1,7 +1,7 @@
 //! Several databases in one process: they share destinations, and nothing else.
 
 use crate::outbox::{Outbox, SOON, lane, message};
-use crate::script::{Act, Script};
+use crate::script::{Act, Script, Slow};
 use async_trait::async_trait;
 use postroom_core::{Message, NewMessage, Outcome, Report, Sink, Store, StoreErrorKind};
 use postroom_relay::{Fleet, Health, Lane, LaneState, RelayError, Settings, Source};
@@ -138,7 +138,7 @@ async fn a_deep_backlog_in_one_database_does_not_starve_another_on_the_same_lane
     let last = streams.iter().rposition(|stream| stream == "shallow").unwrap();
     let between = last - first + 1 - 60;
     // One for one, and a few more where a take on a loaded machine comes late.
-    assert!(between <= 120, "{between} of the deep one came between 60 of the shallow one");
+    assert!(between <= 80, "{between} of the deep one came between 60 of the shallow one");
     assert!(ledger.count("deep") < DEEP, "its backlog is still deep");
     fleet.stop().await;
 }
@@ -193,14 +193,15 @@ async fn a_database_that_is_away_never_holds_up_another() {
     let here = Outbox::postgres().await;
     let (proxy, url) = proxied(&away).await;
     proxy.set(Passage::Down);
-    let sink = MemorySink::new();
     let claims = Duration::from_secs(2);
     let settings = Settings { claim_time: claims, ..Settings::default() };
-    // One call at a time: whoever held it while its database is away would hold up everybody.
-    let lanes = vec![Lane { concurrency: 1, batch_size: 1, ..lane("memory:a", sink.clone()) }];
+    // One call at a time: whoever held it while its database is away would hold up everybody. It has
+    // some in hand when its claims expire, and would like to beat before it delivers them.
+    let slow = Slow(Duration::from_millis(20));
+    let lanes = vec![Lane { concurrency: 1, batch_size: 1, ..lane("memory:a", slow) }];
     let sources =
         vec![source_at("away", &url, settings.clone()), source("here", &here, settings.clone())];
-    enqueue(&away.store, "away", DEEP).await;
+    enqueue(&away.store, "away", 400).await;
     let fleet = Running::start(sources, lanes);
     let is_unwell = |health: &Health| {
         !health.ready
@@ -213,7 +214,6 @@ async fn a_database_that_is_away_never_holds_up_another() {
         })
         .await;
         let begun = Instant::now();
-        // Longer than claims last: the lane of the one that is away would like to beat before it delivers.
         while begun.elapsed() < 3 * claims {
             let sent = Instant::now();
             let id = here.put(message("memory:a")).await;
@@ -224,7 +224,7 @@ async fn a_database_that_is_away_never_holds_up_another() {
         fleet.wait_until_ready().await;
         eventually("what it had", SOON, async || {
             let sent = away.store.status_counts().await.unwrap();
-            let wanted = if round == 0 { 100 } else { DEEP as u64 };
+            let wanted = if round == 0 { 20 } else { 400 };
             (sent.of(postroom_core::Status::Sent) >= wanted).then_some(())
         })
         .await;
@@ -257,8 +257,22 @@ async fn a_database_whose_schema_does_not_fit_is_served_once_it_does() {
     assert!(!health.ready && health.database.starts_with("empty: "), "{}", health.database);
     postroom_store::migrate(empty.url()).await.unwrap();
     fleet.wait_until_ready().await;
-    let passes = fleet.fleet.metrics();
-    assert!(passes.contains("outbox_sent_total{database=\"here\",integration=\"memory:a\"} 1"));
+    let counted = fleet.fleet.metrics();
+    assert!(counted.contains("outbox_sent_total{database=\"here\",integration=\"memory:a\"} 1"));
+
+    // Somebody migrates one of them to what this program does not know, and back.
+    let client = here.database().client().await;
+    let next = "INSERT INTO core_outbox.schema_migration (number, name) VALUES (99, 'next')";
+    client.batch_execute(next).await.unwrap();
+    eventually("the process to name it", SOON, async || {
+        fleet.health().database.starts_with("here: ").then_some(())
+    })
+    .await;
+    let back = "DELETE FROM core_outbox.schema_migration WHERE number = 99";
+    client.batch_execute(back).await.unwrap();
+    fleet.wait_until_ready().await;
+    let id = here.put(message("memory:a")).await;
+    here.wait_for(id, "SENT").await;
     fleet.stop().await;
 }
 
