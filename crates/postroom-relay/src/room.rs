@@ -1,8 +1,10 @@
-//! What a lane holds right now, and whether it may have more.
+//! What a lane holds right now of one database's messages, and whether it may have more.
 
+use crate::destinations::Destination;
 use crate::health::LaneHealth;
 use crate::pauses::{Gate, Pauses};
 use crate::settings::Lane;
+use crate::turns::Turns;
 use postroom_core::{Message, Rescued};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -53,9 +55,14 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// How it was rescued, if it was.
+    pub(crate) fn rescued(&self) -> Option<Rescued> {
+        self.rescued.as_ref().map(|claim| claim.which)
+    }
+
     /// Whether nothing else that was rescued is handled meanwhile.
     pub(crate) fn is_alone(&self) -> bool {
-        self.rescued.as_ref().is_some_and(|claim| claim.which == Rescued::Alone)
+        self.rescued() == Some(Rescued::Alone)
     }
 }
 
@@ -79,16 +86,21 @@ pub(crate) struct LaneRoom {
     rescued_wait: AtomicBool,
     rescued_claims: AtomicUsize,
     holds_alone: AtomicBool,
-    pub(crate) pauses: Pauses,
+    /// The destination's, for all databases.
+    pub(crate) pauses: Arc<Pauses>,
+    /// The destination's, for all databases.
+    pub(crate) turns: Turns,
 }
 
 impl LaneRoom {
-    pub(crate) fn new(lane: Lane, take_max: usize) -> Self {
+    pub(crate) fn new(destination: &Destination, take_max: usize) -> Self {
+        let Destination { lane, pauses, turns } = destination.clone();
         // Enough that calls never wait for the database: what runs, and as much again that is
         // being taken, waits, or is being recorded.
         let in_hand_max = (4 * lane.concurrency.max(1) * lane.call_max()).max(2 * take_max);
         Self {
-            pauses: Pauses::new(&lane.integration),
+            pauses,
+            turns,
             lane,
             in_hand: AtomicUsize::new(0),
             reserved: AtomicUsize::new(0),
