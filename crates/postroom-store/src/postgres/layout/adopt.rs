@@ -454,7 +454,11 @@ impl Unknown<'_> {
         lines.push(set("failed", &failed));
         lines.push(set("dead", &[vec![is(dead), count], why].concat()));
         lines.push(set("reopened", &[is(&words.waits), (attempts, "0".to_owned()), again.clone()]));
-        lines.push(set("postponed", &[again]));
+        let postponed = match words.held {
+            Some(_) => vec![is(&words.waits), again],
+            None => vec![again],
+        };
+        lines.push(set("postponed", &postponed));
     }
 }
 
