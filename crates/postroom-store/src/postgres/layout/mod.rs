@@ -107,6 +107,12 @@ impl Foreign {
         ))
     }
 
+    /// The type by which the ledger names rows.
+    #[cfg(test)]
+    pub(super) fn key_type(&self) -> &'static str {
+        self.key.id_type()
+    }
+
     /// The table that is enqueued into.
     ///
     /// # Errors
