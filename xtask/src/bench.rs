@@ -8,7 +8,7 @@ use std::process::Command;
 use tokio::runtime::Runtime;
 
 /// The benches there are: each is a bench target of the crate that it measures.
-pub(crate) const NAMES: &[&str] = &["relay", "latency", "sinks", "bullmq"];
+pub(crate) const NAMES: &[&str] = &["relay", "latency", "layouts", "sinks", "bullmq"];
 /// Those that need no PostgreSQL.
 const WITHOUT_POSTGRES: &[&str] = &["sinks"];
 

@@ -15,7 +15,7 @@ use test::Databases;
 
 const USAGE: &str = "\
 usage: cargo xtask test [--only FILTER | --databases all]
-       cargo xtask bench relay|latency|sinks|bullmq [FIGURE] [--smoke]
+       cargo xtask bench relay|latency|layouts|sinks|bullmq [FIGURE] [--smoke]
        cargo xtask chaos [--messages N] [--faults N] [--seed S|random]
                          [--database postgres|mariadb|galera|sqlite]
        cargo xtask soak bullmq [--messages N] [--bullmq 5|6]

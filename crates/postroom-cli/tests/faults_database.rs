@@ -3,6 +3,7 @@
 use crate::faults_outbox::{
     Outbox, SHORT_CLAIMS, SOON, arrivals, metric, wait_until_ready, webhook,
 };
+use postroom_core::MessageId;
 use postroom_testkit::{Behaviour, Passage, Postgres, Proxy, Receiver, eventually};
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::time::Duration;
@@ -89,17 +90,17 @@ async fn fault_21_locks_taken_in_the_other_order_end_in_no_deadlock_and_use_no_a
     let outbox = Outbox::postgres().await;
     let receiver = Receiver::start();
     receiver.next([Behaviour::HoldResponse]);
-    let id = outbox.enqueue("webhook:a", 1).await[0];
+    let id = &outbox.enqueue("webhook:a", 1).await[0];
     let relay = outbox.relay("claim_time = \"1m\"", &webhook(&receiver, ""));
     receiver.wait_for(1, SOON).await;
     // The completion has the claim and wants the message; this one the other way round. The
     // relay gives way before the server has to choose.
-    let blocked = outbox.block_completion(id).await;
+    let blocked = outbox.block_completion(&id).await;
     receiver.release();
     outbox.wait_until_blocked().await;
     blocked.execute("UPDATE core_outbox.claim SET worker = worker").await;
     blocked.end().await;
-    let sent = outbox.wait_for(id, "SENT").await;
+    let sent = outbox.wait_for(&id, "SENT").await;
     assert_eq!(sent.message.attempts, 0);
     assert_eq!(arrivals(&receiver)[&sent.message.event_id], 1, "only the recording was repeated");
     assert_eq!(metric(&relay, "outbox_late_completions_total").await, Some(0));
@@ -140,15 +141,15 @@ async fn fault_21_a_busy_file_is_waited_for_and_uses_no_attempt() {
     let outbox = Outbox::sqlite().await;
     let receiver = Receiver::start();
     receiver.next([Behaviour::HoldResponse]);
-    let id = outbox.enqueue("webhook:a", 1).await[0];
+    let id = &outbox.enqueue("webhook:a", 1).await[0];
     let relay = outbox.relay("claim_time = \"1m\"", &webhook(&receiver, ""));
     receiver.wait_for(1, SOON).await;
-    let blocked = outbox.block_completion(id).await;
+    let blocked = outbox.block_completion(&id).await;
     receiver.release();
     // Longer than SQLite itself waits.
     relay.wait_for_line("another process holds the file's write lock", SOON).await;
     blocked.end().await;
-    let sent = outbox.wait_for(id, "SENT").await;
+    let sent = outbox.wait_for(&id, "SENT").await;
     assert_eq!(sent.message.attempts, 0);
     assert_eq!(arrivals(&receiver)[&sent.message.event_id], 1);
 }
@@ -159,8 +160,8 @@ async fn fault_22_a_read_only_database_makes_the_relay_wait_and_it_resumes() {
     let client = outbox.client().await;
     let receiver = Receiver::start();
     let relay = outbox.relay(SHORT_CLAIMS, &webhook(&receiver, ""));
-    let first = outbox.enqueue("webhook:a", 1).await[0];
-    outbox.wait_for(first, "SENT").await;
+    let first = &outbox.enqueue("webhook:a", 1).await[0];
+    outbox.wait_for(&first, "SENT").await;
 
     read_only(&client, "on").await;
     wait_until_ready(&relay, false).await;
@@ -170,11 +171,12 @@ async fn fault_22_a_read_only_database_makes_the_relay_wait_and_it_resumes() {
          (source_stream_id, source_event_id, integration_type, event_type, payload) \
          VALUES ('s', 'while-read-only', 'webhook:a', 't', '1') RETURNING id";
     let waiting: Uuid = client.query_one(insert, &[]).await.unwrap().get(0);
-    assert_eq!(outbox.record(waiting).await.status, "PENDING");
+    let waiting = MessageId::from(waiting);
+    assert_eq!(outbox.record(&waiting).await.status, "PENDING");
 
     read_only(&client, "off").await;
     wait_until_ready(&relay, true).await;
-    let sent = outbox.wait_for(waiting, "SENT").await;
+    let sent = outbox.wait_for(&waiting, "SENT").await;
     assert_eq!(sent.message.attempts, 0);
 }
 
@@ -213,7 +215,7 @@ pub(crate) fn at(url: &str, address: SocketAddr) -> String {
 }
 
 /// Waits until everything is SENT, looking at one number instead of each message.
-pub(crate) async fn wait_until_sent(outbox: &Outbox, ids: &[Uuid]) {
+pub(crate) async fn wait_until_sent(outbox: &Outbox, ids: &[MessageId]) {
     eventually("everything to be SENT", SOON * 2, async || {
         tokio::time::sleep(Duration::from_millis(50)).await;
         let counts = outbox.store.status_counts().await.ok()?;

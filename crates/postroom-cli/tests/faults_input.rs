@@ -2,7 +2,7 @@
 
 use crate::faults_outbox::{Outbox, SOON, arrivals, webhook};
 use postroom::{EnqueueError, NewMessage, enqueue};
-use postroom_core::Filter;
+use postroom_core::{Filter, MessageId};
 use postroom_testkit::Receiver;
 use serde_json::json;
 use std::ffi::OsStr;
@@ -42,9 +42,9 @@ async fn fault_39_bad_input_is_refused_at_the_library_and_the_relay_is_unaffecte
         assert!(error.to_string().contains(reason), "{error}");
     }
     // Nothing reached the database, so the transaction is as good as before.
-    let good = enqueue(&mut tx, message()).await.unwrap().id();
+    let good = enqueue(&mut tx, message()).await.unwrap().into_id();
     tx.commit().await.unwrap();
-    outbox.wait_for(good, "SENT").await;
+    outbox.wait_for(&good, "SENT").await;
     assert_eq!((count(&outbox).await, receiver.count()), (1, 1));
 }
 
@@ -87,7 +87,7 @@ async fn fault_40_the_same_event_twice_is_one_message_with_its_first_payload() {
     };
     let first = by_command("{\"n\": 1}");
     assert_eq!(first["new"], true);
-    let id: uuid::Uuid = first["id"].as_str().unwrap().parse().unwrap();
+    let id: MessageId = first["id"].as_str().unwrap().parse().unwrap();
     let again = by_command("{\"n\": 2}");
     assert_eq!((&again["id"], &again["new"]), (&first["id"], &json!(false)));
 
@@ -95,19 +95,19 @@ async fn fault_40_the_same_event_twice_is_one_message_with_its_first_payload() {
     let mut tx = client.transaction().await.unwrap();
     let repeated = message().stream("order-1").event_id("e-1").json(&json!({ "n": 3 }));
     let by_library = enqueue(&mut tx, repeated).await.unwrap();
-    assert_eq!((by_library.id(), by_library.is_new()), (id, false));
+    assert_eq!((by_library.id(), by_library.is_new()), (&id, false));
     tx.commit().await.unwrap();
     let by_sql = "SELECT id, is_new FROM core_outbox.enqueue('webhook:a', 't', '{\"n\": 4}', \
                   stream => 'order-1', event_id => 'e-1')";
     let row = client.query_one(by_sql, &[]).await.unwrap();
-    assert_eq!((row.get::<_, uuid::Uuid>(0), row.get::<_, bool>(1)), (id, false));
+    assert_eq!((MessageId::Uuid(row.get(0)), row.get::<_, bool>(1)), (id.clone(), false));
 
     let _relay = outbox.relay("", &webhook(&receiver, ""));
-    outbox.wait_for(id, "SENT").await;
+    outbox.wait_for(&id, "SENT").await;
     // Nor is it delivered again when it comes once more after that.
     assert_eq!(by_command("{\"n\": 5}")["new"], false);
-    let other = outbox.enqueue("webhook:a", 1).await[0];
-    outbox.wait_for(other, "SENT").await;
+    let other = &outbox.enqueue("webhook:a", 1).await[0];
+    outbox.wait_for(&other, "SENT").await;
     assert_eq!(arrivals(&receiver)["e-1"], 1);
     assert_eq!(receiver.requests()[0].json(), json!({ "n": 1 }));
     assert_eq!(count(&outbox).await, 2);
@@ -153,8 +153,8 @@ async fn fault_41_attempts_below_one_and_times_without_end_are_refused_everywher
         assert_refused(&client, &call, code).await;
     }
     // What was there before cannot become so either.
-    let id = outbox.enqueue("webhook:a", 1).await[0];
-    outbox.wait_for(id, "SENT").await;
+    let id = &outbox.enqueue("webhook:a", 1).await[0];
+    outbox.wait_for(&id, "SENT").await;
     for change in ["max_attempts = 0", "due_at = 'infinity'", "due_at = '-infinity'"] {
         let update = format!("UPDATE core_outbox.integration_outbox SET {change}");
         assert_refused(&client, &update, CHECK).await;

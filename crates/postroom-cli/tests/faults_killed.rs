@@ -53,13 +53,13 @@ async fn fault_03_killed_after_the_answer_and_before_the_mark_is_one_duplicate()
     let receiver = Receiver::start();
     receiver.next([Behaviour::Accept, Behaviour::Accept, Behaviour::HoldResponse]);
     let ids = outbox.enqueue("webhook:a", 3).await;
-    let blocked = outbox.block_completion(ids[1]).await;
+    let blocked = outbox.block_completion(&ids[1]).await;
     let mut relay = outbox.relay(SHORT_CLAIMS, &webhook(&receiver, "concurrency = 1"));
     receiver.wait_for(3, SOON).await;
     outbox.wait_until_blocked().await;
     // The last of the batch is marked, while the one before it is not.
     receiver.release();
-    outbox.wait_for(ids[2], "SENT").await;
+    outbox.wait_for(&ids[2], "SENT").await;
     outbox.crash(&mut relay).await;
     blocked.end().await;
 
@@ -75,7 +75,7 @@ async fn fault_03_killed_after_the_answer_and_before_the_mark_is_one_duplicate()
     for (event_id, count) in arrivals(&receiver) {
         assert_eq!(count, if marked[&event_id] { 1 } else { 2 });
     }
-    let blocked = outbox.record(ids[1]).await.message.event_id;
+    let blocked = outbox.record(&ids[1]).await.message.event_id;
     assert_eq!(arrivals(&receiver)[&blocked], 2);
 }
 
@@ -86,7 +86,7 @@ async fn fault_04_killed_in_the_middle_of_a_completion_the_batch_is_all_or_none(
     let ids = outbox.enqueue("file:a", MESSAGES).await;
     let file = "[integrations.\"file:a\"]\npath = \"a.jsonl\"";
     // In the middle of the batch: some rows are written by then, and some are not.
-    let stalled = outbox.stall_completion(ids[MESSAGES / 2]).await;
+    let stalled = outbox.stall_completion(&ids[MESSAGES / 2]).await;
     let mut relay = outbox.relay(SHORT_CLAIMS, file);
     stalled.wait().await;
     outbox.crash(&mut relay).await;
@@ -117,12 +117,12 @@ async fn fault_07_a_relay_paused_past_its_claim_changes_no_row_and_a_metric_rise
     let outbox = Outbox::postgres().await;
     let receiver = Receiver::start();
     receiver.next([Behaviour::HoldResponse]);
-    let id = outbox.enqueue("webhook:a", 1).await[0];
+    let id = &outbox.enqueue("webhook:a", 1).await[0];
     let mut paused = outbox.relay(SHORT_CLAIMS, &webhook(&receiver, ""));
     receiver.wait_for(1, SOON).await;
     paused.signal(Signal::SIGSTOP);
     let other = outbox.relay(SHORT_CLAIMS, &webhook(&receiver, ""));
-    let sent = outbox.wait_for(id, "SENT").await;
+    let sent = outbox.wait_for(&id, "SENT").await;
 
     receiver.release();
     paused.signal(Signal::SIGCONT);
@@ -130,14 +130,14 @@ async fn fault_07_a_relay_paused_past_its_claim_changes_no_row_and_a_metric_rise
         (metric(&paused, "outbox_late_completions_total").await == Some(1)).then_some(())
     })
     .await;
-    assert_eq!(outbox.record(id).await, sent, "the row is as it was");
+    assert_eq!(outbox.record(&id).await, sent, "the row is as it was");
     assert_eq!(metric(&other, "outbox_late_completions_total").await, Some(0));
     assert_eq!(arrivals(&receiver), [(sent.message.event_id, 2)].into());
 
     // It lives on, with claims that are its own.
     drop(other);
-    let next = outbox.enqueue("webhook:a", 1).await[0];
-    outbox.wait_for(next, "SENT").await;
+    let next = &outbox.enqueue("webhook:a", 1).await[0];
+    outbox.wait_for(&next, "SENT").await;
 }
 
 /// What it had in hand and had not begun when it was paused, others have delivered: it begins none of it.
@@ -161,8 +161,8 @@ async fn fault_07_a_relay_paused_past_its_claim_begins_nothing_that_it_has_lost(
     })
     .await;
     drop(other);
-    let next = outbox.enqueue("webhook:a", 1).await[0];
-    outbox.wait_for(next, "SENT").await;
+    let next = &outbox.enqueue("webhook:a", 1).await[0];
+    outbox.wait_for(&next, "SENT").await;
     let twice: Vec<_> = arrivals(&receiver).into_iter().filter(|(_, times)| *times > 1).collect();
     assert_eq!(twice, [(held, 2)]);
 }
@@ -183,31 +183,31 @@ async fn fault_08_a_rescue_in_the_middle_of_a_completion_leaves_sent_as_sent() {
     let mut slow = outbox.relay(SHORT_CLAIMS, &webhook(&receiver, "concurrency = 1"));
     let held = receiver.wait_for(1, SOON).await.remove(0);
     let held = held.header("postroom-message-id").unwrap().to_owned();
-    let completing = ids.iter().copied().find(|id| id.to_string() == held).unwrap();
-    let waiting = ids.iter().copied().find(|id| *id != completing).unwrap();
+    let completing = ids.iter().cloned().find(|id| id.to_string() == held).unwrap();
+    let waiting = ids.iter().cloned().find(|id| *id != completing).unwrap();
 
     // Ready by then, so that it rescues as soon as the claim has expired.
     let rescuer = outbox.relay(SHORT_CLAIMS, &webhook(&receiver, ""));
     wait_until_ready(&rescuer, true).await;
     // The completion of one message waits in its middle, and its relay is paused until the claim
     // on both has expired and another relay rescues.
-    let stalled = outbox.stall_completion(completing).await;
+    let stalled = outbox.stall_completion(&completing).await;
     receiver.next([Behaviour::HoldResponse]);
     receiver.release();
     receiver.wait_for(2, SOON).await;
     stalled.wait().await;
     slow.signal(Signal::SIGSTOP);
-    outbox.wait_for(waiting, "SENT").await;
-    assert_eq!(outbox.record(completing).await.status, "CLAIMED");
+    outbox.wait_for(&waiting, "SENT").await;
+    assert_eq!(outbox.record(&completing).await.status, "CLAIMED");
     stalled.end().await;
-    let sent = outbox.wait_for(completing, "SENT").await;
+    let sent = outbox.wait_for(&completing, "SENT").await;
     slow.signal(Signal::SIGCONT);
     receiver.release();
     eventually("the late completion of the other", SOON, async || {
         (metric(&slow, "outbox_late_completions_total").await == Some(1)).then_some(())
     })
     .await;
-    assert_eq!(outbox.record(completing).await, sent);
+    assert_eq!(outbox.record(&completing).await, sent);
     assert_eq!(arrivals(&receiver)[&sent.message.event_id], 1, "SENT is not sent again");
     assert_eq!(metric(&rescuer, "outbox_rescued_total").await, Some(1));
 }
@@ -217,7 +217,7 @@ async fn fault_09_a_relay_without_that_sink_rescues_the_row_and_leaves_it_alone(
     let outbox = Outbox::postgres().await;
     let receiver = Receiver::start();
     receiver.next([Behaviour::HoldResponse]);
-    let id = outbox.enqueue("webhook:a", 1).await[0];
+    let id = &outbox.enqueue("webhook:a", 1).await[0];
     let mut killed = outbox.relay(SHORT_CLAIMS, &webhook(&receiver, ""));
     receiver.wait_for(1, SOON).await;
     outbox.crash(&mut killed).await;
@@ -228,15 +228,15 @@ async fn fault_09_a_relay_without_that_sink_rescues_the_row_and_leaves_it_alone(
     })
     .await;
     // It works, and passes by what is not its own.
-    let its_own = outbox.enqueue("file:other", 1).await[0];
-    outbox.wait_for(its_own, "SENT").await;
-    let left = outbox.record(id).await;
+    let its_own = &outbox.enqueue("file:other", 1).await[0];
+    outbox.wait_for(&its_own, "SENT").await;
+    let left = outbox.record(&id).await;
     assert_eq!((left.status.as_str(), left.message.attempts), ("PENDING", 0));
     assert_eq!((left.locked_by, left.last_error), (None, None));
     other.wait_for_line("unrouted", SOON).await;
 
     let _next = outbox.relay(SHORT_CLAIMS, &webhook(&receiver, ""));
-    let sent = outbox.wait_for(id, "SENT").await;
+    let sent = outbox.wait_for(&id, "SENT").await;
     assert_eq!(arrivals(&receiver)[&sent.message.event_id], 2);
 }
 

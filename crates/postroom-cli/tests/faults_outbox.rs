@@ -1,7 +1,7 @@
 //! An outbox on a real database, and relays on it in processes of their own.
 
 use crate::command::Folder;
-use postroom_core::{NewMessage, Record, Store};
+use postroom_core::{MessageId, NewMessage, Record, Store};
 use postroom_store::OpenOptions;
 use postroom_testkit::{
     MariaDatabase, MariaDb, Postgres, Process, Receiver, TestDatabase, eventually,
@@ -15,7 +15,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio_postgres::Client;
-use uuid::Uuid;
 
 /// Long enough for a loaded machine; nothing waits this long when all is well.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
@@ -124,7 +123,7 @@ impl Outbox {
     }
 
     /// Enqueues `count` messages to `integration`, in one transaction where there is one.
-    pub(crate) async fn enqueue(&self, integration: &str, count: usize) -> Vec<Uuid> {
+    pub(crate) async fn enqueue(&self, integration: &str, count: usize) -> Vec<MessageId> {
         let messages =
             (0..count).map(|n| NewMessage::new(integration, "order.created.v1").json(&n)).collect();
         let enqueued = match &self.database {
@@ -150,31 +149,31 @@ impl Outbox {
                 enqueued
             }
         };
-        enqueued.into_iter().map(postroom::Enqueued::id).collect()
+        enqueued.into_iter().map(postroom::Enqueued::into_id).collect()
     }
 
-    pub(crate) async fn record(&self, id: Uuid) -> Record {
+    pub(crate) async fn record(&self, id: &MessageId) -> Record {
         self.store.find(id).await.unwrap().expect("the message is there")
     }
 
-    pub(crate) async fn records(&self, ids: &[Uuid]) -> Vec<Record> {
+    pub(crate) async fn records(&self, ids: &[MessageId]) -> Vec<Record> {
         let mut records = Vec::with_capacity(ids.len());
         for id in ids {
-            records.push(self.record(*id).await);
+            records.push(self.record(id).await);
         }
         records
     }
 
-    pub(crate) async fn wait_for(&self, id: Uuid, status: &str) -> Record {
+    pub(crate) async fn wait_for(&self, id: &MessageId, status: &str) -> Record {
         eventually(&format!("{id} to be {status}"), SOON, async || {
             Some(self.record(id).await).filter(|record| record.status == status)
         })
         .await
     }
 
-    pub(crate) async fn wait_for_all(&self, ids: &[Uuid], status: &str) {
+    pub(crate) async fn wait_for_all(&self, ids: &[MessageId], status: &str) {
         for id in ids {
-            self.wait_for(*id, status).await;
+            self.wait_for(id, status).await;
         }
     }
 
@@ -217,14 +216,14 @@ impl Outbox {
     }
 
     /// Keeps every relay from recording what became of a message, until the value is dropped.
-    pub(crate) async fn block_completion(&self, id: Uuid) -> Blocked {
+    pub(crate) async fn block_completion(&self, id: &MessageId) -> Blocked {
         match &self.database {
             // A claim does not touch the message's row, a completion does.
             Database::MariaDb(database) => {
                 let mut connection = database.connection().await;
                 sqlx::query("BEGIN").execute(&mut connection).await.unwrap();
                 sqlx::query("SELECT seq FROM integration_outbox WHERE id = ? FOR UPDATE")
-                    .bind(id.hyphenated())
+                    .bind(id.to_string())
                     .fetch_one(&mut connection)
                     .await
                     .unwrap();
@@ -234,7 +233,7 @@ impl Outbox {
                 let client = database.client().await;
                 client.batch_execute("BEGIN").await.unwrap();
                 let lock = "SELECT FROM core_outbox.integration_outbox WHERE id = $1 FOR UPDATE";
-                client.query_one(lock, &[&id]).await.unwrap();
+                client.query_one(lock, &[&id.as_uuid()]).await.unwrap();
                 Blocked::Postgres(client)
             }
             // There is one writer at a time, and now it is this one.
@@ -277,7 +276,7 @@ impl Outbox {
     /// Stops the completion of a message on PostgreSQL in its middle, after it has written other
     /// rows and before it commits, until the answer is ended. Not by a lock: a completion passes
     /// over what is locked.
-    pub(crate) async fn stall_completion(&self, id: Uuid) -> Stalled {
+    pub(crate) async fn stall_completion(&self, id: &MessageId) -> Stalled {
         let client = self.client().await;
         let sql = format!(
             "CREATE TABLE stalled AS SELECT 1; \

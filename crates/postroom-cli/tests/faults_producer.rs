@@ -39,17 +39,17 @@ async fn fault_12_a_low_number_that_commits_late_is_delivered() {
     let _relay = outbox.relay("", &webhook(&receiver, ""));
     let mut slow = outbox.client().await;
     let mut tx = slow.transaction().await.unwrap();
-    let late = enqueue(&mut tx, message("late")).await.unwrap().id();
+    let late = enqueue(&mut tx, message("late")).await.unwrap().into_id();
     // Many rounds, so that the relay is far beyond its number and its due time.
     let mut first = None;
     for _ in 0..10 {
         let ids = outbox.enqueue("webhook:a", 10).await;
         outbox.wait_for_all(&ids, "SENT").await;
-        first = first.or(Some(ids[0]));
+        first = first.or(Some(ids[0].clone()));
     }
     tx.commit().await.unwrap();
-    let late = outbox.wait_for(late, "SENT").await;
-    let first = outbox.record(first.unwrap()).await;
+    let late = outbox.wait_for(&late, "SENT").await;
+    let first = outbox.record(&first.unwrap()).await;
     assert!(late.message.seq < first.message.seq && late.sent_at > first.sent_at);
     assert_eq!(arrivals(&receiver)["late"], 1);
 }
@@ -63,14 +63,14 @@ async fn fault_20_a_lost_signal_costs_the_poll_interval_and_no_more() {
     // The signal as it should be: nobody polls within this test.
     let patient = outbox.relay("poll_interval = \"1h\"", &webhook(&receiver, ""));
     for _ in 0..3 {
-        let id = outbox.enqueue("webhook:a", 1).await[0];
-        outbox.wait_for(id, "SENT").await;
+        let id = &outbox.enqueue("webhook:a", 1).await[0];
+        outbox.wait_for(&id, "SENT").await;
     }
     drop(patient);
 
     let _relay = outbox.relay("poll_interval = \"300ms\"", &webhook(&receiver, ""));
-    let first = outbox.enqueue("webhook:a", 1).await[0];
-    outbox.wait_for(first, "SENT").await;
+    let first = &outbox.enqueue("webhook:a", 1).await[0];
+    outbox.wait_for(&first, "SENT").await;
     let client = outbox.client().await;
     // Another relay seems to be busy; then nobody signals at all.
     for lose in [
@@ -79,8 +79,8 @@ async fn fault_20_a_lost_signal_costs_the_poll_interval_and_no_more() {
     ] {
         client.batch_execute(lose).await.unwrap();
         for _ in 0..3 {
-            let id = outbox.enqueue("webhook:a", 1).await[0];
-            let sent = outbox.wait_for(id, "SENT").await;
+            let id = &outbox.enqueue("webhook:a", 1).await[0];
+            let sent = outbox.wait_for(&id, "SENT").await;
             let waited = sent.sent_at.unwrap() - sent.message.created_at;
             assert!(waited.to_std().unwrap() < POLL + Duration::from_secs(30), "{waited}");
         }

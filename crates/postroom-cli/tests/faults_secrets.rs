@@ -27,12 +27,12 @@ async fn no_payload_is_in_the_log_or_in_an_error_whatever_the_receiver_does() {
     let message = NewMessage::new("webhook:a", "card.charged.v1")
         .json(&serde_json::json!({ "card": SECRET }))
         .headers(&serde_json::json!({ "x-card": SECRET }));
-    let id = enqueue(&mut tx, message).await.unwrap().id();
+    let id = enqueue(&mut tx, message).await.unwrap().into_id();
     tx.commit().await.unwrap();
 
     let lane = webhook(&receiver, "").replace("timeout = \"5m\"", "timeout = \"300ms\"");
     let relay = outbox.relay("", &lane);
-    let dead = outbox.wait_for(id, "DEAD").await;
+    let dead = outbox.wait_for(&id, "DEAD").await;
     assert_eq!(receiver.count(), 4);
     let error = dead.last_error.unwrap();
     assert!(error.contains("400 Bad Request") && !error.contains(SECRET), "{error}");
@@ -160,7 +160,7 @@ async fn fault_38_no_secret_of_a_webhook_is_in_the_log_an_error_a_metric_or_a_re
         .headers(&serde_json::json!({ "x-card": WEBHOOK_SECRETS[5].1 }));
     let mut client = outbox.client().await;
     let mut tx = client.transaction().await.unwrap();
-    let id = enqueue(&mut tx, message).await.unwrap().id();
+    let id = enqueue(&mut tx, message).await.unwrap().into_id();
     tx.commit().await.unwrap();
 
     let run = |args: &[&str]| {
@@ -169,7 +169,7 @@ async fn fault_38_no_secret_of_a_webhook_is_in_the_log_an_error_a_metric_or_a_re
         command
     };
     let relay = Process::spawn(&mut run(&["run"]));
-    let dead = outbox.wait_for(id, "DEAD").await;
+    let dead = outbox.wait_for(&id, "DEAD").await;
     relay.wait_for_line("phase=\"DEAD\"", SOON).await;
     assert_eq!(receiver.count(), 5, "each behaviour was met");
     let pages = [page(&relay, "/metrics").await.unwrap(), page(&relay, "/readyz").await.unwrap()];

@@ -2,6 +2,7 @@
 
 use crate::faults_database::wait_until_sent;
 use crate::faults_outbox::{Outbox, SHORT_CLAIMS, SOON, arrivals, metric, webhook};
+use postroom_core::MessageId;
 use postroom_testkit::{Postgres, Process, Receiver, eventually};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -64,7 +65,7 @@ async fn fault_44_an_old_relay_gives_way_when_the_schema_moves_and_nothing_is_lo
 }
 
 /// Commits messages until it is told to stop, and returns their ids.
-fn produce(outbox: &Arc<Outbox>) -> (tokio::task::JoinHandle<Vec<uuid::Uuid>>, Arc<AtomicBool>) {
+fn produce(outbox: &Arc<Outbox>) -> (tokio::task::JoinHandle<Vec<MessageId>>, Arc<AtomicBool>) {
     let stop = Arc::new(AtomicBool::new(false));
     let (outbox, told) = (Arc::clone(outbox), Arc::clone(&stop));
     let producer = tokio::spawn(async move {

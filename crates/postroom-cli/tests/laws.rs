@@ -215,19 +215,19 @@ async fn a_crash_between_publish_and_mark_has_no_double_effect(shop: Shop) {
     let receiver = Receiver::start();
     receiver.next([Behaviour::HoldResponse]);
     shop.place_order("ord_1", End::Commit).await;
-    let id = shop.messages().await[0].message.id;
+    let id = &shop.messages().await[0].message.id;
     let mut relay = shop.outbox.relay(SHORT_CLAIMS, &webhook(&receiver, ""));
     receiver.wait_for(1, SOON).await;
-    let blocked = shop.outbox.block_completion(id).await;
+    let blocked = shop.outbox.block_completion(&id).await;
     receiver.release();
     // The relay knows that it is delivered, and cannot say so.
     relay.wait_for_line("phase=\"SENT\"", SOON).await;
     shop.outbox.crash(&mut relay).await;
     blocked.end().await;
-    assert_eq!(shop.outbox.record(id).await.status, "CLAIMED");
+    assert_eq!(shop.outbox.record(&id).await.status, "CLAIMED");
 
     let _next = shop.outbox.relay(SHORT_CLAIMS, &webhook(&receiver, ""));
-    let sent = shop.outbox.wait_for(id, "SENT").await;
+    let sent = shop.outbox.wait_for(&id, "SENT").await;
     assert_eq!(sent.message.attempts, 0);
     assert_eq!(arrivals(&receiver), [(sent.message.event_id, 2)].into(), "at least once");
     assert_eq!(booked(&receiver), 100, "in effect once");
@@ -239,7 +239,8 @@ async fn a_claim_held_by_a_killed_process_moves_on_within_one_claim_time(shop: S
     for n in 0..5 {
         shop.place_order(&format!("ord_{n}"), End::Commit).await;
     }
-    let ids: Vec<_> = shop.messages().await.iter().map(|record| record.message.id).collect();
+    let ids: Vec<_> =
+        shop.messages().await.iter().map(|record| record.message.id.clone()).collect();
     let mut relay = shop.outbox.relay(SHORT_CLAIMS, &webhook(&receiver, "concurrency = 1"));
     receiver.wait_for(1, SOON).await;
     shop.outbox.wait_for_claims(5).await;
@@ -264,7 +265,8 @@ async fn a_batch_that_fails_in_part_is_retried_in_part(shop: Shop) {
         shop.place_order(&format!("ord_{n}"), End::Commit).await;
     }
     let _relay = shop.outbox.relay("", &webhook(&receiver, "concurrency = 1"));
-    let ids: Vec<_> = shop.messages().await.iter().map(|record| record.message.id).collect();
+    let ids: Vec<_> =
+        shop.messages().await.iter().map(|record| record.message.id.clone()).collect();
     shop.outbox.wait_for_all(&ids, "SENT").await;
     let attempts: Vec<u32> =
         shop.outbox.records(&ids).await.iter().map(|record| record.message.attempts).collect();

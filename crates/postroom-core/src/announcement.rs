@@ -53,7 +53,7 @@ mod tests {
             tenant_id: empty.clone(),
             user_id: empty.clone(),
             correlation_id: empty,
-            ..Message::unread(1, uuid::Uuid::nil(), String::new())
+            ..Message::unread(1, uuid::Uuid::nil().into(), String::new())
         }
     }
 

@@ -1,14 +1,13 @@
 //! A message as the outbox holds it.
 
-use crate::RawJson;
+use crate::{MessageId, RawJson};
 use chrono::{DateTime, Utc};
-use uuid::Uuid;
 
 /// One message's immutable content, with the counters an attempt needs.
 #[derive(Clone, Debug, Eq, PartialEq, serde::Serialize)]
 pub struct Message {
     /// The row's own id.
-    pub id: Uuid,
+    pub id: MessageId,
     /// Orders rows; no commit order.
     pub seq: i64,
     /// The event id (`source_event_id`): what receivers deduplicate by.
@@ -54,7 +53,7 @@ pub struct Message {
 impl Message {
     /// A message of which nothing else could be read. It can be settled, and its death announced.
     #[must_use]
-    pub fn unread(seq: i64, id: Uuid, integration: String) -> Self {
+    pub fn unread(seq: i64, id: MessageId, integration: String) -> Self {
         Self {
             id,
             seq,
@@ -91,7 +90,7 @@ impl Record {
     /// How operations name it.
     #[must_use]
     pub fn key(&self) -> crate::Key {
-        crate::Key { seq: self.message.seq, id: self.message.id }
+        crate::Key { seq: self.message.seq, id: self.message.id.clone() }
     }
 }
 

@@ -166,7 +166,7 @@ impl<'a> Call<'a> {
         let undecided = self.progress().undecided.get_mut(index).and_then(Option::take);
         let Some((place, claim)) = undecided else { return };
         let outcome = outcome();
-        let refusal = self.room.pauses.heard(self.messages[index].id, &outcome);
+        let refusal = self.room.pauses.heard(&self.messages[index].id, &outcome);
         let fate = match (refusal, outcome) {
             // Nearly all are, and nobody asks how long that took.
             (None, Outcome::Delivered) => Fate::Sent,
@@ -191,7 +191,7 @@ impl<'a> Call<'a> {
                 .progress()
                 .doubtful
                 .front()
-                .map(|one| (self.messages[one.index].id, one.doubt, one.error.clone()));
+                .map(|one| (&self.messages[one.index].id, one.doubt, one.error.clone()));
             let Some((id, doubt, error)) = next else { return };
             let refusal = self.room.pauses.ruling(id, doubt, &error).await;
             let Some(one) = self.progress().doubtful.pop_front() else { return };
@@ -214,7 +214,7 @@ impl<'a> Call<'a> {
     fn complete(&self, index: usize, place: Place, claim: Arc<Claim>, fate: Fate) {
         let message = &self.messages[index];
         log_fate(message, &fate);
-        let (seq, id, fate) = (message.seq, message.id, Some(fate));
+        let (seq, id, fate) = (message.seq, message.id.clone(), Some(fate));
         self.progress().completed.push(Completion { place, claim, seq, id, fate });
     }
 
@@ -238,7 +238,7 @@ impl OutcomeReceiver for Call<'_> {
 
     fn response(&self, index: usize, response: String) {
         if let Some(message) = self.messages.get(index) {
-            self.shared.responses.put(message.id, response);
+            self.shared.responses.put(message.id.clone(), response);
         }
     }
 }
@@ -252,8 +252,9 @@ impl Drop for Call<'_> {
         let unsaid = unsaid.filter_map(|(index, one)| one.take().map(|one| (index, one)));
         let unclear = doubtful.drain(..).map(|one| (one.index, (one.place, one.claim)));
         for (index, (place, claim)) in unsaid.chain(unclear) {
-            let (message, fate) = (&self.messages[index], Some(Fate::Released));
-            completed.push(Completion { place, claim, seq: message.seq, id: message.id, fate });
+            let Message { seq, id, .. } = &self.messages[index];
+            let (seq, id, fate) = (*seq, id.clone(), Some(Fate::Released));
+            completed.push(Completion { place, claim, seq, id, fate });
         }
         drop(progress);
         self.pass_on();

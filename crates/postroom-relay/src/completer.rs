@@ -9,14 +9,15 @@ use crate::responses::keep_responses;
 use crate::room::Place;
 use crate::set_aside::SetAside;
 use crate::stop::Stop;
-use postroom_core::{Fate, Fence, Settled, Settlement, StoreError, StoreErrorKind, Token, Verdict};
+use postroom_core::{
+    Fate, Fence, MessageId, Settled, Settlement, StoreError, StoreErrorKind, Token, Verdict,
+};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::{Mutex, mpsc};
 use tokio::time::Instant;
-use uuid::Uuid;
 
 /// After this many conflicts in a row it is no bad luck any more, nor after one that took so long:
 /// another transaction holds a lock. [`set_aside`](crate::set_aside) deals with it.
@@ -30,7 +31,7 @@ pub(crate) struct Completion {
     pub(crate) place: Place,
     pub(crate) claim: Arc<Claim>,
     pub(crate) seq: i64,
-    pub(crate) id: Uuid,
+    pub(crate) id: MessageId,
     /// `None` when the claim was lost before anything began: there is nothing to record.
     pub(crate) fate: Option<Fate>,
 }
@@ -88,7 +89,7 @@ impl Group {
                 .or_insert_with(|| (&completion.claim, 0, Vec::new()));
             *messages += 1;
             if let Some(fate) = completion.fate.clone() {
-                verdicts.push(Verdict { seq: completion.seq, id: completion.id, fate });
+                verdicts.push(Verdict { seq: completion.seq, id: completion.id.clone(), fate });
             }
         }
         let settlements = by_token
@@ -144,7 +145,7 @@ impl Group {
                 }
             }
         }
-        shared.responses.forget(self.completions.iter().map(|completion| completion.id));
+        shared.responses.forget(self.completions.iter().map(|completion| &completion.id));
         drop(self.completions);
         shared.room_freed.notify_one();
         unfinished

@@ -22,17 +22,15 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use postroom_core::{
     Action, ActionId, Admin, Arrived, Attempt, Backlog, Batch, Checkpoint, Claims, Dispatched,
-    Dispatches, Enqueued, ErrorGroup, Filter, Finding, Heartbeat, Inspect, Intake, Key, NewAction,
-    NewMessage, Operate, Reconciled, Record, RelayId, RelayRow, Relays, Rescued, Settled,
-    Settlement, Status, StatusCounts, Store, StoreError, StoreErrorKind, StoreResult, Take, Token,
-    Upkeep, Wake,
+    Dispatches, Enqueued, ErrorGroup, Filter, Finding, Heartbeat, IdPrefix, Inspect, Intake, Key,
+    MessageId, NewAction, NewMessage, Operate, Reconciled, Record, RelayId, RelayRow, Relays,
+    Rescued, Settled, Settlement, Status, StatusCounts, Store, StoreError, StoreErrorKind,
+    StoreResult, Take, Token, Upkeep, Wake,
 };
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
-use uuid::Uuid;
 
 /// Looking through a billion messages takes about an hour.
 const THROUGH_EVERYTHING: Duration = Duration::from_secs(6 * 60 * 60);
@@ -246,7 +244,7 @@ impl Claims for DeadlineStore {
         self.within(limit, "recording outcomes", self.store.settle(settlements)).await
     }
 
-    async fn keep_responses(&self, responses: &[(Uuid, String)]) -> StoreResult<()> {
+    async fn keep_responses(&self, responses: &[(MessageId, String)]) -> StoreResult<()> {
         self.answer("keeping responses", self.store.keep_responses(responses)).await
     }
 
@@ -273,7 +271,7 @@ impl Relays for DeadlineStore {
 
 #[async_trait]
 impl Dispatches for DeadlineStore {
-    async fn dispatched(&self, ids: &[Uuid]) -> StoreResult<Vec<Dispatched>> {
+    async fn dispatched(&self, ids: &[MessageId]) -> StoreResult<Vec<Dispatched>> {
         self.answer("reading messages", self.store.dispatched(ids)).await
     }
 
@@ -324,11 +322,11 @@ impl Upkeep for DeadlineStore {
 
 #[async_trait]
 impl Admin for DeadlineStore {
-    async fn find(&self, id: Uuid) -> StoreResult<Option<Record>> {
+    async fn find(&self, id: &MessageId) -> StoreResult<Option<Record>> {
         self.answer("looking for a message", self.store.find(id)).await
     }
 
-    async fn attempts(&self, id: Uuid) -> StoreResult<Vec<Attempt>> {
+    async fn attempts(&self, id: &MessageId) -> StoreResult<Vec<Attempt>> {
         self.answer("reading the attempts of a message", self.store.attempts(id)).await
     }
 
@@ -344,7 +342,7 @@ impl Admin for DeadlineStore {
         self.count("listing integrations", self.store.integrations()).await
     }
 
-    async fn claim_of(&self, worker: &str, id: Uuid) -> StoreResult<Option<(Token, i64)>> {
+    async fn claim_of(&self, worker: &str, id: &MessageId) -> StoreResult<Option<(Token, i64)>> {
         self.answer("looking for a claim", self.store.claim_of(worker, id)).await
     }
 
@@ -355,12 +353,8 @@ impl Admin for DeadlineStore {
 
 #[async_trait]
 impl Inspect for DeadlineStore {
-    async fn find_range(
-        &self,
-        ids: RangeInclusive<Uuid>,
-        limit: usize,
-    ) -> StoreResult<Vec<Record>> {
-        self.answer("looking for a message", self.store.find_range(ids, limit)).await
+    async fn find_prefix(&self, prefix: &IdPrefix, limit: usize) -> StoreResult<Vec<Record>> {
+        self.answer("looking for a message", self.store.find_prefix(prefix, limit)).await
     }
 
     async fn errors(&self, filter: &Filter) -> StoreResult<Vec<ErrorGroup>> {
@@ -408,7 +402,7 @@ impl Operate for DeadlineStore {
         action: ActionId,
         keys: &[Key],
         fresh_ids: bool,
-    ) -> StoreResult<Vec<Uuid>> {
+    ) -> StoreResult<Vec<MessageId>> {
         self.answer("replaying messages", self.store.replay(action, keys, fresh_ids)).await
     }
 

@@ -13,13 +13,12 @@
 //!   failed.
 
 use crate::health::{LaneHealth, LaneState};
-use postroom_core::Outcome;
+use postroom_core::{MessageId, Outcome};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use uuid::Uuid;
 
 const PAUSE_FIRST: Duration = Duration::from_secs(5);
 const PAUSE_CAP: Duration = Duration::from_secs(60);
@@ -95,7 +94,7 @@ struct State {
     accepted_at: Option<Instant>,
     refused_in_a_row: usize,
     /// Messages that were refused, and how many had been accepted when they were.
-    refused: BTreeMap<Uuid, u64>,
+    refused: BTreeMap<MessageId, u64>,
 }
 
 impl State {
@@ -112,11 +111,11 @@ impl State {
         (!left.is_zero()).then_some(left)
     }
 
-    fn remember(&mut self, message: Uuid) {
-        if self.refused.len() >= REFUSED_MAX && !self.refused.contains_key(&message) {
+    fn remember(&mut self, message: &MessageId) {
+        if self.refused.len() >= REFUSED_MAX && !self.refused.contains_key(message) {
             self.refused.pop_first();
         }
-        self.refused.insert(message, self.accepted);
+        self.refused.insert(message.clone(), self.accepted);
     }
 
     fn by_destination(&self) -> Refusal {
@@ -176,7 +175,7 @@ impl Pauses {
     /// # Errors
     /// When the destination refuses everything: after how long the message may be tried again. No
     /// attempt is used.
-    pub async fn weigh(&self, message: Uuid, outcome: Outcome) -> Result<Outcome, Duration> {
+    pub async fn weigh(&self, message: &MessageId, outcome: Outcome) -> Result<Outcome, Duration> {
         let refusal = self.heard(message, &outcome);
         let (Some(mut refusal), Outcome::Refuse { error }) = (refusal, &outcome) else {
             return Ok(outcome);
@@ -192,7 +191,7 @@ impl Pauses {
     }
 
     /// Notes what a sink said of one message. Says what it means if it was a refusal.
-    pub(crate) fn heard(&self, message: Uuid, outcome: &Outcome) -> Option<Refusal> {
+    pub(crate) fn heard(&self, message: &MessageId, outcome: &Outcome) -> Option<Refusal> {
         match outcome {
             Outcome::Delivered => self.delivered(message),
             Outcome::Refuse { error } => return Some(self.refused(message, error)),
@@ -203,7 +202,7 @@ impl Pauses {
     }
 
     /// Waits until it is clear what a refusal meant. Never says that it is unclear.
-    pub(crate) async fn ruling(&self, message: Uuid, doubt: Doubt, error: &str) -> Refusal {
+    pub(crate) async fn ruling(&self, message: &MessageId, doubt: Doubt, error: &str) -> Refusal {
         loop {
             // Made before the look: what changes in between is not missed.
             let changed = self.changed.notified();
@@ -237,9 +236,9 @@ impl Pauses {
         }
     }
 
-    fn refused(&self, message: Uuid, error: &str) -> Refusal {
+    fn refused(&self, message: &MessageId, error: &str) -> Refusal {
         let mut state = self.state();
-        let before = state.refused.get(&message).copied();
+        let before = state.refused.get(message).copied();
         state.remember(message);
         if before.is_some_and(|accepted| accepted < state.accepted) {
             self.note_failure(&mut state, error);
@@ -317,7 +316,7 @@ impl Pauses {
     }
 
     /// Says once that a lane works again.
-    fn delivered(&self, message: Uuid) {
+    fn delivered(&self, message: &MessageId) {
         let mut state = self.state();
         if state.error.take().is_some() {
             tracing::info!(integration = self.integration, "deliveries work again");
@@ -327,7 +326,7 @@ impl Pauses {
         state.accepted += 1;
         state.accepted_at = Some(Instant::now());
         state.refused_in_a_row = 0;
-        state.refused.remove(&message);
+        state.refused.remove(message);
         self.changed.notify_waiters();
     }
 
@@ -349,13 +348,18 @@ impl Drop for Probe<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use uuid::Uuid;
 
-    fn refuse(pauses: &Pauses, message: Uuid) -> Refusal {
+    fn fresh() -> MessageId {
+        Uuid::new_v4().into()
+    }
+
+    fn refuse(pauses: &Pauses, message: &MessageId) -> Refusal {
         pauses.heard(message, &Outcome::refuse("403")).expect("a refusal")
     }
 
     fn accept(pauses: &Pauses) {
-        assert_eq!(pauses.heard(Uuid::new_v4(), &Outcome::Delivered), None);
+        assert_eq!(pauses.heard(&fresh(), &Outcome::Delivered), None);
     }
 
     fn is_by_destination(refusal: Refusal) -> bool {
@@ -364,44 +368,43 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_refusal_between_acceptances_is_a_failed_attempt() {
-        let (pauses, bad) = (Pauses::new("a"), Uuid::new_v4());
+        let (pauses, bad) = (Pauses::new("a"), fresh());
         accept(&pauses);
-        let Refusal::Unclear(doubt) = refuse(&pauses, bad) else { panic!("others were accepted") };
+        let Refusal::Unclear(doubt) = refuse(&pauses, &bad) else { panic!("others were accepted") };
         let later = async {
             tokio::time::sleep(DOUBT / 2).await;
             accept(&pauses);
         };
-        let (ruling, ()) = tokio::join!(pauses.ruling(bad, doubt, "403"), later);
+        let (ruling, ()) = tokio::join!(pauses.ruling(&bad, doubt, "403"), later);
         assert_eq!((ruling, pauses.gate()), (Refusal::Message, Gate::Open));
         // The next time it is clear at once, if another was accepted since.
         accept(&pauses);
-        assert_eq!(refuse(&pauses, bad), Refusal::Message);
-        assert!(matches!(refuse(&pauses, bad), Refusal::Unclear(_)));
+        assert_eq!(refuse(&pauses, &bad), Refusal::Message);
+        assert!(matches!(refuse(&pauses, &bad), Refusal::Unclear(_)));
     }
 
     #[tokio::test(start_paused = true)]
     async fn when_nothing_is_accepted_any_more_the_lane_pauses_and_no_attempt_is_used() {
         let pauses = Pauses::new("a");
         accept(&pauses);
-        let ids: Vec<Uuid> = (0..3).map(|_| Uuid::new_v4()).collect();
+        let ids: Vec<MessageId> = (0..3).map(|_| fresh()).collect();
         for id in &ids {
-            let Refusal::Unclear(doubt) = refuse(&pauses, *id) else { panic!("a doubt") };
-            let _ = tokio::time::timeout(DOUBT / 4, pauses.ruling(*id, doubt, "403")).await;
+            let Refusal::Unclear(doubt) = refuse(&pauses, id) else { panic!("a doubt") };
+            let _ = tokio::time::timeout(DOUBT / 4, pauses.ruling(id, doubt, "403")).await;
         }
         let doubt = Doubt { accepted: 1, until: Instant::now() + DOUBT / 4 };
-        assert!(is_by_destination(pauses.ruling(ids[0], doubt, "403").await));
+        assert!(is_by_destination(pauses.ruling(&ids[0], doubt, "403").await));
         assert_eq!(pauses.gate(), Gate::Closed);
         // So many in a row leave no doubt, however short the time.
         accept(&pauses);
-        let unclear =
-            (0..100).filter(|_| matches!(refuse(&pauses, Uuid::new_v4()), Refusal::Unclear(_)));
+        let unclear = (0..100).filter(|_| matches!(refuse(&pauses, &fresh()), Refusal::Unclear(_)));
         assert_eq!((unclear.count(), pauses.gate()), (DOUBTS_MAX, Gate::Closed));
     }
 
     #[tokio::test(start_paused = true)]
     async fn after_a_pause_messages_are_tried_one_at_a_time_and_more_after_a_long_one() {
         let pauses = Pauses::new("a");
-        assert!(is_by_destination(refuse(&pauses, Uuid::new_v4())));
+        assert!(is_by_destination(refuse(&pauses, &fresh())));
         let mut tried = Vec::new();
         for _ in 0..6 {
             assert_eq!(pauses.gate(), Gate::Closed);
@@ -410,7 +413,7 @@ mod tests {
             while pauses.gate() == Gate::OneAtATime {
                 let probe = pauses.enter().expect("one may be tried").expect("as a probe");
                 assert!(pauses.enter().is_err(), "one at a time");
-                assert!(is_by_destination(refuse(&pauses, Uuid::new_v4())));
+                assert!(is_by_destination(refuse(&pauses, &fresh())));
                 drop(probe);
                 probes += 1;
             }
@@ -423,22 +426,22 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_message_that_was_refused_in_a_pause_fails_once_others_are_accepted() {
-        let (pauses, bad) = (Pauses::new("a"), Uuid::new_v4());
-        assert!(is_by_destination(refuse(&pauses, bad)));
+        let (pauses, bad) = (Pauses::new("a"), fresh());
+        assert!(is_by_destination(refuse(&pauses, &bad)));
         tokio::time::sleep(PAUSE_FIRST).await;
-        assert!(is_by_destination(refuse(&pauses, bad)), "nothing was accepted since");
+        assert!(is_by_destination(refuse(&pauses, &bad)), "nothing was accepted since");
         accept(&pauses);
-        assert_eq!((refuse(&pauses, bad), pauses.gate()), (Refusal::Message, Gate::Open));
+        assert_eq!((refuse(&pauses, &bad), pauses.gate()), (Refusal::Message, Gate::Open));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_destination_that_says_something_else_does_not_refuse_everything() {
         let pauses = Pauses::new("a");
-        refuse(&pauses, Uuid::new_v4());
-        pauses.heard(Uuid::new_v4(), &Outcome::retry("503"));
+        refuse(&pauses, &fresh());
+        pauses.heard(&fresh(), &Outcome::retry("503"));
         assert_eq!(pauses.gate(), Gate::Closed, "the pause is kept");
         tokio::time::sleep(PAUSE_FIRST).await;
-        pauses.heard(Uuid::new_v4(), &Outcome::retry("503"));
+        pauses.heard(&fresh(), &Outcome::retry("503"));
         assert_eq!(pauses.gate(), Gate::Open);
     }
 }

@@ -5,17 +5,16 @@
 //! attempt.
 
 use crate::background::upkeep_failed;
-use postroom_core::{Claims, Fate, Settled, Settlement};
+use postroom_core::{Claims, Fate, MessageId, Settled, Settlement};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use uuid::Uuid;
 
 /// Responses to messages whose outcome is not recorded yet: at most one for each in flight.
 #[derive(Debug, Default)]
-pub(crate) struct Responses(Mutex<HashMap<Uuid, String>>);
+pub(crate) struct Responses(Mutex<HashMap<MessageId, String>>);
 
 impl Responses {
-    pub(crate) fn put(&self, id: Uuid, response: String) {
+    pub(crate) fn put(&self, id: MessageId, response: String) {
         self.held().insert(id, response);
     }
 
@@ -25,7 +24,7 @@ impl Responses {
         &self,
         settlements: &[Settlement],
         settled: &Settled,
-    ) -> Vec<(Uuid, String)> {
+    ) -> Vec<(MessageId, String)> {
         let mut held = self.held();
         if held.is_empty() {
             return Vec::new();
@@ -36,7 +35,7 @@ impl Responses {
             let Some(response) = held.remove(&verdict.id) else { continue };
             match verdict.fate {
                 Fate::Failed { .. } | Fate::Dead { .. } if !settled.late.contains(&verdict.seq) => {
-                    taken.push((verdict.id, response));
+                    taken.push((verdict.id.clone(), response));
                 }
                 Fate::Failed { .. }
                 | Fate::Dead { .. }
@@ -49,20 +48,20 @@ impl Responses {
     }
 
     /// Drops those of messages whose outcome is not recorded after all.
-    pub(crate) fn forget(&self, ids: impl Iterator<Item = Uuid>) {
+    pub(crate) fn forget<'a>(&self, ids: impl Iterator<Item = &'a MessageId>) {
         let mut held = self.held();
         if !held.is_empty() {
-            ids.for_each(|id| drop(held.remove(&id)));
+            ids.for_each(|id| drop(held.remove(id)));
         }
     }
 
-    fn held(&self) -> MutexGuard<'_, HashMap<Uuid, String>> {
+    fn held(&self) -> MutexGuard<'_, HashMap<MessageId, String>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Keeps responses with their attempts. The outbox goes on without those it cannot keep.
-pub async fn keep_responses(store: &dyn Claims, responses: &[(Uuid, String)]) {
+pub async fn keep_responses(store: &dyn Claims, responses: &[(MessageId, String)]) {
     if responses.is_empty() {
         return;
     }

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 pub(crate) fn message(event_id: &str) -> Message {
     Message {
-        id: Uuid::now_v7(),
+        id: Uuid::now_v7().into(),
         seq: 1,
         event_id: event_id.to_owned(),
         stream_id: "order-1".to_owned(),

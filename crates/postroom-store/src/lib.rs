@@ -9,6 +9,7 @@
 pub mod bulk;
 mod content_fault;
 mod intake;
+pub mod layout;
 mod lost_group;
 pub mod memory;
 mod migrations;
@@ -25,8 +26,9 @@ pub mod sqlite;
 
 pub use migrations::{
     MigrateOptions, Migrated, Migration, Planned, grants, migrate, migrate_with, migrations, plan,
-    set_notify,
+    propose_layout, remove_ledger, set_notify,
 };
+pub use layout::Layout;
 pub use open::{OpenOptions, has_background_recording, open};
 pub use repository::Repository;
 

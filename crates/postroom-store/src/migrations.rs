@@ -1,8 +1,10 @@
 //! Migrations by database, embedded in the program.
 
-use crate::open::{Location, locate};
+use crate::layout::Layout;
+use crate::open::{Location, locate, refuse_layout};
 use crate::{mysql, postgres, sqlite};
 use postroom_core::{Finding, StoreError, StoreErrorKind, StoreResult};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// One numbered step of the schema.
@@ -17,7 +19,7 @@ pub struct Migration {
 }
 
 /// How to migrate. All of it concerns PostgreSQL alone.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct MigrateOptions {
     /// When a message that an older dispatcher had claimed is due: its worker may still finish it.
     pub claimed_grace: Duration,
@@ -28,6 +30,13 @@ pub struct MigrateOptions {
     pub lock_timeout: Duration,
     /// How often it is tried.
     pub tries: u32,
+    /// The layout of the message table, unless that is Postroom's own: then its ledger is made.
+    pub layout: Option<Arc<Layout>>,
+    /// Whether Postroom's own table is made too, for dead letters and further destinations of the rows of a
+    /// layout.
+    pub own_besides: bool,
+    /// The services whose tables may be made: `ENABLED_MIGRATION_SERVICES`.
+    pub services: Vec<String>,
 }
 
 impl Default for MigrateOptions {
@@ -37,6 +46,9 @@ impl Default for MigrateOptions {
             replace_fence: false,
             lock_timeout: Duration::from_secs(2),
             tries: 20,
+            layout: None,
+            own_besides: false,
+            services: Vec::new(),
         }
     }
 }
@@ -110,7 +122,9 @@ pub async fn migrate(url: &str) -> StoreResult<Vec<u32>> {
 /// # Errors
 /// As for [`migrate`].
 pub async fn migrate_with(url: &str, options: &MigrateOptions) -> StoreResult<Migrated> {
-    match locate(url)? {
+    let location = locate(url)?;
+    refuse_layout(&location, options.layout.as_deref())?;
+    match location {
         Location::Postgres => postgres::migrate(url, options).await,
         Location::MySql => mysql::migrate(url).await,
         Location::Sqlite(path) => sqlite::migrate(&path).await,
@@ -123,7 +137,9 @@ pub async fn migrate_with(url: &str, options: &MigrateOptions) -> StoreResult<Mi
 /// # Errors
 /// As for [`migrate`].
 pub async fn plan(url: &str, options: &MigrateOptions) -> StoreResult<Vec<Planned>> {
-    match locate(url)? {
+    let location = locate(url)?;
+    refuse_layout(&location, options.layout.as_deref())?;
+    match location {
         Location::Postgres => postgres::plan(url, options).await,
         Location::MySql => mysql::plan(url).await,
         Location::Sqlite(path) => sqlite::plan(&path).await,
@@ -145,14 +161,48 @@ pub async fn set_notify(url: &str, on: bool) -> StoreResult<()> {
     }
 }
 
+/// Proposes a layout for a table that somebody else made, as the `[database]` section of a configuration.
+///
+/// # Errors
+/// When the database cannot be reached, there is no such table, nothing in it can be a message, or it is of a kind
+/// that layouts are not for.
+pub async fn propose_layout(url: &str, table: &str) -> StoreResult<String> {
+    for_postgres(url)?;
+    postgres::propose_layout(url, table).await
+}
+
+/// Removes the ledger that a layout's migration has made, and the triggers. The table's rows stay as they are.
+///
+/// # Errors
+/// When the database cannot be reached or refuses, or is of a kind that layouts are not for.
+pub async fn remove_ledger(url: &str, layout: &Layout) -> StoreResult<()> {
+    for_postgres(url)?;
+    postgres::remove_ledger(url, layout).await
+}
+
+fn for_postgres(url: &str) -> StoreResult<()> {
+    match locate(url)? {
+        Location::Postgres => Ok(()),
+        Location::MySql | Location::Sqlite(_) | Location::Memory => Err(StoreError::plain(
+            StoreErrorKind::Refused,
+            "tables of other shapes are for PostgreSQL: here Postroom delivers from its own table alone",
+        )),
+    }
+}
+
 /// The statements that give producers and relays the rights they need, and no more.
 ///
 /// # Errors
 /// When the database at `url` knows no rights.
-pub fn grants(url: &str) -> StoreResult<&'static str> {
-    match locate(url)? {
-        Location::Postgres => Ok(postgres::GRANTS),
-        Location::MySql => Ok(mysql::GRANTS),
+pub fn grants(url: &str, layout: Option<&Layout>) -> StoreResult<String> {
+    let location = locate(url)?;
+    refuse_layout(&location, layout)?;
+    match location {
+        Location::Postgres => match layout {
+            Some(layout) => Ok(postgres::layout::grants(layout)),
+            None => Ok(postgres::GRANTS.to_owned()),
+        },
+        Location::MySql => Ok(mysql::GRANTS.to_owned()),
         Location::Sqlite(_) | Location::Memory => Err(StoreError::plain(
             StoreErrorKind::Refused,
             "there are no rights to grant here: whoever may open the file may do everything",

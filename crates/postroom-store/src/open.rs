@@ -1,5 +1,6 @@
 //! From a URL to a store.
 
+use crate::layout::Layout;
 use crate::memory::MemoryStore;
 use crate::mysql::MySqlStore;
 use crate::postgres::PgStore;
@@ -30,6 +31,8 @@ pub struct OpenOptions {
     pub transaction_pooler: bool,
     /// A URL that leads past the pooler, for what needs a session of its own.
     pub direct_url: Option<String>,
+    /// How the message table is read and written, unless it is Postroom's own.
+    pub layout: Option<Arc<Layout>>,
 }
 
 impl Default for OpenOptions {
@@ -42,6 +45,7 @@ impl Default for OpenOptions {
             connections: 6,
             transaction_pooler: false,
             direct_url: None,
+            layout: None,
         }
     }
 }
@@ -65,6 +69,7 @@ pub async fn open(url: &str, options: &OpenOptions) -> StoreResult<Arc<dyn Store
              setting",
         ));
     }
+    refuse_layout(&location, options.layout.as_deref())?;
     Ok(match location {
         Location::Postgres => Arc::new(PgStore::new(url, options)?),
         Location::MySql => {
@@ -78,6 +83,21 @@ pub async fn open(url: &str, options: &OpenOptions) -> StoreResult<Arc<dyn Store
             Arc::new(store.remember_events(options.remember_events))
         }
     })
+}
+
+/// Other tables than Postroom's own are for PostgreSQL.
+pub(crate) fn refuse_layout(location: &Location, layout: Option<&Layout>) -> StoreResult<()> {
+    match (location, layout) {
+        (Location::Postgres, _) | (_, None) => Ok(()),
+        (_, Some(layout)) => Err(StoreError::plain(
+            StoreErrorKind::Refused,
+            format!(
+                "the layout of {} is for an outbox on PostgreSQL: here Postroom delivers from its own table \
+                 alone",
+                layout.table
+            ),
+        )),
+    }
 }
 
 /// Whether the outbox at `url` can have SENT recorded in the background, as

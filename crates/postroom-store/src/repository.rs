@@ -8,12 +8,11 @@
 
 use chrono::{DateTime, Utc};
 use postroom_core::{
-    AttemptOutcome, ContentFault, Enqueued, Fate, Fence, Heartbeat, Limits, Message, NewMessage,
-    Quota, RelayId, Rescued, Settled, Settlement, Store, StoreError, StoreErrorKind, StoreResult,
-    Take, Token, Tried, Verdict,
+    AttemptOutcome, ContentFault, Enqueued, Fate, Fence, Heartbeat, Limits, Message, MessageId,
+    NewMessage, Quota, RelayId, Rescued, Settled, Settlement, Store, StoreError, StoreErrorKind,
+    StoreResult, Take, Token, Tried, Verdict,
 };
 use std::time::Duration;
-use uuid::Uuid;
 
 /// How often, and how long after each other, an outcome is tried again whose message another
 /// transaction has locked.
@@ -101,7 +100,7 @@ impl<'a> Repository<'a> {
     ///
     /// # Errors
     /// When `worker` does not hold it, or the database is away.
-    pub async fn mark_sent(&self, worker: &str, id: Uuid) -> StoreResult<()> {
+    pub async fn mark_sent(&self, worker: &str, id: &MessageId) -> StoreResult<()> {
         self.settle(worker, id, Fate::Sent).await
     }
 
@@ -112,7 +111,7 @@ impl<'a> Repository<'a> {
     pub async fn mark_failed(
         &self,
         worker: &str,
-        id: Uuid,
+        id: &MessageId,
         error: &str,
         next_due_at: DateTime<Utc>,
     ) -> StoreResult<()> {
@@ -130,7 +129,7 @@ impl<'a> Repository<'a> {
     ///
     /// # Errors
     /// When `worker` does not hold it, or the database is away.
-    pub async fn dead_letter(&self, worker: &str, id: Uuid, error: &str) -> StoreResult<()> {
+    pub async fn dead_letter(&self, worker: &str, id: &MessageId, error: &str) -> StoreResult<()> {
         let tried = Tried { outcome: AttemptOutcome::Reject, took: Duration::ZERO };
         let fate = Fate::Dead { error: error.to_owned(), tried: Some(tried), announcement: None };
         self.settle(worker, id, fate).await
@@ -140,20 +139,20 @@ impl<'a> Repository<'a> {
     ///
     /// # Errors
     /// When `worker` does not hold it, or the database is away.
-    pub async fn release(&self, worker: &str, id: Uuid) -> StoreResult<()> {
+    pub async fn release(&self, worker: &str, id: &MessageId) -> StoreResult<()> {
         self.settle(worker, id, Fate::Released).await
     }
 
     /// Content that cannot be delivered goes DEAD with its reason, as in a relay.
     async fn bury(&self, token: Token, message: &Message, fault: &ContentFault) -> StoreResult<()> {
         let fate = Fate::Dead { error: fault.to_string(), tried: None, announcement: None };
-        let verdict = Verdict { seq: message.seq, id: message.id, fate };
+        let verdict = Verdict { seq: message.seq, id: message.id.clone(), fate };
         let settlement =
             Settlement { fence: Fence::Claim(token), verdicts: vec![verdict], finished: true };
         self.settle_when_free(settlement).await.map(drop)
     }
 
-    async fn settle(&self, worker: &str, id: Uuid, fate: Fate) -> StoreResult<()> {
+    async fn settle(&self, worker: &str, id: &MessageId, fate: Fate) -> StoreResult<()> {
         let not_held = || {
             StoreError::plain(
                 StoreErrorKind::Refused,
@@ -162,7 +161,7 @@ impl<'a> Repository<'a> {
         };
         let (token, seq) = self.store.claim_of(worker, id).await?.ok_or_else(not_held)?;
         // Where the rest of the batch is still held, the claim stays for it.
-        let verdicts = vec![Verdict { seq, id, fate }];
+        let verdicts = vec![Verdict { seq, id: id.clone(), fate }];
         let settlement = Settlement { fence: Fence::Claim(token), verdicts, finished: true };
         let settled = self.settle_when_free(settlement).await?;
         if settled.late.is_empty() { Ok(()) } else { Err(not_held()) }

@@ -24,6 +24,7 @@ pub mod contract;
 mod eventually;
 mod guarded;
 mod kafka;
+pub mod layout_contract;
 mod living_relay;
 mod mariadb;
 mod mosquitto;

@@ -27,7 +27,9 @@ mod trace;
 pub use driver::OutboxTransaction;
 pub use enqueue::{Outbox, enqueue, enqueue_all};
 pub use error::EnqueueError;
-pub use postroom_core::{Enqueued, Field, JsonFault, Limits, MessageError, NewMessage};
+pub use postroom_core::{
+    Enqueued, Field, JsonFault, Limits, MessageError, MessageId, MessageIdError, NewMessage,
+};
 
 /// The Rust of the documentation's pages, compiled as doctests.
 #[cfg(all(

@@ -45,7 +45,7 @@ impl Dispatcher {
         // Before they are added: their end may be heard of at once.
         for taken in &messages {
             let failed_before = taken.message.attempts;
-            self.shared.outstanding.add(JobName::of(taken), lane, &name, token, failed_before);
+            self.shared.outstanding.add(&JobName::of(taken), lane, &name, token, failed_before);
         }
         tracing::debug!(operation = "OUTBOX_ENQUEUE_JOB", phase = "START", queue = name, count);
         let (queue, added) = match self.add_to(token, lane, &name, &mut messages).await {
@@ -131,11 +131,11 @@ impl Dispatcher {
             let name = JobName::of(taken);
             match added {
                 Job::New => {
-                    self.shared.outstanding.added(name);
+                    self.shared.outstanding.added(&name);
                     new += 1;
                 }
                 Job::Exists => {
-                    self.shared.outstanding.added(name);
+                    self.shared.outstanding.added(&name);
                     existing.push(name);
                 }
                 Job::Doubtful => {
@@ -197,7 +197,7 @@ async fn look_at(shared: Arc<Shared>, settler: Settler, queue: Queue, names: Vec
     };
     // One that is missing may have completed a moment ago: it is gone when the sweep misses it too.
     let found: Vec<(JobName, JobState)> =
-        names.iter().copied().zip(states).filter(|(_, state)| *state != JobState::Gone).collect();
+        names.into_iter().zip(states).filter(|(_, state)| *state != JobState::Gone).collect();
     let removed = async {
         let over = settle_finished_jobs(&shared, &settler, &queue, &found).await?;
         queue.remove(&over).await

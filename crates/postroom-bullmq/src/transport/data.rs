@@ -1,6 +1,6 @@
 //! What a job carries.
 
-use postroom_core::{Message, RawJson};
+use postroom_core::{Message, MessageId, RawJson};
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -43,7 +43,7 @@ fn text(text: &str) -> String {
 }
 
 /// Whether a job's data says that it came from this message.
-pub(crate) fn names(data: &Value, message: Uuid) -> bool {
+pub(crate) fn names(data: &Value, message: &MessageId) -> bool {
     data.get("outboxId").and_then(Value::as_str) == Some(message.to_string().as_str())
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn foreign(integration: &str, id: &str, name: &str, data: &Value) -> 
     let payload = data.get("payload").unwrap_or(data);
     let event_id = field("sourceEventId").unwrap_or_else(|| id.to_owned());
     Message {
-        id: Uuid::now_v7(),
+        id: Uuid::now_v7().into(),
         seq: 0,
         stream_id: event_id.clone(),
         event_id,
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn full_data_has_the_fields_that_workers_know_and_carries_the_payload_as_it_is() {
         let mut message = message();
-        let id = message.id;
+        let id = message.id.clone();
         assert_eq!(
             JobData::Full.of(&message).as_str(),
             format!(
@@ -118,8 +118,8 @@ mod tests {
                 "sourceEventId": "event \"1\"",
             })
         );
-        assert!(names(&data, id));
-        assert!(!names(&data, Uuid::now_v7()));
+        assert!(names(&data, &id));
+        assert!(!names(&data, &Uuid::now_v7().into()));
     }
 
     #[test]

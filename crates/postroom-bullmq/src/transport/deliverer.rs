@@ -42,14 +42,14 @@ impl fmt::Debug for Deliverer {
 impl Processor for Deliverer {
     async fn process(&self, job: Job) -> Result<(), JobFailure> {
         let Some(name) = JobName::parse(job.id()) else { return self.deliver_foreign(&job).await };
-        match self.reader.ask(name.message).await {
+        match self.reader.ask(name.message.clone()).await {
             Ok(Some(open)) if open.number == name.dispatch => {
                 match self.serves(&open.message) {
                     Some((state, delivery)) => {
-                        self.deliver_own(&job, name, open.message, state, delivery).await
+                        self.deliver_own(&job, &name, open.message, state, delivery).await
                     }
-                    None if self.is_elsewhere(name, &open.message) => {
-                        self.give_back(name, open.message).await
+                    None if self.is_elsewhere(&name, &open.message) => {
+                        self.give_back(&name, open.message).await
                     }
                     // For workers of somebody else on this queue, or of a lane that is unknown here.
                     None => Err(JobFailure::Later(NOT_HERE)),
@@ -57,7 +57,7 @@ impl Processor for Deliverer {
             }
             // Settled, cancelled, or dispatched again: there is nothing to deliver for it.
             Ok(Some(_)) => Err(JobFailure::Dropped),
-            Ok(None) if names(job.data(), name.message) => Err(JobFailure::Dropped),
+            Ok(None) if names(job.data(), &name.message) => Err(JobFailure::Dropped),
             Ok(None) => self.deliver_foreign(&job).await,
             Err(Unread) => Err(JobFailure::Later(NOT_HERE)),
         }
@@ -76,7 +76,7 @@ impl Deliverer {
 
     /// Whether a message was sent elsewhere by hand while its job was in this queue: where its lane
     /// is known here, and has another queue, or where we have put the job here ourselves.
-    fn is_elsewhere(&self, name: JobName, message: &Message) -> bool {
+    fn is_elsewhere(&self, name: &JobName, message: &Message) -> bool {
         let Shared { outstanding, .. } = &*self.shared;
         self.shared.lane_in(&self.queue, message).is_none()
             && (self.shared.lane(&message.integration).is_some()
@@ -86,7 +86,7 @@ impl Deliverer {
     /// Ends the dispatch of a message that was sent elsewhere, which is followed at once. Where that
     /// is said by nothing but the configuration of this process, and relays have another, the
     /// message comes again, and does not come in a hurry.
-    async fn give_back(&self, name: JobName, message: Message) -> Result<(), JobFailure> {
+    async fn give_back(&self, name: &JobName, message: Message) -> Result<(), JobFailure> {
         let fate = Fate::Postponed { delay: NOT_HERE };
         let report = JobReport { message, dispatch: name.dispatch, fate, failed_before: None };
         match self.settler.ask(report).await {
@@ -98,7 +98,7 @@ impl Deliverer {
     async fn deliver_own(
         &self,
         job: &Job,
-        name: JobName,
+        name: &JobName,
         message: Message,
         state: &LaneState,
         delivery: &Delivery,
@@ -116,7 +116,7 @@ impl Deliverer {
         let (outcome, response) = self.deliver(&message, delivery).await;
         let took = began.elapsed();
         // Where everything is refused, the job waits in its queue, and no attempt is used.
-        let outcome = state.pauses.weigh(message.id, outcome).await.map_err(later)?;
+        let outcome = state.pauses.weigh(&message.id, outcome).await.map_err(later)?;
         drop(probe);
         let fate = judge(
             &state.lane.retry,
@@ -127,7 +127,8 @@ impl Deliverer {
             &self.shared.jitter,
         );
         let ending = ending(&fate);
-        let response = response.filter(|_| ending.is_err()).map(|response| (message.id, response));
+        let response = response.filter(|_| ending.is_err());
+        let response = response.map(|response| (message.id.clone(), response));
         let report = JobReport { message, dispatch: name.dispatch, fate, failed_before: None };
         match self.settler.ask(report).await {
             Ack::Recorded => {
@@ -149,7 +150,7 @@ impl Deliverer {
         let message = foreign(&state.lane.integration, job.id(), job.name(), job.data());
         let probe = self.wait_for_turn(job, state, message.tenant_id.as_deref())?;
         let (outcome, _) = self.deliver(&message, &self.delivery).await;
-        let outcome = state.pauses.weigh(message.id, outcome).await.map_err(later)?;
+        let outcome = state.pauses.weigh(&message.id, outcome).await.map_err(later)?;
         drop(probe);
         match outcome {
             Outcome::Delivered => Ok(()),

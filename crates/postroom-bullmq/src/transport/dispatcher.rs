@@ -343,8 +343,7 @@ impl Dispatcher {
         let mut verdicts = Vec::with_capacity(messages.len());
         for taken in messages {
             // Before it is free: it may be taken again at once.
-            let name = JobName::of(taken);
-            self.shared.outstanding.settled(name);
+            self.shared.outstanding.settled(&JobName::of(taken));
             let lane = self.shared.lane(&taken.message.integration);
             verdicts.push((lane, verdict(taken, fate.clone())));
         }
@@ -359,7 +358,7 @@ pub(super) enum Hindrance {
 }
 
 fn verdict(taken: &Taken, fate: Fate) -> Verdict {
-    Verdict { seq: taken.message.seq, id: taken.message.id, fate }
+    Verdict { seq: taken.message.seq, id: taken.message.id.clone(), fate }
 }
 
 async fn busy(wake: &mut Option<Box<dyn Wake>>, busy: bool) {

@@ -9,12 +9,11 @@ use crate::error::QueueError;
 use crate::queue::{JobState, Queue};
 use futures_util::future::join_all;
 use futures_util::{FutureExt as _, StreamExt as _, stream};
-use postroom_core::{Dispatched, Fate, Message};
+use postroom_core::{Dispatched, Fate, Message, MessageId};
 use postroom_relay::{JobOutcome, judge};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use uuid::Uuid;
 
 /// How many messages are read together at most, and about how many bytes of them.
 const READ_MAX: usize = 500;
@@ -68,11 +67,11 @@ pub(crate) async fn settle_finished_jobs(
 ) -> Result<Vec<String>, QueueError> {
     let Recorded { over, closed } = record(shared, settler, queue, found).await?;
     let looks = closed.into_iter().map(|name| async move {
-        let is_ours = is_ours(shared, name.message).await;
+        let is_ours = is_ours(shared, &name.message).await;
         is_ours.then_some(name)
     });
     let ours: Vec<Option<JobName>> = stream::iter(looks).buffer_unordered(LOOKS).collect().await;
-    Ok(over.into_iter().chain(ours.into_iter().flatten()).map(JobName::id).collect())
+    Ok(over.into_iter().chain(ours.into_iter().flatten()).map(|name| name.id()).collect())
 }
 
 /// The finished jobs whose dispatch is known to be over.
@@ -94,7 +93,7 @@ pub(crate) async fn record(
     let mut seen = HashSet::new();
     let over: Vec<&(JobName, JobState)> = found
         .iter()
-        .filter(|(name, state)| *state != JobState::Live && seen.insert(*name))
+        .filter(|(name, state)| *state != JobState::Live && seen.insert(name))
         .collect();
     let mut recorded = Recorded::default();
     let mut gone = BTreeMap::new();
@@ -125,7 +124,7 @@ async fn record_part(
     recorded: &mut Recorded,
     gone: &mut BTreeMap<String, u64>,
 ) -> Result<(), QueueError> {
-    let ids: Vec<Uuid> = part.iter().map(|(name, _)| name.message).collect();
+    let ids: Vec<MessageId> = part.iter().map(|(name, _)| name.message.clone()).collect();
     let open = dispatched(shared, &ids).await;
     shared.read_size.learn(open.values().flatten().map(|one| &one.message));
     let failed_before = failed_before(shared, queue, part, &open).await?;
@@ -138,28 +137,28 @@ async fn record_part(
             Some(Err(_)) => {}
             // Closed before a worker of ours got to it, which therefore dropped its job.
             Some(Ok(counts)) if !counts.is_open() && *state == JobState::Dropped => {
-                shared.outstanding.settled(*name);
-                recorded.closed.push(*name);
+                shared.outstanding.settled(name);
+                recorded.closed.push(name.clone());
             }
             Some(Ok(counts)) if counts.number == name.dispatch => {
                 let before = failed_before.get(name).copied();
                 let Some(fate) = fate(shared, queue.name(), counts, state, before) else {
                     continue;
                 };
-                asked.push((*name, state, counts));
+                asked.push((name, state, counts));
                 let message = counts.message.clone();
                 let report =
                     JobReport { message, dispatch: name.dispatch, fate, failed_before: before };
                 reports.push(settler.ask(report).boxed());
             }
             Some(Ok(_)) => {
-                shared.outstanding.settled(*name);
-                recorded.over.extend(is_finished.then_some(*name));
+                shared.outstanding.settled(name);
+                recorded.over.extend(is_finished.then(|| name.clone()));
             }
             // Settled before, by whoever delivered it.
             None => {
-                shared.outstanding.settled(*name);
-                recorded.closed.extend(is_finished.then_some(*name));
+                shared.outstanding.settled(name);
+                recorded.closed.extend(is_finished.then(|| name.clone()));
             }
         }
     }
@@ -174,7 +173,7 @@ async fn record_part(
             }
             Ack::Recorded | Ack::Late => {}
         }
-        recorded.over.extend((*state != JobState::Gone).then_some(name));
+        recorded.over.extend((*state != JobState::Gone).then(|| name.clone()));
     }
     Ok(())
 }
@@ -185,17 +184,19 @@ async fn failed_before(
     shared: &Shared,
     queue: &Queue,
     part: &[&(JobName, JobState)],
-    open: &HashMap<Uuid, Result<Dispatched, Unread>>,
+    open: &HashMap<MessageId, Result<Dispatched, Unread>>,
 ) -> Result<HashMap<JobName, u32>, QueueError> {
     let counts = |name: &JobName| {
         let row = open.get(&name.message).and_then(|row| row.as_ref().ok());
         row.is_some_and(|row| row.number == name.dispatch && marked::needs_count(row))
     };
-    let names: Vec<JobName> = part.iter().map(|(name, _)| *name).filter(counts).collect();
+    let names: Vec<JobName> =
+        part.iter().map(|(name, _)| name).filter(|name| counts(name)).cloned().collect();
     let ids: Vec<String> = names.iter().map(|name| name.id()).collect();
     let kept = queue.failed_before(&ids).await?;
     let known = |(name, kept): (JobName, Option<u32>)| {
-        Some((name, kept.or_else(|| shared.outstanding.failed_before(name))?))
+        let before = kept.or_else(|| shared.outstanding.failed_before(&name))?;
+        Some((name, before))
     };
     Ok(names.into_iter().zip(kept).filter_map(known).collect())
 }
@@ -211,8 +212,8 @@ fn fate(
     failed_before: Option<u32>,
 ) -> Option<Fate> {
     let Some(LaneState { lane, .. }) = shared.lane_in(queue, &counts.message) else {
-        let name = JobName { message: counts.message.id, dispatch: counts.number };
-        let is_over = *state != JobState::Live && shared.outstanding.has_in(name, queue);
+        let name = JobName { message: counts.message.id.clone(), dispatch: counts.number };
+        let is_over = *state != JobState::Live && shared.outstanding.has_in(&name, queue);
         return is_over.then_some(Fate::Released);
     };
     let Some(outcome) = marked::outcome(counts, state, failed_before) else {
@@ -227,7 +228,7 @@ fn fate(
 }
 
 /// Whether a job whose message has nothing to be delivered came from this outbox.
-async fn is_ours(shared: &Shared, id: Uuid) -> bool {
+async fn is_ours(shared: &Shared, id: &MessageId) -> bool {
     let found = shared.retry(|| shared.store.find(id)).await;
     matches!(found, Ok(Some(_)))
 }

@@ -110,10 +110,10 @@ async fn look_through(
     for part in outstanding.chunks(LOOK_MAX) {
         let ids: Vec<String> = part.iter().map(|name| name.id()).collect();
         let states = queue.states(&ids).await?;
-        let mut found: Vec<(JobName, JobState)> = part.iter().copied().zip(states).collect();
+        let mut found: Vec<(JobName, JobState)> = part.iter().cloned().zip(states).collect();
         found.retain(|(name, state)| {
             let is_new = *state == JobState::Gone && !before.contains(name);
-            missing.extend(is_new.then_some(*name));
+            missing.extend(is_new.then(|| name.clone()));
             !is_new
         });
         queue.remove(&settle_finished_jobs(shared, settler, queue, &found).await?).await?;

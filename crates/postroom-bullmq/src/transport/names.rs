@@ -1,12 +1,19 @@
 //! What queues and jobs are called.
 
-use postroom_core::{Message, Taken};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use postroom_core::{Message, MessageId, Taken};
 use uuid::Uuid;
 
 const INTEGRATION: &str = "{integration}";
 const TENANT: &str = "{tenant}";
 /// What stands for the tenant of a message that has none.
 const NO_TENANT: &str = "none";
+
+/// What the jobs of messages are called whose ids are texts. BullMQ has keys of its own beside the
+/// jobs, which none of these can be.
+const TEXT_JOB: &str = "outbox-";
+/// What of a text stands in a job's id as something else: BullMQ allows no colon there.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// How a lane's queues are called: text with `{integration}`, and with `{tenant}` where each
 /// tenant has a queue of its own. A colon, which BullMQ does not allow, becomes a dash.
@@ -57,10 +64,10 @@ impl QueuePattern {
 }
 
 /// One dispatch of one message, which is one job.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct JobName {
     /// The message.
-    pub message: Uuid,
+    pub message: MessageId,
     /// The number of the dispatch, from 1.
     pub dispatch: u32,
 }
@@ -68,28 +75,46 @@ pub struct JobName {
 impl JobName {
     /// The dispatch that a taken message is for.
     pub(crate) fn of(taken: &Taken) -> Self {
-        Self { message: taken.message.id, dispatch: taken.dispatch }
+        Self { message: taken.message.id.clone(), dispatch: taken.dispatch }
     }
 
     /// The dispatch that a job's id stands for; `None` for a job of somebody else's.
     #[must_use]
     pub fn parse(id: &str) -> Option<Self> {
+        let name = match id.strip_prefix(TEXT_JOB) {
+            Some(rest) => Self::of_text(rest)?,
+            None => Self::of_uuid(id)?,
+        };
         // As it is written, and not in any of the other ways to write one.
-        let message = Uuid::parse_str(id.get(..36)?).ok()?;
+        (name.id() == id).then_some(name)
+    }
+
+    fn of_uuid(id: &str) -> Option<Self> {
+        let message = Uuid::parse_str(id.get(..36)?).ok()?.into();
         let dispatch = match &id[36..] {
             "" => 1,
             rest => rest.strip_prefix('-')?.parse().ok().filter(|number| *number > 1)?,
         };
-        let name = Self { message, dispatch };
-        (name.id() == id).then_some(name)
+        Some(Self { message, dispatch })
     }
 
-    /// The job's id: the message's, followed by the number from the second dispatch on.
+    fn of_text(rest: &str) -> Option<Self> {
+        let (escaped, number) = rest.rsplit_once('-')?;
+        let text = percent_decode_str(escaped).decode_utf8().ok()?;
+        let message = MessageId::trusted(&text);
+        Some(Self { message, dispatch: number.parse().ok().filter(|number| *number > 0)? })
+    }
+
+    /// The job's id. Where the message's is a uuid: that, followed by the number from the second
+    /// dispatch on. Where it is a text: `outbox-`, the text, escaped, and always the number.
     #[must_use]
-    pub fn id(self) -> String {
-        match self.dispatch {
-            0 | 1 => self.message.to_string(),
-            number => format!("{}-{number}", self.message),
+    pub fn id(&self) -> String {
+        match (&self.message, self.dispatch) {
+            (MessageId::Uuid(uuid), 0 | 1) => uuid.to_string(),
+            (MessageId::Uuid(uuid), number) => format!("{uuid}-{number}"),
+            (MessageId::Text(text), number) => {
+                format!("{TEXT_JOB}{}-{}", utf8_percent_encode(text, ESCAPED), number.max(1))
+            }
         }
     }
 }
@@ -115,12 +140,12 @@ mod tests {
     #[test]
     fn jobs_are_called_after_message_and_dispatch() {
         let message = Uuid::now_v7();
+        let of = |dispatch| JobName { message: message.into(), dispatch };
         for dispatch in [1, 2, 37] {
-            let name = JobName { message, dispatch };
-            assert_eq!(JobName::parse(&name.id()), Some(name));
+            assert_eq!(JobName::parse(&of(dispatch).id()), Some(of(dispatch)));
         }
-        assert_eq!(JobName { message, dispatch: 1 }.id(), message.to_string());
-        assert_eq!(JobName { message, dispatch: 2 }.id(), format!("{message}-2"));
+        assert_eq!(of(1).id(), message.to_string());
+        assert_eq!(of(2).id(), format!("{message}-2"));
         let text = message.to_string();
         for foreign in [
             "7".to_owned(),
@@ -132,8 +157,40 @@ mod tests {
             text.to_uppercase(),
             message.simple().to_string(),
             "ä".repeat(40),
+            "outbox-7".to_owned(),
+            "outbox-7-0".to_owned(),
+            "outbox-7-01".to_owned(),
+            "outbox-7-x".to_owned(),
+            "outbox-a:b-1".to_owned(),
+            "outbox-%3a-1".to_owned(),
+            "outbox-%ff-1".to_owned(),
+            format!("outbox-{text}-1"),
         ] {
             assert_eq!(JobName::parse(&foreign), None, "{foreign}");
         }
+    }
+
+    #[test]
+    fn any_text_comes_back_from_a_jobs_id_that_bullmq_accepts() {
+        let upper = Uuid::now_v7().to_string().to_uppercase();
+        let texts = [
+            "7",
+            "a:b:c",
+            "meta",
+            "order-7",
+            "order-7-2",
+            "50%3A",
+            "größe \n'\"/*",
+            upper.as_str(),
+        ];
+        for (text, dispatch) in texts.into_iter().flat_map(|text| [(text, 1), (text, 2)]) {
+            let name = JobName { message: MessageId::trusted(text), dispatch };
+            let id = name.id();
+            assert!(id.bytes().all(|byte| byte.is_ascii_graphic() && byte != b':'), "{id}");
+            assert_eq!(JobName::parse(&id), Some(name), "{id}");
+        }
+        let name =
+            JobName { message: MessageId::trusted("01ARZ3NDEKTSV4RRFFQ69G5FAV"), dispatch: 1 };
+        assert_eq!(name.id(), "outbox-01ARZ3NDEKTSV4RRFFQ69G5FAV-1");
     }
 }

@@ -45,9 +45,9 @@ pub(crate) async fn reopen(
     let seqs: Vec<i64> = missing.iter().map(|((_, seq), _)| *seq).collect();
     let locked =
         if seqs.is_empty() { HashSet::new() } else { set_back(shared, token, &seqs).await };
-    let is_free = |(name, seq): &(JobName, i64)| (!locked.contains(seq)).then_some(*name);
+    let is_free = |(name, seq): &(JobName, i64)| (!locked.contains(seq)).then(|| name.clone());
     Ok(Reopened {
-        existing: existing.into_iter().map(|((name, _), _)| *name).collect(),
+        existing: existing.into_iter().map(|((name, _), _)| name.clone()).collect(),
         reopened: missing.into_iter().filter_map(|(one, _)| is_free(one)).collect(),
         locked,
     })

@@ -161,7 +161,7 @@ async fn one_by_one(shared: &Shared, mut left: Vec<Waiting>, alone: &Semaphore) 
                     continue;
                 }
                 Err(error) => {
-                    let (id, error) = (report.message.id, with_causes(&error));
+                    let (id, error) = (&report.message.id, with_causes(&error));
                     tracing::error!(%id, error, "the database refuses this outcome");
                     Ack::Refused
                 }
@@ -185,7 +185,8 @@ async fn record(shared: &Shared, reports: &[&JobReport], patience: u32) -> Store
     // By number, and by `seq` within: everybody locks in the same order.
     let mut by_number: BTreeMap<(u32, Option<u32>), Vec<Verdict>> = BTreeMap::new();
     for report in reports {
-        let (seq, id, fate) = (report.message.seq, report.message.id, report.fate.clone());
+        let (seq, id) = (report.message.seq, report.message.id.clone());
+        let fate = report.fate.clone();
         let number = (report.dispatch, report.failed_before);
         by_number.entry(number).or_default().push(Verdict { seq, id, fate });
     }
@@ -214,9 +215,8 @@ fn count(shared: &Shared, reports: &[JobReport], acks: &[Ack]) {
             Ack::Late => late += 1,
             Ack::Refused => continue,
         }
-        shared
-            .outstanding
-            .settled_here(JobName { message: report.message.id, dispatch: report.dispatch });
+        let (message, dispatch) = (report.message.id.clone(), report.dispatch);
+        shared.outstanding.settled_here(&JobName { message, dispatch });
     }
     for ((integration, phase), count) in counts {
         shared.metrics.settled(integration, phase, count);

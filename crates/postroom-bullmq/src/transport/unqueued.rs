@@ -81,10 +81,10 @@ impl Unqueued {
         let (settler, recorder) = (settler.clone(), Arc::clone(&self.recorder));
         let held = self.hold(Some(lane));
         self.spawn(async move {
-            let (seq, id) = (report.message.seq, report.message.id);
-            let name = JobName { message: id, dispatch: report.dispatch };
+            let (seq, id) = (report.message.seq, report.message.id.clone());
+            let name = JobName { message: id.clone(), dispatch: report.dispatch };
             if settler.ask(report).await == Ack::Refused {
-                recorder.shared.outstanding.settled(name);
+                recorder.shared.outstanding.settled(&name);
                 let fate = Fate::Postponed { delay: recorder.shared.settings.claim_time };
                 recorder.settle(token, vec![(Verdict { seq, id, fate }, held)], false).await;
             }

@@ -95,10 +95,10 @@ impl Watcher {
         for event in events {
             let Some(name) = event.job_id.as_deref().and_then(JobName::parse) else { continue };
             match event.kind {
-                EventKind::Completed if !self.shared.outstanding.is_settled_here(name) => {
+                EventKind::Completed if !self.shared.outstanding.is_settled_here(&name) => {
                     completed.push(name);
                 }
-                EventKind::Dropped => self.shared.outstanding.settled(name),
+                EventKind::Dropped => self.shared.outstanding.settled(&name),
                 EventKind::Failed { .. } => failed.push(name),
                 _ => {}
             }

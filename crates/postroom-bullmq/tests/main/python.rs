@@ -23,10 +23,10 @@ async fn an_unrecoverable_error_in_python_is_dead_too() {
     worker.wait_for_line("ready", LONG).await;
     let relay = outbox.start(Part::Relay);
     for (id, attempts) in [(never, 1), (failing, 2)] {
-        let record = outbox.wait(id, "DEAD").await;
+        let record = outbox.wait(&id, "DEAD").await;
         assert_eq!(record.message.attempts, attempts);
         assert_eq!(record.last_error.as_deref(), Some("not today"));
     }
-    assert_eq!(outbox.wait(sent, "SENT").await.message.attempts, 0);
+    assert_eq!(outbox.wait(&sent, "SENT").await.message.attempts, 0);
     relay.stop().await;
 }

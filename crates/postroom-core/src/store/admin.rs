@@ -1,10 +1,9 @@
 //! Looking at messages.
 
 use super::{StoreResult, Token};
-use crate::{Record, Status};
+use crate::{MessageId, Record, Status};
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
-use uuid::Uuid;
 
 /// Which messages. What is not set matches everything.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -132,10 +131,10 @@ impl StatusCounts {
 #[async_trait]
 pub trait Admin: Send + Sync {
     /// One message with its state.
-    async fn find(&self, id: Uuid) -> StoreResult<Option<Record>>;
+    async fn find(&self, id: &MessageId) -> StoreResult<Option<Record>>;
 
     /// The failed attempts of one message, oldest first. The latest [`ATTEMPTS_KEPT`] are kept.
-    async fn attempts(&self, id: Uuid) -> StoreResult<Vec<Attempt>>;
+    async fn attempts(&self, id: &MessageId) -> StoreResult<Vec<Attempt>>;
 
     /// Messages with their state, newest first.
     async fn list(&self, filter: &Filter) -> StoreResult<Vec<Record>>;
@@ -147,7 +146,7 @@ pub trait Admin: Send + Sync {
     async fn integrations(&self) -> StoreResult<Vec<String>>;
 
     /// The token under which `worker` holds the message, with its `seq`.
-    async fn claim_of(&self, worker: &str, id: Uuid) -> StoreResult<Option<(Token, i64)>>;
+    async fn claim_of(&self, worker: &str, id: &MessageId) -> StoreResult<Option<(Token, i64)>>;
 
     /// The database's clock.
     async fn now(&self) -> StoreResult<DateTime<Utc>>;

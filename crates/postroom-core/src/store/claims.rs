@@ -1,7 +1,7 @@
 //! Taking and settling.
 
 use super::{AttemptOutcome, RelayId, StoreResult};
-use crate::{Limits, Message, NewMessage};
+use crate::{Limits, Message, MessageId, NewMessage};
 use async_trait::async_trait;
 use std::time::Duration;
 use uuid::Uuid;
@@ -211,13 +211,24 @@ impl Fence {
     }
 }
 
+/// Messages of one integration that were deleted before anybody delivered them.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Vanished {
+    /// Where they would have gone.
+    pub integration: String,
+    /// How many.
+    pub messages: u64,
+    /// Whether their lane is to pause: on this table somebody may delete each row right after its INSERT.
+    pub pauses: bool,
+}
+
 /// A fate for one message of a batch.
 #[derive(Clone, Debug)]
 pub struct Verdict {
     /// The message's `seq`.
     pub seq: i64,
     /// The message's id.
-    pub id: Uuid,
+    pub id: MessageId,
     /// What becomes of it.
     pub fate: Fate,
 }
@@ -276,9 +287,15 @@ pub trait Claims: Send + Sync {
     /// Where it cannot, that is a [`Conflict`](super::StoreErrorKind::Conflict).
     async fn settle(&self, settlements: &[Settlement]) -> StoreResult<Settled>;
 
+    /// What has vanished since this was last asked, by integration: rows that were deleted before anybody
+    /// delivered them. A store that cannot tell says nothing.
+    fn vanished(&self) -> Vec<Vanished> {
+        Vec::new()
+    }
+
     /// Keeps what receivers answered with the latest failed attempt of each message, which must
     /// have no response yet. What is longer than [`RESPONSE_BYTES`](super::RESPONSE_BYTES) is cut.
-    async fn keep_responses(&self, responses: &[(Uuid, String)]) -> StoreResult<()>;
+    async fn keep_responses(&self, responses: &[(MessageId, String)]) -> StoreResult<()>;
 
     /// A signal for new messages, where the database has one.
     async fn wake(&self) -> Option<Box<dyn Wake>>;

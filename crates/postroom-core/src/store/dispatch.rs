@@ -1,9 +1,8 @@
 //! Messages on their way through a queue.
 
 use super::{StoreResult, Token};
-use crate::{Message, Status};
+use crate::{Message, MessageId, Status};
 use async_trait::async_trait;
-use uuid::Uuid;
 
 /// A message whose job somebody holds.
 #[derive(Clone, Debug)]
@@ -33,7 +32,7 @@ pub trait Dispatches: Send + Sync {
     /// the messages still to be delivered, and those that somebody marked SENT or DEAD while they
     /// were claimed: their delivery is open until the dispatch is settled. Absent is what is settled
     /// or unknown, and what has a status that nobody knows.
-    async fn dispatched(&self, ids: &[Uuid]) -> StoreResult<Vec<Dispatched>>;
+    async fn dispatched(&self, ids: &[MessageId]) -> StoreResult<Vec<Dispatched>>;
 
     /// Sets messages of a claim that are FAILED back to PENDING, before their first job of a number
     /// is added: a row that says FAILED while that job exists was then marked by the job's worker,

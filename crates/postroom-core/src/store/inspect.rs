@@ -1,11 +1,9 @@
 //! Looking closer, for tools that people work with.
 
 use super::{Filter, StoreResult};
-use crate::Record;
+use crate::{IdPrefix, MessageId, Record};
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
-use std::ops::RangeInclusive;
-use uuid::Uuid;
 
 /// Messages of one integration with the same last error.
 #[derive(Clone, Debug, Eq, PartialEq, serde::Serialize)]
@@ -21,7 +19,7 @@ pub struct ErrorGroup {
     /// When the newest of them was created.
     pub newest: DateTime<Utc>,
     /// The id of one of them.
-    pub example: Uuid,
+    pub example: MessageId,
 }
 
 /// How many messages of one integration are new.
@@ -38,10 +36,9 @@ pub struct Arrived {
 /// Looking closer, for tools that people work with.
 #[async_trait]
 pub trait Inspect: Send + Sync {
-    /// The messages whose ids lie in a range, by id: at most `limit`. An id is named by its
-    /// beginning in this way.
-    async fn find_range(&self, ids: RangeInclusive<Uuid>, limit: usize)
-    -> StoreResult<Vec<Record>>;
+    /// The messages whose ids begin so, by id: at most `limit`. Where ids are uuids, these are
+    /// [`IdPrefix::uuids`].
+    async fn find_prefix(&self, prefix: &IdPrefix, limit: usize) -> StoreResult<Vec<Record>>;
 
     /// The messages of a filter that have an error, grouped by integration and error, the largest
     /// group first: at most `filter.limit` groups.

@@ -1,25 +1,32 @@
 //! Taking messages in.
 
 use super::{StoreError, StoreErrorKind, StoreResult};
-use crate::NewMessage;
+use crate::{MessageId, NewMessage};
 use async_trait::async_trait;
 use std::slice;
-use uuid::Uuid;
 
 /// Whether an enqueue wrote a row.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Enqueued {
     /// A new message with this id.
-    New(Uuid),
+    New(MessageId),
     /// The same event for the same integration was there; this is the first one's id, and its
     /// content stays as it was.
-    Duplicate(Uuid),
+    Duplicate(MessageId),
 }
 
 impl Enqueued {
     /// The message's id, new or not.
     #[must_use]
-    pub fn id(self) -> Uuid {
+    pub fn id(&self) -> &MessageId {
+        match self {
+            Self::New(id) | Self::Duplicate(id) => id,
+        }
+    }
+
+    /// The same, to keep.
+    #[must_use]
+    pub fn into_id(self) -> MessageId {
         match self {
             Self::New(id) | Self::Duplicate(id) => id,
         }
@@ -27,7 +34,7 @@ impl Enqueued {
 
     /// Whether a row was written.
     #[must_use]
-    pub fn is_new(self) -> bool {
+    pub fn is_new(&self) -> bool {
         matches!(self, Self::New(_))
     }
 }

@@ -1,19 +1,18 @@
 //! What an operator does to messages, each time on record.
 
 use super::StoreResult;
-use crate::Status;
+use crate::{MessageId, Status};
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use std::time::Duration;
-use uuid::Uuid;
 
 /// One message, as an operation names it.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Key {
     /// Its `seq`.
     pub seq: i64,
     /// Its id.
-    pub id: Uuid,
+    pub id: MessageId,
 }
 
 /// What can be done.
@@ -107,7 +106,7 @@ pub trait Operate: Send + Sync {
         action: ActionId,
         keys: &[Key],
         fresh_ids: bool,
-    ) -> StoreResult<Vec<Uuid>>;
+    ) -> StoreResult<Vec<MessageId>>;
 
     /// CLAIMED → PENDING or FAILED as it was before, due now. The relay that held the message
     /// comes too late with its outcome, so a delivery under way may happen twice.

@@ -4,13 +4,12 @@
 use crate::figure::Figure;
 use crate::{Sizes, commit, relay, share};
 use async_trait::async_trait;
-use postroom_core::{Message, Report, Sink};
+use postroom_core::{Message, MessageId, Report, Sink};
 use serde_json::json;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio_postgres::NoTls;
-use uuid::Uuid;
 
 const COMMITTERS: usize = 8;
 /// Between two messages of one committer.
@@ -20,7 +19,7 @@ const LIMIT: f64 = 10.0;
 
 /// When each message arrived.
 #[derive(Clone, Default)]
-struct Arrived(Arc<Mutex<HashMap<Uuid, Instant>>>);
+struct Arrived(Arc<Mutex<HashMap<MessageId, Instant>>>);
 
 #[async_trait]
 impl Sink for Arrived {
@@ -28,7 +27,7 @@ impl Sink for Arrived {
         let now = Instant::now();
         let mut arrived = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for (index, message) in batch.iter().enumerate() {
-            arrived.insert(message.id, now);
+            arrived.insert(message.id.clone(), now);
             report.delivered(index);
         }
     }
@@ -80,7 +79,7 @@ pub(crate) async fn run(url: &str, sizes: &Sizes) -> anyhow::Result<()> {
 }
 
 /// Commits messages one by one; their ids, and when each commit was acknowledged.
-async fn produce(url: String, messages: usize) -> anyhow::Result<Vec<(Uuid, Instant)>> {
+async fn produce(url: String, messages: usize) -> anyhow::Result<Vec<(MessageId, Instant)>> {
     let (mut client, connection) = tokio_postgres::connect(&url, NoTls).await?;
     tokio::spawn(connection);
     let mut committed = Vec::with_capacity(messages);

@@ -13,7 +13,7 @@ mod receiver;
 use anyhow::Context as _;
 use async_trait::async_trait;
 use figure::Figure;
-use postroom_core::{Message, Report, Sink};
+use postroom_core::{Message, MessageId, Report, Sink};
 use postroom_relay::{Lane, Relay, Settings};
 use postroom_sinks::{WebhookConfig, WebhookSink};
 use postroom_store::{OpenOptions, open};
@@ -23,7 +23,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio_postgres::{Client, NoTls};
-use uuid::Uuid;
 
 /// As the `postroom` command has it.
 #[global_allocator]
@@ -133,14 +132,14 @@ async fn measure(
 }
 
 /// Commits one message; its id, and when the commit was acknowledged.
-async fn commit(client: &mut Client, integration: &str) -> anyhow::Result<(Uuid, Instant)> {
+async fn commit(client: &mut Client, integration: &str) -> anyhow::Result<(MessageId, Instant)> {
     let mut tx = client.transaction().await?;
     let message = postroom::NewMessage::new(integration, "order.created.v1")
         .json(&json!({ "note": "x".repeat(280) }));
     let enqueued = postroom::enqueue(&mut tx, message).await?;
     let commit = tx.commit();
     commit.await?;
-    Ok((enqueued.id(), Instant::now()))
+    Ok((enqueued.into_id(), Instant::now()))
 }
 
 async fn idle_cpu(time: Duration) -> f64 {

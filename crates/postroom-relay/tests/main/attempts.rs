@@ -3,11 +3,10 @@
 use crate::outbox::{Outbox, lane, message, on_stores, patient_lane};
 use crate::script::{Act, Script};
 use async_trait::async_trait;
-use postroom_core::{AttemptLimit, AttemptOutcome, Message, Outcome, Report, Sink};
+use postroom_core::{AttemptLimit, AttemptOutcome, Message, MessageId, Outcome, Report, Sink};
 use postroom_relay::{Pass, Settings};
 use postroom_sinks::MemorySink;
 use std::time::Duration;
-use uuid::Uuid;
 
 on_stores! { [mariadb memory postgres sqlite]:
     a_sink_that_always_fails_ends_dead_after_the_messages_maximum
@@ -30,10 +29,10 @@ async fn a_sink_that_always_fails_ends_dead_after_the_messages_maximum(outbox: O
     let sink = Script::new(|_| Act::fail());
     let id = outbox.put(message("memory:a").max_attempts(3)).await;
     let relay = outbox.start(Settings::default(), vec![lane("memory:a", sink.clone())]);
-    let dead = outbox.wait_for(id, "DEAD").await;
+    let dead = outbox.wait_for(&id, "DEAD").await;
     assert_eq!((sink.attempts(), dead.message.attempts), (3, 3));
     assert_eq!(dead.last_error.as_deref(), Some("503 Service Unavailable"));
-    let history = outbox.store.attempts(id).await.unwrap();
+    let history = outbox.store.attempts(&id).await.unwrap();
     let told: Vec<_> = history.iter().map(|one| (one.outcome, one.error.as_str())).collect();
     assert_eq!(told, [(AttemptOutcome::Retry, "503 Service Unavailable"); 3]);
     relay.stop().await.unwrap();
@@ -48,7 +47,7 @@ async fn the_integrations_maximum_wins_over_the_messages(outbox: Outbox) {
         lane.retry.max_attempts = AttemptLimit::AtMost(integration);
         let id = outbox.put(message(&name).max_attempts(own)).await;
         let relay = outbox.start(Settings::default(), vec![lane]);
-        let dead = outbox.wait_for(id, "DEAD").await;
+        let dead = outbox.wait_for(&id, "DEAD").await;
         assert_eq!((sink.attempts(), dead.message.attempts), (integration as usize, integration));
         relay.stop().await.unwrap();
     }
@@ -61,7 +60,7 @@ async fn for_ever_means_for_ever(outbox: Outbox) {
     lane.retry.max_attempts = AttemptLimit::Forever;
     let id = outbox.put(message("memory:a").max_attempts(1)).await;
     let relay = outbox.start(Settings::default(), vec![lane]);
-    let sent = outbox.wait_for(id, "SENT").await;
+    let sent = outbox.wait_for(&id, "SENT").await;
     assert_eq!((sink.attempts(), sent.message.attempts), (13, 12));
     relay.stop().await.unwrap();
 }
@@ -109,14 +108,14 @@ async fn fault_24_a_panic_is_a_counted_attempt_and_the_relay_lives(outbox: Outbo
     let deadly = outbox.put(message("memory:a").event_id("deadly").max_attempts(3)).await;
     let others = outbox.enqueue("memory:a", 5).await;
     let relay = outbox.start(Settings::default(), vec![alone]);
-    let dead = outbox.wait_for(deadly, "DEAD").await;
+    let dead = outbox.wait_for(&deadly, "DEAD").await;
     assert_eq!(dead.message.attempts, 3);
     let error = dead.last_error.unwrap();
     assert!(error.starts_with("the sink panicked: "), "{error}");
     outbox.wait_for_all(&others, "SENT").await;
 
     let later = outbox.put(message("memory:a")).await;
-    outbox.wait_for(later, "SENT").await;
+    outbox.wait_for(&later, "SENT").await;
     assert!(relay.health().ready);
     relay.stop().await.unwrap();
     assert_eq!(sink.attempts(), 3 + 6);
@@ -128,16 +127,17 @@ async fn a_rejected_message_is_dead_after_one_attempt(outbox: Outbox) {
     let relay = outbox.relay(Settings::default(), vec![lane("memory:a", sink.clone())]);
     let pass = relay.tick(10).await.unwrap();
     assert_eq!(pass, Pass { taken: 1, dead: 1, ..Pass::default() });
-    let dead = outbox.record(id).await;
+    let dead = outbox.record(&id).await;
     assert_eq!((dead.status.as_str(), dead.message.attempts), ("DEAD", 1));
     assert_eq!(dead.last_error.as_deref(), Some("400 Bad Request"));
 }
 
 async fn what_was_reported_before_a_panic_stands(outbox: Outbox) {
     let (first, second, third) = three(&outbox, "memory:a").await;
-    let sink = Script::new(move |message: &Message| match message.id {
-        id if id == first => Act::Report(Outcome::Delivered),
-        id if id == second => Act::Panic,
+    let (reported, panics) = (first.clone(), second.clone());
+    let sink = Script::new(move |message: &Message| match &message.id {
+        id if *id == reported => Act::Report(Outcome::Delivered),
+        id if *id == panics => Act::Panic,
         _ => panic!("a panic ends the call"),
     });
     let relay = outbox.relay(Settings::default(), vec![patient_lane("memory:a", sink)]);
@@ -146,9 +146,9 @@ async fn what_was_reported_before_a_panic_stands(outbox: Outbox) {
     assert_eq!(outbox.statuses(&[first, second, third]).await, ["SENT", "FAILED", "FAILED"]);
 }
 
-async fn three(outbox: &Outbox, integration: &str) -> (Uuid, Uuid, Uuid) {
+async fn three(outbox: &Outbox, integration: &str) -> (MessageId, MessageId, MessageId) {
     let ids = outbox.enqueue(integration, 3).await;
-    (ids[0], ids[1], ids[2])
+    (ids[0].clone(), ids[1].clone(), ids[2].clone())
 }
 
 async fn a_sink_that_reports_nothing_has_failed(outbox: Outbox) {
@@ -156,27 +156,28 @@ async fn a_sink_that_reports_nothing_has_failed(outbox: Outbox) {
     let sink = Script::new(|_| Act::Silence);
     let relay = outbox.relay(Settings::default(), vec![patient_lane("memory:a", sink)]);
     assert_eq!(relay.tick(10).await.unwrap().failed, 1);
-    let failed = outbox.record(id).await;
+    let failed = outbox.record(&id).await;
     assert_eq!((failed.status.as_str(), failed.message.attempts), ("FAILED", 1));
     assert_eq!(failed.last_error.as_deref(), Some("the sink reported no outcome"));
 }
 
 async fn a_sink_that_never_answers_is_timed_out_and_its_slot_freed(outbox: Outbox) {
     let (first, second, third) = three(&outbox, "memory:a").await;
+    let stalls = second.clone();
     let sink = Script::new(move |message: &Message| {
-        if message.id == second { Act::Stall } else { Act::Report(Outcome::Delivered) }
+        if message.id == stalls { Act::Stall } else { Act::Report(Outcome::Delivered) }
     });
     let mut lane = patient_lane("memory:a", sink);
     (lane.concurrency, lane.timeout) = (1, Duration::from_millis(50));
     let relay = outbox.start(Settings::default(), vec![lane]);
-    outbox.wait_for(first, "SENT").await;
-    let failed = outbox.wait_for(second, "FAILED").await;
+    outbox.wait_for(&first, "SENT").await;
+    let failed = outbox.wait_for(&second, "FAILED").await;
     assert_eq!(failed.message.attempts, 1);
     assert_eq!(failed.last_error.as_deref(), Some("no answer within 50ms"));
     // Behind it in the same call, so that nothing is known of it either.
-    outbox.wait_for(third, "FAILED").await;
+    outbox.wait_for(&third, "FAILED").await;
     let later = outbox.put(message("memory:a")).await;
-    outbox.wait_for(later, "SENT").await;
+    outbox.wait_for(&later, "SENT").await;
     relay.stop().await.unwrap();
 }
 
@@ -204,7 +205,7 @@ async fn an_answer_that_is_lost_is_a_repeat_with_the_same_event_id(outbox: Outbo
     sink.lose_next_answers(1);
     let id = outbox.put(message("memory:a").event_id("e-1")).await;
     let relay = outbox.start(Settings::default(), vec![lane("memory:a", sink.clone())]);
-    outbox.wait_for(id, "SENT").await;
+    outbox.wait_for(&id, "SENT").await;
     let events: Vec<String> =
         sink.delivered().into_iter().map(|message| message.event_id).collect();
     assert_eq!(events, ["e-1", "e-1"]);

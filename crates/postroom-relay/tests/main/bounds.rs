@@ -2,7 +2,7 @@
 
 use crate::outbox::{Outbox, lane, message, on_stores};
 use async_trait::async_trait;
-use postroom_core::{Message, Report, Sink, Store};
+use postroom_core::{Message, MessageId, Report, Sink, Store};
 use postroom_relay::Settings;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -24,7 +24,7 @@ struct Watcher {
 
 #[derive(Default)]
 struct Seen {
-    delivered: Mutex<Vec<uuid::Uuid>>,
+    delivered: Mutex<Vec<MessageId>>,
     calls: AtomicUsize,
     calls_max: AtomicUsize,
     batch_max: AtomicUsize,
@@ -47,7 +47,7 @@ impl Sink for Watcher {
         let claimed = self.store.backlog().await.unwrap().total(|lane| lane.claimed);
         seen.claimed_max.fetch_max(claimed, Ordering::AcqRel);
         for (index, message) in batch.iter().enumerate() {
-            seen.delivered.lock().unwrap().push(message.id);
+            seen.delivered.lock().unwrap().push(message.id.clone());
             report.delivered(index);
         }
         seen.calls.fetch_sub(1, Ordering::AcqRel);

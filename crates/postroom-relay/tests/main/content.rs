@@ -2,7 +2,7 @@
 
 use crate::outbox::{Outbox, SOON, message, on_stores, patient_lane};
 use crate::script::{Act, Script};
-use postroom_core::{Outcome, Status};
+use postroom_core::{MessageId, Outcome, Status};
 use postroom_relay::{Pass, Settings};
 use postroom_sinks::MemorySink;
 use postroom_testkit::{eventually, skip};
@@ -39,7 +39,7 @@ async fn an_oversized_payload_is_dead_with_its_reason_and_never_offered(outbox: 
     let relay = outbox.relay(settings, vec![patient_lane("memory:a", sink.clone())]);
     let pass = relay.tick(10).await.unwrap();
     assert_eq!(pass, Pass { taken: 2, sent: 1, dead: 1, ..Pass::default() });
-    let dead = outbox.record(large).await;
+    let dead = outbox.record(&large).await;
     assert_eq!((dead.status.as_str(), dead.message.attempts), ("DEAD", 0));
     let error = dead.last_error.unwrap();
     assert!(error.contains("over the limit of 100 bytes"), "{error}");
@@ -49,7 +49,7 @@ async fn an_oversized_payload_is_dead_with_its_reason_and_never_offered(outbox: 
 }
 
 /// Inserts a row as someone does who knows the table and nothing of limits.
-async fn insert(outbox: &Outbox, integration: &str, payload: &str, headers: &str) -> Uuid {
+async fn insert(outbox: &Outbox, integration: &str, payload: &str, headers: &str) -> MessageId {
     let row = [
         ("source_stream_id", "order-1"),
         ("source_event_id", &*Uuid::now_v7().to_string()),
@@ -91,7 +91,7 @@ async fn assert_dead_alone(outbox: Outbox, looks_small: bool) {
         let ids = outbox.enqueue(integration, 20).await;
         outbox.wait_for_all(&ids, "SENT").await;
     }
-    let dead = outbox.wait_for(huge, "DEAD").await;
+    let dead = outbox.wait_for(&huge, "DEAD").await;
     assert_eq!(dead.message.attempts, 0);
     let error = dead.last_error.unwrap();
     assert!(error.contains("over the limit of 262144 bytes"), "{error}");
@@ -119,7 +119,7 @@ async fn fault_48_a_row_that_is_damaged_is_dead_alone(outbox: Outbox) {
     outbox.wait_for_all(&ids, "SENT").await;
     eventually("the damaged one to be DEAD", SOON, async || {
         let state = "SELECT last_error FROM core_outbox.messages WHERE id = $1 AND status = 'DEAD'";
-        let error: String = client.query_opt(state, &[&damaged]).await.unwrap()?.get(0);
+        let error: String = client.query_opt(state, &[&damaged.as_uuid()]).await.unwrap()?.get(0);
         assert!(
             error.contains("cannot be read (PostgreSQL answers with the error XX001)"),
             "{error}"
@@ -160,11 +160,11 @@ async fn fault_48_headers_over_their_limit_are_dead_alone(outbox: Outbox) {
     let relay = relay(Settings { payload_limit: 1_000, ..Settings::default() });
     let pass = relay.tick(10).await.unwrap();
     assert_eq!(pass, Pass { taken: 2, sent: 1, dead: 1, ..Pass::default() });
-    let dead = outbox.record(large).await;
+    let dead = outbox.record(&large).await;
     assert_eq!((dead.status.as_str(), dead.message.attempts), ("DEAD", 0));
     let error = dead.last_error.unwrap();
     assert!(error.contains("the headers are over the limit of 65536 bytes"), "{error}");
-    assert_eq!(outbox.record(small).await.status, "SENT");
+    assert_eq!(outbox.record(&small).await.status, "SENT");
 }
 
 async fn headers_that_are_no_object_are_dead_with_their_reason_and_never_offered(outbox: Outbox) {
@@ -173,7 +173,7 @@ async fn headers_that_are_no_object_are_dead_with_their_reason_and_never_offered
     let relay = outbox.relay(Settings::default(), vec![patient_lane("memory:a", sink.clone())]);
     let pass = relay.tick(10).await.unwrap();
     assert_eq!(pass, Pass { taken: 1, dead: 1, ..Pass::default() });
-    let dead = outbox.record(id).await;
+    let dead = outbox.record(&id).await;
     assert_eq!((dead.status.as_str(), dead.message.attempts), ("DEAD", 0));
     let error = dead.last_error.unwrap();
     assert!(error.contains("the headers are no JSON object"), "{error}");

@@ -32,11 +32,11 @@ async fn a_death_is_announced_once_and_says_why(outbox: Outbox) {
     let failing = Script::new(|_| Act::fail());
     let relay = outbox
         .start(announcing(), vec![lane("memory:a", failing), lane("memory:dead", told.clone())]);
-    outbox.wait_for(id, "DEAD").await;
+    outbox.wait_for(&id, "DEAD").await;
     told.wait_for(1).await;
     // Had there been a second, it would have come before this one.
     let after = outbox.put(message("memory:dead")).await;
-    outbox.wait_for(after, "SENT").await;
+    outbox.wait_for(&after, "SENT").await;
     relay.stop().await.unwrap();
 
     let delivered = told.delivered();
@@ -66,9 +66,9 @@ async fn a_dead_announcement_is_not_announced(outbox: Outbox) {
     let (first, second) = (rejecting(), rejecting());
     let lanes = vec![lane("memory:a", first), lane("memory:dead", second.clone())];
     let relay = outbox.start(announcing(), lanes);
-    outbox.wait_for(id, "DEAD").await;
+    outbox.wait_for(&id, "DEAD").await;
     let announcement = announcements(&outbox).await.pop().expect("written with the death");
-    outbox.wait_for(announcement.message.id, "DEAD").await;
+    outbox.wait_for(&announcement.message.id, "DEAD").await;
     relay.stop().await.unwrap();
     assert_eq!(announcements(&outbox).await.len(), 1);
     assert_eq!(second.attempts(), 1);
@@ -84,8 +84,8 @@ async fn death_and_announcement_are_one_transaction(outbox: Outbox) {
     assert_eq!(announcement.status, "PENDING");
     let written_by = "SELECT xmin::text FROM core_outbox.integration_outbox WHERE id = $1";
     let client = outbox.database().client().await;
-    let death: String = client.query_one(written_by, &[&id]).await.unwrap().get(0);
+    let death: String = client.query_one(written_by, &[&id.as_uuid()]).await.unwrap().get(0);
     let word: String =
-        client.query_one(written_by, &[&announcement.message.id]).await.unwrap().get(0);
+        client.query_one(written_by, &[&announcement.message.id.as_uuid()]).await.unwrap().get(0);
     assert_eq!(death, word);
 }

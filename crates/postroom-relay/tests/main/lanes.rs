@@ -3,7 +3,7 @@
 use crate::outbox::{Outbox, SOON, lane, message, on_stores, patient_lane};
 use crate::script::{Act, Script};
 use async_trait::async_trait;
-use postroom_core::{Message, Outcome, Report, Sink, SystemClock};
+use postroom_core::{Enqueued, Message, Outcome, Report, Sink, SystemClock};
 use postroom_relay::{Lane, LaneHealth, LaneState, Relay, Settings};
 use postroom_sinks::MemorySink;
 use postroom_store::memory::MemoryStore;
@@ -69,7 +69,7 @@ async fn claims_end_with_their_last_outcome(outbox: Outbox) {
     for _ in 0..30 {
         let batch: Vec<_> = (0..40).map(|_| message("memory:all")).collect();
         let accepted = outbox.store.accept(&batch, None).await.unwrap();
-        let ids: Vec<_> = accepted.iter().map(|one| one.id()).collect();
+        let ids: Vec<_> = accepted.into_iter().map(Enqueued::into_id).collect();
         outbox.wait_for_all(&ids, "SENT").await;
     }
     eventually("all claims to be over", SOON / 2, async || {
@@ -103,7 +103,7 @@ async fn a_refusal_pauses_its_lane_alone_and_uses_no_attempt(outbox: Outbox) {
     // The other lane goes on for many rounds, while this one is not tried.
     for _ in 0..20 {
         let id = outbox.put(message("memory:working")).await;
-        outbox.wait_for(id, "SENT").await;
+        outbox.wait_for(&id, "SENT").await;
     }
     if of(&relay, "memory:refusing").state == LaneState::Paused {
         assert_eq!(refusing.attempts(), attempts, "a paused lane is left alone");
@@ -119,11 +119,11 @@ async fn fault_29_a_destination_that_is_gone_costs_one_message_and_pauses_its_la
     (one_by_one.concurrency, one_by_one.batch_size) = (1, 1);
     let working = lane("memory:working", MemorySink::new());
     let relay = outbox.start(Settings::default(), vec![one_by_one, working]);
-    let dead = outbox.wait_for(ids[0], "DEAD").await;
+    let dead = outbox.wait_for(&ids[0], "DEAD").await;
     assert_eq!(dead.last_error.as_deref(), Some("410: remove the integration"));
     outbox.wait_for_all(&ids[1..], "PENDING").await;
     let id = outbox.put(message("memory:working")).await;
-    outbox.wait_for(id, "SENT").await;
+    outbox.wait_for(&id, "SENT").await;
     let paused = of(&relay, "memory:gone");
     assert_eq!(paused.state, LaneState::Paused);
     assert_eq!(paused.error.as_deref(), Some("410: remove the integration"));
@@ -144,7 +144,7 @@ async fn a_paused_lane_tries_again_by_itself(outbox: Outbox) {
     sink.fail_next(1, Outcome::refuse("no such topic"));
     let id = outbox.put(message("memory:a")).await;
     let relay = outbox.start(Settings::default(), vec![lane("memory:a", sink.clone())]);
-    let sent = outbox.wait_for(id, "SENT").await;
+    let sent = outbox.wait_for(&id, "SENT").await;
     assert_eq!((sent.message.attempts, sink.attempts()), (0, 2));
     let healthy = of(&relay, "memory:a");
     assert_eq!((healthy.state, healthy.error), (LaneState::Running, None));
@@ -207,7 +207,7 @@ async fn the_receivers_own_delay_is_obeyed_and_capped(outbox: Outbox) {
         let relay = outbox.relay(Settings::default(), vec![patient_lane("memory:a", sink)]);
         assert_eq!(relay.tick(1).await.unwrap().failed, 1);
         let after = outbox.store.now().await.unwrap();
-        let due_at = outbox.record(id).await.message.due_at;
+        let due_at = outbox.record(&id).await.message.due_at;
         assert!(due_at >= before + at_least, "{asked:?}: due at {due_at}, failed after {before}");
         assert!(due_at <= after + at_most, "{asked:?}: due at {due_at}, failed before {after}");
     }
@@ -222,15 +222,15 @@ async fn a_slow_delivery_keeps_its_claim(outbox: Outbox) {
     let slow = outbox.start(settings(), vec![lane("memory:a", sink.clone())]);
     sink.wait_held(1).await;
     let other = outbox.start(settings(), vec![lane("memory:a", sink.clone())]);
-    let claim = outbox.record(id).await;
+    let claim = outbox.record(&id).await;
     eventually("two claim times to pass", SOON, async || {
         let now = outbox.store.now().await.unwrap();
         (now > claim.locked_at.unwrap() + 2 * claim_time).then_some(())
     })
     .await;
-    assert_eq!(outbox.record(id).await, claim, "held by the same relay since the same time");
+    assert_eq!(outbox.record(&id).await, claim, "held by the same relay since the same time");
     sink.release();
-    outbox.wait_for(id, "SENT").await;
+    outbox.wait_for(&id, "SENT").await;
     slow.stop().await.unwrap();
     other.stop().await.unwrap();
     assert_eq!(sink.attempts(), 1);

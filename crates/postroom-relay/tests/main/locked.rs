@@ -2,12 +2,11 @@
 
 use crate::outbox::{Outbox, Running, lane, message, on_stores};
 use crate::script::{Act, Script};
-use postroom_core::{Filter, Outcome};
+use postroom_core::{Filter, MessageId, Outcome};
 use postroom_relay::Settings;
 use postroom_sinks::MemorySink;
 use postroom_testkit::contract::Commit;
 use std::time::Duration;
-use uuid::Uuid;
 
 on_stores! { [mariadb postgres]:
     fault_49_locked_messages_that_die_hold_up_no_other_lane
@@ -26,7 +25,7 @@ fn settings() -> Settings {
 
 /// Runs a statement on each of these messages in a transaction that stays open. One by one: a
 /// statement on many would lock the gaps between them too on MariaDB, and stop its producers.
-async fn hold(outbox: &Outbox, statement: &str, ids: &[Uuid]) -> Commit {
+async fn hold(outbox: &Outbox, statement: &str, ids: &[MessageId]) -> Commit {
     let each = ids.iter().map(|id| statement.replace("{id}", &format!("id = '{id}'")));
     outbox.open_transaction(&each.collect::<Vec<_>>().join("; ")).await
 }
@@ -59,7 +58,7 @@ async fn fault_49_locked_messages_that_die_hold_up_no_other_lane(outbox: Outbox)
     // One more that dies beside them is announced at once.
     let free = outbox.put(message("memory:rejecting")).await;
     others_go_on(&outbox, &relay).await;
-    outbox.wait_for(free, "DEAD").await;
+    outbox.wait_for(&free, "DEAD").await;
     assert_eq!(outbox.statuses(&locked).await, ["CLAIMED", "CLAIMED"]);
 
     commit.await;

@@ -1,6 +1,6 @@
 //! An outbox on each kind of store, and relays that work on it.
 
-use postroom_core::{NewMessage, Record, RetryPolicy, Sink, Store, SystemClock};
+use postroom_core::{MessageId, NewMessage, Record, RetryPolicy, Sink, Store, SystemClock};
 use postroom_relay::{Lane, Relay, RelayError, Settings};
 use postroom_store::OpenOptions;
 use postroom_store::memory::MemoryStore;
@@ -108,7 +108,7 @@ impl Outbox {
     }
 
     /// Inserts a row as someone does who knows the table and nothing of Postroom.
-    pub(crate) async fn insert(&self, columns: &[(&str, &str)]) -> Uuid {
+    pub(crate) async fn insert(&self, columns: &[(&str, &str)]) -> MessageId {
         match &self.place {
             Place::Memory(store) => store.by_hand().insert(columns).unwrap(),
             Place::Postgres(database) => {
@@ -120,7 +120,7 @@ impl Outbox {
                     names.join(", "),
                     values.join(", ")
                 );
-                database.client().await.query_one(&sql, &[]).await.unwrap().get(0)
+                database.client().await.query_one(&sql, &[]).await.unwrap().get::<_, Uuid>(0).into()
             }
             Place::MariaDb(_) | Place::Sqlite(_) => {
                 panic!("plain rows on MariaDB and SQLite are the store's own tests")
@@ -129,7 +129,7 @@ impl Outbox {
     }
 
     /// Enqueues `count` messages to `integration`, in order.
-    pub(crate) async fn enqueue(&self, integration: &str, count: usize) -> Vec<Uuid> {
+    pub(crate) async fn enqueue(&self, integration: &str, count: usize) -> Vec<MessageId> {
         let mut ids = Vec::with_capacity(count);
         for n in 0..count {
             ids.push(self.put(message(integration).json(&n)).await);
@@ -138,28 +138,28 @@ impl Outbox {
     }
 
     /// Enqueues one message.
-    pub(crate) async fn put(&self, message: NewMessage) -> Uuid {
-        self.store.enqueue(&message).await.unwrap().id()
+    pub(crate) async fn put(&self, message: NewMessage) -> MessageId {
+        self.store.enqueue(&message).await.unwrap().into_id()
     }
 
-    pub(crate) async fn record(&self, id: Uuid) -> Record {
+    pub(crate) async fn record(&self, id: &MessageId) -> Record {
         self.store.find(id).await.unwrap().expect("the message is there")
     }
 
-    pub(crate) async fn records(&self, ids: &[Uuid]) -> Vec<Record> {
+    pub(crate) async fn records(&self, ids: &[MessageId]) -> Vec<Record> {
         let mut records = Vec::with_capacity(ids.len());
         for id in ids {
-            records.push(self.record(*id).await);
+            records.push(self.record(id).await);
         }
         records
     }
 
-    pub(crate) async fn statuses(&self, ids: &[Uuid]) -> Vec<String> {
+    pub(crate) async fn statuses(&self, ids: &[MessageId]) -> Vec<String> {
         self.records(ids).await.into_iter().map(|record| record.status).collect()
     }
 
     /// Waits until a message has this status.
-    pub(crate) async fn wait_for(&self, id: Uuid, status: &str) -> Record {
+    pub(crate) async fn wait_for(&self, id: &MessageId, status: &str) -> Record {
         eventually(&format!("{id} to be {status}"), SOON, async || {
             Some(self.record(id).await).filter(|record| record.status == status)
         })
@@ -167,9 +167,9 @@ impl Outbox {
     }
 
     /// Waits until all of these messages have this status.
-    pub(crate) async fn wait_for_all(&self, ids: &[Uuid], status: &str) {
+    pub(crate) async fn wait_for_all(&self, ids: &[MessageId], status: &str) {
         for id in ids {
-            self.wait_for(*id, status).await;
+            self.wait_for(id, status).await;
         }
     }
 

@@ -43,7 +43,7 @@ async fn fault_25_a_message_that_kills_the_process_ends_dead_and_its_neighbours_
                 assert_eq!(status.signal(), Some(Signal::SIGKILL as i32), "{}", relay.stdout());
                 deaths += 1;
             }
-            dead = outbox.wait_for(poison, "DEAD") => {
+            dead = outbox.wait_for(&poison, "DEAD") => {
                 eventually("the neighbours' fate", SOON, async || {
                     let statuses = outbox.statuses(&neighbours).await;
                     statuses.iter().all(|s| s == "SENT" || s == "DEAD").then_some(())

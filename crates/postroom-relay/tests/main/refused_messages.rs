@@ -3,7 +3,7 @@
 use crate::outbox::{Outbox, SOON, lane, message, on_stores};
 use crate::script::{Act, Script};
 use async_trait::async_trait;
-use postroom_core::{AttemptLimit, Message, Outcome, Report, Sink};
+use postroom_core::{AttemptLimit, Message, MessageId, Outcome, Report, Sink};
 use postroom_relay::{Lane, LaneState, Pass, Settings};
 use postroom_testkit::eventually;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ fn one_by_one(sink: impl Sink, concurrency: usize) -> Lane {
     Lane { concurrency, batch_size: 1, ..lane("memory:a", sink) }
 }
 
-async fn bad_one(outbox: &Outbox, max_attempts: i32) -> uuid::Uuid {
+async fn bad_one(outbox: &Outbox, max_attempts: i32) -> MessageId {
     let mut bad = message("memory:a").max_attempts(max_attempts);
     bad.event_type = "bad".to_owned();
     outbox.put(bad).await
@@ -60,7 +60,7 @@ async fn fault_29_a_refusal_among_acceptances_is_a_failed_attempt(outbox: Outbox
     let pass = relay.tick(100).await.unwrap();
     assert_eq!(pass, Pass { taken: 10, sent: 9, failed: 1, ..Pass::default() });
     assert_eq!(sink.attempts(), 10, "each was sent once");
-    let failed = outbox.record(bad).await;
+    let failed = outbox.record(&bad).await;
     assert_eq!((failed.status.as_str(), failed.message.attempts), ("FAILED", 1));
     assert_eq!(failed.last_error.as_deref(), Some(FORBIDDEN));
     assert!(outbox.statuses(&good).await.iter().all(|status| status == "SENT"));
@@ -74,7 +74,7 @@ async fn fault_29_under_steady_traffic_a_refused_message_is_sent_once_per_attemp
     let bad = bad_one(&outbox, 3).await;
     let dead = eventually("the refused message to be DEAD", SOON, async || {
         good.push(outbox.put(message("memory:a")).await);
-        Some(outbox.record(bad).await).filter(|record| record.status == "DEAD")
+        Some(outbox.record(&bad).await).filter(|record| record.status == "DEAD")
     })
     .await;
     assert_eq!((dead.message.attempts, sent.load(Ordering::Acquire)), (3, 3));

@@ -47,10 +47,10 @@ async fn a_stop_finishes_what_is_in_flight_and_gives_back_the_rest(outbox: Outbo
     let stopping = tokio::spawn(relay.stop());
     // The rest comes back before the one in flight has ended.
     outbox.wait_for_all(&ids[1..], "PENDING").await;
-    assert_eq!(outbox.record(ids[0]).await.status, "CLAIMED");
+    assert_eq!(outbox.record(&ids[0]).await.status, "CLAIMED");
     sink.release();
     stopping.await.unwrap().unwrap();
-    assert_eq!(outbox.record(ids[0]).await.status, "SENT");
+    assert_eq!(outbox.record(&ids[0]).await.status, "SENT");
     assert_eq!(sink.attempts(), 1, "nothing begins after the stop");
 
     let (settings, lanes) = one_by_one(sink.clone());
@@ -83,16 +83,14 @@ async fn a_stop_gives_back_what_does_not_end_in_time(outbox: Outbox) {
 
 async fn what_was_reported_before_the_stop_stands(outbox: Outbox) {
     let ids = outbox.enqueue("memory:a", 3).await;
-    let first = ids[0];
-    let sink =
-        Script::new(
-            move |message: &Message| {
-                if message.id == first { Act::Report(Outcome::Delivered) } else { Act::Stall }
-            },
-        );
+    let first = &ids[0];
+    let reported = first.clone();
+    let sink = Script::new(move |message: &Message| {
+        if message.id == reported { Act::Report(Outcome::Delivered) } else { Act::Stall }
+    });
     let settings = Settings { stop_limit: Duration::from_millis(50), ..Settings::default() };
     let relay = outbox.start(settings, vec![patient_lane("memory:a", sink)]);
-    outbox.wait_for(first, "SENT").await;
+    outbox.wait_for(&first, "SENT").await;
     relay.stop().await.unwrap();
     assert_eq!(outbox.statuses(&ids).await, ["SENT", "PENDING", "PENDING"]);
 }
@@ -103,11 +101,11 @@ async fn a_relay_can_run_again(outbox: Outbox) {
     for _ in 0..3 {
         let id = outbox.put(message("memory:a")).await;
         let running = Running::start(Arc::clone(&relay));
-        outbox.wait_for(id, "SENT").await;
+        outbox.wait_for(&id, "SENT").await;
         running.stop().await.unwrap();
         let id = outbox.put(message("memory:a")).await;
         relay.tick(1).await.unwrap();
-        assert_eq!(outbox.record(id).await.status, "SENT");
+        assert_eq!(outbox.record(&id).await.status, "SENT");
     }
 }
 
@@ -124,7 +122,7 @@ async fn a_pass_that_is_dropped_holds_its_messages_no_longer_than_their_claim(ou
     // It was given back if there was time for that; otherwise its claim expires.
     eventually("the message to be free", SOON, async || {
         outbox.store.rescue(10).await.unwrap();
-        (outbox.record(id).await.status == "PENDING").then_some(())
+        (outbox.record(&id).await.status == "PENDING").then_some(())
     })
     .await;
 }
@@ -135,7 +133,7 @@ async fn a_run_that_is_dropped_takes_no_more(outbox: Outbox) {
     let first = outbox.put(message("memory:a")).await;
     tokio::select! {
         ended = relay.run(std::future::pending()) => panic!("nobody asked it to stop: {ended:?}"),
-        _ = outbox.wait_for(first, "SENT") => {}
+        _ = outbox.wait_for(&first, "SENT") => {}
     }
     let next = outbox.relay(Settings::default(), vec![lane("memory:b", MemorySink::new())]);
     let next = Running::start(next);
@@ -143,7 +141,7 @@ async fn a_run_that_is_dropped_takes_no_more(outbox: Outbox) {
     for _ in 0..20 {
         left.push(outbox.put(message("memory:a")).await);
         let id = outbox.put(message("memory:b")).await;
-        outbox.wait_for(id, "SENT").await;
+        outbox.wait_for(&id, "SENT").await;
     }
     assert!(outbox.statuses(&left).await.iter().all(|status| status == "PENDING"));
     next.stop().await.unwrap();
@@ -172,18 +170,16 @@ async fn a_relay_whose_run_was_dropped_can_run_again(outbox: Outbox) {
 
 async fn a_stop_takes_its_limit_once_even_when_sink_and_database_hang(outbox: Outbox) {
     let ids = outbox.enqueue("memory:a", 2).await;
-    let first = ids[0];
-    let sink =
-        Script::new(
-            move |message: &Message| {
-                if message.id == first { Act::Report(Outcome::Delivered) } else { Act::Stall }
-            },
-        );
+    let first = &ids[0];
+    let reported = first.clone();
+    let sink = Script::new(move |message: &Message| {
+        if message.id == reported { Act::Report(Outcome::Delivered) } else { Act::Stall }
+    });
     // A completion waits for this lock, a claim does not.
     let client = outbox.database().client().await;
     client.batch_execute("BEGIN").await.unwrap();
     let lock = "SELECT FROM core_outbox.integration_outbox WHERE id = $1 FOR UPDATE";
-    client.query_one(lock, &[&first]).await.unwrap();
+    client.query_one(lock, &[&first.as_uuid()]).await.unwrap();
 
     let stop_limit = Duration::from_millis(500);
     let settings = Settings { stop_limit, ..Settings::default() };

@@ -69,7 +69,7 @@ async fn a_pass_leaves_what_is_not_due(outbox: Outbox) {
     let id = outbox.put(message("memory:a").due_at(later)).await;
     let relay = outbox.relay(Settings::default(), vec![lane("memory:a", MemorySink::new())]);
     assert_eq!(relay.tick(10).await.unwrap(), Pass::default());
-    assert_eq!(outbox.record(id).await.status, "PENDING");
+    assert_eq!(outbox.record(&id).await.status, "PENDING");
 }
 
 async fn a_pass_frees_what_a_dead_relay_held(outbox: Outbox) {

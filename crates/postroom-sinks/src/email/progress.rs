@@ -1,9 +1,9 @@
 //! Which recipients are through with a mail that others still wait for.
 
 use lettre::Address;
+use postroom_core::MessageId;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use uuid::Uuid;
 
 /// How many mails are remembered.
 const MAILS_MAX: usize = 10_000;
@@ -31,9 +31,9 @@ pub(super) struct Mails(Mutex<Known>);
 
 #[derive(Default)]
 struct Known {
-    mails: HashMap<Uuid, Progress>,
+    mails: HashMap<MessageId, Progress>,
     /// Oldest first; ids that were forgotten since may still be in it.
-    by_age: VecDeque<Uuid>,
+    by_age: VecDeque<MessageId>,
 }
 
 impl Mails {
@@ -41,14 +41,14 @@ impl Mails {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn of(&self, id: Uuid) -> Progress {
-        self.known().mails.get(&id).cloned().unwrap_or_default()
+    pub(super) fn of(&self, id: &MessageId) -> Progress {
+        self.known().mails.get(id).cloned().unwrap_or_default()
     }
 
-    pub(super) fn remember(&self, id: Uuid, progress: Progress) {
+    pub(super) fn remember(&self, id: &MessageId, progress: Progress) {
         let mut known = self.known();
-        if known.mails.insert(id, progress).is_none() {
-            known.by_age.push_back(id);
+        if known.mails.insert(id.clone(), progress).is_none() {
+            known.by_age.push_back(id.clone());
         }
         while known.by_age.len() > MAILS_MAX {
             let Some(oldest) = known.by_age.pop_front() else { break };
@@ -56,21 +56,23 @@ impl Mails {
         }
     }
 
-    pub(super) fn forget(&self, id: Uuid) {
-        self.known().mails.remove(&id);
+    pub(super) fn forget(&self, id: &MessageId) {
+        self.known().mails.remove(id);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use uuid::Uuid;
 
     #[test]
     fn memory_is_bounded() {
         let mails = Mails::default();
         for n in 0..2 * MAILS_MAX as u128 {
-            mails.remember(Uuid::from_u128(n), Progress::default());
-            mails.remember(Uuid::from_u128(n), Progress::default());
+            let id = Uuid::from_u128(n).into();
+            mails.remember(&id, Progress::default());
+            mails.remember(&id, Progress::default());
         }
         let known = mails.known();
         assert_eq!((known.mails.len(), known.by_age.len()), (MAILS_MAX, MAILS_MAX));

@@ -36,7 +36,7 @@ impl EmailSink {
             Ok(letter) => letter,
             Err(rejection) => return rejection,
         };
-        let mut progress = self.mails.of(message.id);
+        let mut progress = self.mails.of(&message.id);
         let left: Vec<_> =
             letter.recipients.iter().filter(|recipient| !progress.is_through(recipient)).collect();
         let all = letter.recipients.len();
@@ -47,10 +47,10 @@ impl EmailSink {
         };
         if let Some(error) = waiting {
             let has = progress.accepted.len();
-            self.mails.remember(message.id, progress);
+            self.mails.remember(&message.id, progress);
             return Outcome::retry(format!("{error}; {has} of {all} have the mail"));
         }
-        self.mails.forget(message.id);
+        self.mails.forget(&message.id);
         match progress.refused.first() {
             None => Outcome::Delivered,
             Some((_, reply)) => Outcome::reject(format!(

@@ -201,7 +201,7 @@ mod tests {
     fn message() -> Message {
         let at = Utc.with_ymd_and_hms(2026, 3, 1, 12, 0, 0).unwrap();
         Message {
-            id: uuid::Uuid::from_u128(7),
+            id: uuid::Uuid::from_u128(7).into(),
             seq: 1,
             event_id: "e-1".to_owned(),
             stream_id: "order-1".to_owned(),

@@ -3,9 +3,11 @@
 -- SENT, the claims on both, and the cursor of each lane.
 --
 -- The ledger of a table that somebody else made comes from the same text (`src/postgres/layout/`). The lines
--- `-- layout: …` say whom a part is for: `every` outbox, `ours` alone, or `made`, which is made again whenever
--- a layout changes. Comments that begin with `foreign:` or `ledger:` hold what only such a ledger has, and
--- `/*id*/` stands before the type of the message table's key.
+-- `-- layout: …` say whom a part is for: `every` outbox, `ours` alone, or `made`, what
+-- is made again whenever a layout changes. Comments that begin with `foreign:`,
+-- `ledger:` (where failures stand in the ledger alone) or `text:` (where the key is a text) hold what only such a
+-- ledger has, what stands between `ours:` and `:ours` is for Postroom's own, and `/*id*/` stands before the type
+-- of the message table's key.
 
 -- layout: every
 CREATE SCHEMA IF NOT EXISTS core_outbox;
@@ -317,7 +319,7 @@ CREATE FUNCTION core_outbox.is_noted_sent(message /*id*/uuid) RETURNS boolean
 LANGUAGE sql STABLE PARALLEL SAFE
 RETURN EXISTS (
     SELECT FROM core_outbox.sent s
-    WHERE message BETWEEN s.lowest AND s.highest AND message = ANY (s.ids)
+    WHERE message /*text: COLLATE "C" */ BETWEEN s.lowest AND s.highest AND message = ANY (s.ids)
 );
 
 -- How far each lane's parcels were taken. Whoever takes parcels of a lane, or makes deliveries of what
@@ -503,7 +505,7 @@ BEGIN
 END
 $$;
 
--- layout: made
+-- layout: ours
 CREATE FUNCTION core_outbox.feed_ledger() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER
 AS $$
@@ -561,14 +563,11 @@ BEGIN
         FROM (
             SELECT id, seq, due_at, integration_type,
                    core_outbox.content_bytes(payload, headers) AS bytes
-                   /*foreign: , (pg_catalog.row_number() OVER (
-                        PARTITION BY integration_type, core_outbox.parcel_group(seq))
-                        OPERATOR(pg_catalog.-) 1) OPERATOR(pg_catalog./) 64 AS chunk */
             FROM fresh
             WHERE core_outbox.is_fresh(status, due_at, settled, soon)
               AND id OPERATOR(pg_catalog.<>) ALL (over)
         ) AS m
-        GROUP BY m.integration_type, core_outbox.parcel_group(m.seq) /*foreign: , m.chunk */
+        GROUP BY m.integration_type, core_outbox.parcel_group(m.seq)
         -- Numbered in the order of insertion.
         ORDER BY lowest
     ) AS f
@@ -615,7 +614,7 @@ BEGIN
 END
 $$;
 
--- layout: made
+-- layout: ours
 -- A delivery follows a change by hand at once, unless it is claimed: the attempt under way decides for
 -- itself, and looks at the message when it ends. A message without one is in a parcel, or was closed:
 -- which of the two, and whether somebody is delivering it, only the holder of the lane can know.
@@ -747,7 +746,7 @@ END
 $$;
 
 -- A producer could forge deliveries with a table and trigger of its own otherwise.
--- layout: made
+-- layout: ours
 REVOKE EXECUTE ON FUNCTION core_outbox.feed_ledger() FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION core_outbox.follow_change() FROM PUBLIC;
 -- layout: every
@@ -819,7 +818,7 @@ LEFT JOIN core_outbox.in_flight f
 LEFT JOIN core_outbox.claim c ON c.token = coalesce(d.claim, f.token)
 LEFT JOIN LATERAL (
     SELECT s.at FROM core_outbox.sent s
-    WHERE m.status <> 'SENT' AND m.id BETWEEN s.lowest AND s.highest AND m.id = ANY (s.ids)
+    WHERE m.status <> 'SENT' AND m.id /*text: COLLATE "C" */ BETWEEN s.lowest AND s.highest AND m.id = ANY (s.ids)
     LIMIT 1
 ) AS noted ON true;
 COMMENT ON VIEW core_outbox.messages IS

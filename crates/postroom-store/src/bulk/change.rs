@@ -1,11 +1,10 @@
 //! One operation on some messages, tried again when it lost to a concurrent transaction.
 
 use postroom_core::{
-    ActionId, Key, NewAction, Operate, Operation, Status, StoreErrorKind, StoreResult,
+    ActionId, Key, MessageId, NewAction, Operate, Operation, Status, StoreErrorKind, StoreResult,
 };
 use std::time::Duration;
 use tokio::time::Instant;
-use uuid::Uuid;
 
 /// How often a batch is tried again that lost to a concurrent transaction. Not after one that waited
 /// this long for a lock: somebody keeps that, and the operator should know.
@@ -91,7 +90,7 @@ pub struct Changed {
     /// How many messages.
     pub messages: u64,
     /// The new messages of a replay.
-    pub made: Vec<Uuid>,
+    pub made: Vec<MessageId>,
 }
 
 impl Changed {

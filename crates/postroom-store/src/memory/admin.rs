@@ -3,18 +3,17 @@
 use super::MemoryStore;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
-use postroom_core::{Admin, Attempt, Filter, Record, StatusCounts, StoreResult, Token};
+use postroom_core::{Admin, Attempt, Filter, MessageId, Record, StatusCounts, StoreResult, Token};
 use std::collections::{BTreeMap, BTreeSet};
-use uuid::Uuid;
 
 #[async_trait]
 impl Admin for MemoryStore {
-    async fn find(&self, id: Uuid) -> StoreResult<Option<Record>> {
+    async fn find(&self, id: &MessageId) -> StoreResult<Option<Record>> {
         let tables = self.lock();
         Ok(tables.row(id).map(|row| tables.record(row)))
     }
 
-    async fn attempts(&self, id: Uuid) -> StoreResult<Vec<Attempt>> {
+    async fn attempts(&self, id: &MessageId) -> StoreResult<Vec<Attempt>> {
         let tables = self.lock();
         let attempts = tables.seq_of(id).and_then(|seq| tables.attempts.get(&seq));
         Ok(attempts.cloned().unwrap_or_default())
@@ -45,7 +44,7 @@ impl Admin for MemoryStore {
         Ok(names.into_iter().collect())
     }
 
-    async fn claim_of(&self, worker: &str, id: Uuid) -> StoreResult<Option<(Token, i64)>> {
+    async fn claim_of(&self, worker: &str, id: &MessageId) -> StoreResult<Option<(Token, i64)>> {
         let tables = self.lock();
         let held = tables.row(id).and_then(|row| {
             let token = tables.holder(row)?;

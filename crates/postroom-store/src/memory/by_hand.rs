@@ -3,7 +3,7 @@
 use super::tables::Row;
 use super::{MemoryStore, refused};
 use chrono::{DateTime, TimeDelta, Utc};
-use postroom_core::{Enqueued, Message, RawJson, StoreResult};
+use postroom_core::{Enqueued, Message, MessageId, RawJson, StoreResult};
 use std::collections::{HashMap, HashSet};
 use std::str::FromStr;
 use std::time::Duration;
@@ -37,7 +37,7 @@ impl ByHand<'_> {
     ///
     /// # Errors
     /// What a constraint refuses.
-    pub fn insert(&self, columns: &[(&str, &str)]) -> StoreResult<Uuid> {
+    pub fn insert(&self, columns: &[(&str, &str)]) -> StoreResult<MessageId> {
         let now = self.0.clock.now();
         let mut given: HashMap<&str, &str> = columns.iter().copied().collect();
         let status = given.remove("status").unwrap_or("PENDING");
@@ -45,7 +45,7 @@ impl ByHand<'_> {
             return Err(refused("claims live in the delivery"));
         }
         let message = Message {
-            id: Uuid::now_v7(),
+            id: Uuid::now_v7().into(),
             seq: parsed(&mut given, "seq")?.unwrap_or(0),
             event_id: required(&mut given, "source_event_id")?,
             stream_id: required(&mut given, "source_stream_id")?,
@@ -81,14 +81,14 @@ impl ByHand<'_> {
         let inserted = tables.commit(staged).into_iter().find(|answer| answer.is_new());
         drop(tables);
         self.0.written.signal();
-        inserted.map(Enqueued::id).ok_or_else(|| refused("the fence knows it"))
+        inserted.map(Enqueued::into_id).ok_or_else(|| refused("the fence knows it"))
     }
 
     /// `UPDATE … SET status = …`.
     ///
     /// # Errors
     /// CLAIMED is refused: claims live in the delivery.
-    pub fn set_status(&self, id: Uuid, status: &str) -> StoreResult<()> {
+    pub fn set_status(&self, id: &MessageId, status: &str) -> StoreResult<()> {
         if status == "CLAIMED" {
             return Err(refused("claims live in the delivery"));
         }
@@ -97,12 +97,12 @@ impl ByHand<'_> {
     }
 
     /// `UPDATE … SET due_at = …`.
-    pub fn set_due_at(&self, id: Uuid, due_at: DateTime<Utc>) {
+    pub fn set_due_at(&self, id: &MessageId, due_at: DateTime<Utc>) {
         self.update(id, |row| row.message.due_at = due_at);
     }
 
     /// `UPDATE … SET integration_type = …`
-    pub fn set_integration(&self, id: Uuid, integration: &str) {
+    pub fn set_integration(&self, id: &MessageId, integration: &str) {
         self.update(id, |row| row.message.integration = integration.to_owned());
     }
 
@@ -110,7 +110,7 @@ impl ByHand<'_> {
     ///
     /// # Errors
     /// When it is no column that a trigger watches, or no value of it.
-    pub fn set_unseen(&self, id: Uuid, column: &str, value: &str) -> StoreResult<()> {
+    pub fn set_unseen(&self, id: &MessageId, column: &str, value: &str) -> StoreResult<()> {
         let mut given = HashMap::from([(column, value)]);
         let due_at = parsed(&mut given, "due_at")?;
         let (status, integration) =
@@ -127,7 +127,7 @@ impl ByHand<'_> {
     }
 
     /// `UPDATE … SET created_at = …, sent_at = …, updated_at = …`: the message becomes older.
-    pub fn make_older(&self, id: Uuid, by: Duration) {
+    pub fn make_older(&self, id: &MessageId, by: Duration) {
         let by = TimeDelta::from_std(by).unwrap_or(TimeDelta::MAX);
         self.update(id, |row| {
             row.message.created_at -= by;
@@ -137,7 +137,7 @@ impl ByHand<'_> {
     }
 
     /// `DELETE FROM integration_outbox WHERE id = …`; what names it stays behind.
-    pub fn delete(&self, id: Uuid) {
+    pub fn delete(&self, id: &MessageId) {
         let mut tables = self.0.lock();
         if let Some(seq) = tables.seq_of(id) {
             tables.remove(seq);
@@ -146,14 +146,15 @@ impl ByHand<'_> {
 
     /// `SELECT * FROM integration_outbox WHERE id = …`.
     #[must_use]
-    pub fn read(&self, id: Uuid) -> Option<WholeRow> {
+    pub fn read(&self, id: &MessageId) -> Option<WholeRow> {
         let tables = self.0.lock();
         tables.row(id).cloned().map(WholeRow)
     }
 
     /// Writes every column of a row that was read before.
     pub fn save(&self, WholeRow(stale): WholeRow) {
-        self.update(stale.message.id, |row| *row = stale);
+        let id = stale.message.id.clone();
+        self.update(&id, |row| *row = stale);
     }
 
     /// `TRUNCATE integration_outbox RESTART IDENTITY`. Whoever empties the table means its ledger too;
@@ -180,7 +181,7 @@ impl ByHand<'_> {
     }
 
     /// `INSERT INTO parcel`: what a restore of the ledger brings, whatever else names the messages.
-    pub fn insert_parcel(&self, integration: &str, ids: &[Uuid]) {
+    pub fn insert_parcel(&self, integration: &str, ids: &[MessageId]) {
         let mut tables = self.0.lock();
         tables.last_parcel += 1;
         let key = (integration.to_owned(), tables.last_parcel);
@@ -205,12 +206,12 @@ impl ByHand<'_> {
     #[must_use]
     pub fn counts(&self) -> Counts {
         let tables = self.0.lock();
-        let is_over = |id: &Uuid| {
-            let row = tables.row(*id);
+        let is_over = |id: &MessageId| {
+            let row = tables.row(id);
             row.is_some_and(|row| row.status == "SENT" && row.settled.is_some())
         };
         let delivered = tables.deliveries.iter().map(|(id, _)| id);
-        let named: HashSet<Uuid> = delivered.chain(tables.parcels.named()).collect();
+        let named: HashSet<&MessageId> = delivered.chain(tables.parcels.named()).collect();
         Counts {
             deliveries: named.iter().filter(|id| !is_over(id)).count(),
             parcels: tables.parcels.iter().count(),
@@ -221,7 +222,7 @@ impl ByHand<'_> {
     }
 
     /// Updates a row. The trigger fires when status, due time or integration have changed.
-    fn update(&self, id: Uuid, change: impl FnOnce(&mut Row)) {
+    fn update(&self, id: &MessageId, change: impl FnOnce(&mut Row)) {
         let mut tables = self.0.lock();
         let Some(row) = tables.row_mut(id) else { return };
         let before = row.clone();

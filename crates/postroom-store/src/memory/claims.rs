@@ -17,12 +17,11 @@ use crate::lost_group::{self, Lost};
 use async_trait::async_trait;
 use chrono::{DateTime, TimeDelta, Utc};
 use postroom_core::{
-    Batch, Claims, Quota, Rescued, Settled, Settlement, StoreResult, Take, Taken, Token, Wake,
-    clip_response,
+    Batch, Claims, MessageId, Quota, Rescued, Settled, Settlement, StoreResult, Take, Taken, Token,
+    Wake, clip_response,
 };
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
-use uuid::Uuid;
 
 /// How often a lane is swept while every take is full.
 const SWEEP_EVERY: TimeDelta = TimeDelta::seconds(1);
@@ -60,8 +59,8 @@ impl Claims for MemoryStore {
         for quota in take.quotas {
             let mut due = Vec::new();
             for id in tables.due(&quota.integration, now, true, quota.rows) {
-                let Some(delivery) = tables.deliveries.get(id) else { continue };
-                let Some(row) = tables.row(id) else { continue };
+                let Some(delivery) = tables.deliveries.get(&id) else { continue };
+                let Some(row) = tables.row(&id) else { continue };
                 due.push(read(row, Some(delivery), take));
             }
             lost_group::keep(&mut due, take, quota, which, &mut left, |taken| Lost {
@@ -71,7 +70,7 @@ impl Claims for MemoryStore {
             if !due.is_empty() {
                 let token = tables.claim(take, now, which == Rescued::Alone)?;
                 for taken in &due {
-                    tables.hold(taken.message.id, token);
+                    tables.hold(&taken.message.id, token);
                 }
                 batches.push(Batch { token, messages: due });
             }
@@ -83,10 +82,10 @@ impl Claims for MemoryStore {
         settle::settle(self, settlements)
     }
 
-    async fn keep_responses(&self, responses: &[(Uuid, String)]) -> StoreResult<()> {
+    async fn keep_responses(&self, responses: &[(MessageId, String)]) -> StoreResult<()> {
         let mut tables = self.lock();
         for (id, response) in responses {
-            let Some(seq) = tables.seq_of(*id) else { continue };
+            let Some(seq) = tables.seq_of(id) else { continue };
             let latest = tables.attempts.get_mut(&seq).and_then(|attempts| attempts.last_mut());
             if let Some(latest) = latest.filter(|latest| latest.response.is_none()) {
                 latest.response = Some(clip_response(response));
@@ -139,8 +138,8 @@ impl<'a> Taking<'a> {
     fn take_deliveries(&mut self, lane: &str, most: usize) -> StoreResult<()> {
         let most = self.room().min(most);
         for id in self.tables.due(lane, self.now, false, most) {
-            let Some(row) = self.tables.row(id) else { continue };
-            let taken = read(row, self.tables.deliveries.get(id), self.take);
+            let Some(row) = self.tables.row(&id) else { continue };
+            let taken = read(row, self.tables.deliveries.get(&id), self.take);
             let bytes = taken.message.weight();
             if !self.fits(1, bytes) {
                 self.is_full = true;
@@ -151,7 +150,7 @@ impl<'a> Taking<'a> {
                 self.due = Some(Batch { token, messages: Vec::new() });
             }
             if let Some(batch) = &mut self.due {
-                self.tables.hold(id, batch.token);
+                self.tables.hold(&id, batch.token);
                 batch.messages.push(taken);
             }
             self.use_up(1, bytes);
@@ -211,7 +210,7 @@ impl<'a> Taking<'a> {
                 self.tables.unpack(&key);
                 continue;
             }
-            let rows = fresh.iter().filter_map(|id| self.tables.row(*id));
+            let rows = fresh.iter().filter_map(|id| self.tables.row(id));
             let messages: Vec<Taken> = rows.map(|row| read(row, None, self.take)).collect();
             let bytes = messages.iter().map(|taken| taken.message.weight()).sum();
             if !self.fits(fresh.len(), bytes) {
@@ -234,7 +233,7 @@ impl<'a> Taking<'a> {
     fn take_parcel(
         &mut self,
         key: ParcelKey,
-        fresh: &[Uuid],
+        fresh: &[MessageId],
         messages: Vec<Taken>,
     ) -> StoreResult<()> {
         if self.fresh.is_none() {
@@ -282,7 +281,13 @@ impl<'a> Taking<'a> {
 impl Tables {
     /// Up to `rows` messages that are due in one lane, by due time. Forgets deliveries that it
     /// meets whose message was deleted, or settled by hand while it was claimed.
-    fn due(&mut self, lane: &str, now: DateTime<Utc>, rescued: bool, rows: usize) -> Vec<Uuid> {
+    fn due(
+        &mut self,
+        lane: &str,
+        now: DateTime<Utc>,
+        rescued: bool,
+        rows: usize,
+    ) -> Vec<MessageId> {
         let mut due = Vec::new();
         let mut closed = Vec::new();
         for (_, id) in self.deliveries.due(lane, now, rescued) {
@@ -290,17 +295,18 @@ impl Tables {
                 break;
             }
             let is_deliverable = self.row(id).is_some_and(|row| row.is_deliverable());
-            if is_deliverable { due.push(id) } else { closed.push(id) }
+            let found = if is_deliverable { &mut due } else { &mut closed };
+            found.push(id.clone());
         }
         for id in closed {
-            match self.row(id).filter(|row| is_open(&row.status)).cloned() {
+            match self.row(&id).filter(|row| is_open(&row.status)).cloned() {
                 // Dead by hand.
                 Some(row) => {
-                    if let Some(mut delivery) = self.deliveries.get_mut(id) {
+                    if let Some(mut delivery) = self.deliveries.get_mut(&id) {
                         delivery.follow(&row);
                     }
                 }
-                None => self.deliveries.remove(id),
+                None => self.deliveries.remove(&id),
             }
         }
         due
@@ -323,7 +329,7 @@ impl Tables {
         Ok(token)
     }
 
-    fn hold(&mut self, id: Uuid, token: Token) {
+    fn hold(&mut self, id: &MessageId, token: Token) {
         if let Some(mut delivery) = self.deliveries.get_mut(id) {
             delivery.claim = Some(token);
         }

@@ -4,8 +4,7 @@ use super::parcels::ParcelKey;
 use super::tables::{Delivery, Row, Tables, is_open};
 use crate::content_fault::drop_null_headers;
 use chrono::{DateTime, Utc};
-use postroom_core::{ContentFault, RawJson, Take, Taken, Token};
-use uuid::Uuid;
+use postroom_core::{ContentFault, MessageId, RawJson, Take, Taken, Token};
 
 /// A message as a relay gets it. One without a delivery comes out of a parcel: it was neither rescued
 /// nor dispatched.
@@ -32,26 +31,26 @@ pub(super) fn read(row: &Row, delivery: Option<&Delivery>, take: &Take<'_>) -> T
 impl Tables {
     /// Which messages of a parcel are to be delivered out of it: not those that are closed or gone, due
     /// later, of another integration by now, or that have a delivery.
-    pub(super) fn deliverable(&self, key: &ParcelKey, now: DateTime<Utc>) -> Vec<Uuid> {
+    pub(super) fn deliverable(&self, key: &ParcelKey, now: DateTime<Utc>) -> Vec<MessageId> {
         let is_here = |row: &Row| {
             row.is_deliverable()
                 && row.message.due_at <= now
                 && row.message.integration == key.0
-                && !self.deliveries.contains(row.message.id)
+                && !self.deliveries.contains(&row.message.id)
         };
-        let named = self.parcels.get(key).into_iter().flatten().copied();
-        named.filter(|id| self.row(*id).is_some_and(is_here)).collect()
+        let named = self.parcels.get(key).into_iter().flatten();
+        named.filter(|id| self.row(id).is_some_and(is_here)).cloned().collect()
     }
 
     /// Of a parcel that is taken, gives what is not delivered out of it a delivery that says what the
     /// message says. What was closed by hand is over under this claim: whoever opens it again meets no
     /// attempt under way.
-    pub(super) fn set_aside(&mut self, key: &ParcelKey, fresh: &[Uuid], token: Token) {
-        let named = self.parcels.get(key).into_iter().flatten().copied();
-        let left_out: Vec<Uuid> = named.filter(|id| !fresh.contains(id)).collect();
+    pub(super) fn set_aside(&mut self, key: &ParcelKey, fresh: &[MessageId], token: Token) {
+        let named = self.parcels.get(key).into_iter().flatten();
+        let left_out: Vec<MessageId> = named.filter(|id| !fresh.contains(id)).cloned().collect();
         for id in left_out {
-            let has_delivery = self.deliveries.contains(id);
-            let Some(row) = self.row_mut(id) else { continue };
+            let has_delivery = self.deliveries.contains(&id);
+            let Some(row) = self.row_mut(&id) else { continue };
             if !is_open(&row.status) {
                 row.settled = Some(token);
             } else if !has_delivery {

@@ -3,20 +3,19 @@
 
 use super::tables::Delivery;
 use chrono::{DateTime, Utc};
-use postroom_core::Token;
+use postroom_core::{MessageId, Token};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::{Deref, DerefMut};
-use uuid::Uuid;
 
 /// Deliveries by the id of their message.
 #[derive(Default)]
 pub(super) struct Deliveries {
-    rows: BTreeMap<Uuid, Delivery>,
+    rows: BTreeMap<MessageId, Delivery>,
     indexes: Indexes,
 }
 
 /// By due time and number.
-type Queue = BTreeSet<(DateTime<Utc>, i64, Uuid)>;
+type Queue = BTreeSet<(DateTime<Utc>, i64, MessageId)>;
 
 #[derive(Default)]
 struct Indexes {
@@ -24,15 +23,15 @@ struct Indexes {
     fresh: HashMap<String, Queue>,
     rescued: HashMap<String, Queue>,
     /// By number.
-    held: HashMap<Token, BTreeSet<(i64, Uuid)>>,
+    held: HashMap<Token, BTreeSet<(i64, MessageId)>>,
 }
 
 impl Indexes {
-    fn add(&mut self, id: Uuid, delivery: &Delivery) {
+    fn add(&mut self, id: &MessageId, delivery: &Delivery) {
         if let Some(token) = delivery.claim {
-            self.held.entry(token).or_default().insert((delivery.seq, id));
+            self.held.entry(token).or_default().insert((delivery.seq, id.clone()));
         } else if !delivery.dead {
-            let place = (delivery.due_at, delivery.seq, id);
+            let place = (delivery.due_at, delivery.seq, id.clone());
             let lanes = self.lanes(delivery.rescues);
             match lanes.get_mut(&delivery.integration) {
                 Some(queue) => drop(queue.insert(place)),
@@ -41,10 +40,10 @@ impl Indexes {
         }
     }
 
-    fn remove(&mut self, id: Uuid, delivery: &Delivery) {
+    fn remove(&mut self, id: &MessageId, delivery: &Delivery) {
         if let Some(token) = delivery.claim {
             if let Some(held) = self.held.get_mut(&token) {
-                held.remove(&(delivery.seq, id));
+                held.remove(&(delivery.seq, id.clone()));
                 if held.is_empty() {
                     self.held.remove(&token);
                 }
@@ -52,7 +51,7 @@ impl Indexes {
         } else if !delivery.dead
             && let Some(queue) = self.lanes(delivery.rescues).get_mut(&delivery.integration)
         {
-            queue.remove(&(delivery.due_at, delivery.seq, id));
+            queue.remove(&(delivery.due_at, delivery.seq, id.clone()));
         }
     }
 
@@ -62,34 +61,34 @@ impl Indexes {
 }
 
 impl Deliveries {
-    pub(super) fn contains(&self, id: Uuid) -> bool {
-        self.rows.contains_key(&id)
+    pub(super) fn contains(&self, id: &MessageId) -> bool {
+        self.rows.contains_key(id)
     }
 
-    pub(super) fn get(&self, id: Uuid) -> Option<&Delivery> {
-        self.rows.get(&id)
+    pub(super) fn get(&self, id: &MessageId) -> Option<&Delivery> {
+        self.rows.get(id)
     }
 
     /// A delivery to change.
-    pub(super) fn get_mut(&mut self, id: Uuid) -> Option<Changing<'_>> {
-        let delivery = self.rows.get_mut(&id)?;
+    pub(super) fn get_mut(&mut self, id: &MessageId) -> Option<Changing<'_>> {
+        let delivery = self.rows.get_mut(id)?;
         // Out of the indexes while it changes.
         self.indexes.remove(id, delivery);
-        Some(Changing { id, delivery, indexes: &mut self.indexes })
+        Some(Changing { id: id.clone(), delivery, indexes: &mut self.indexes })
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (Uuid, &Delivery)> {
-        self.rows.iter().map(|(id, delivery)| (*id, delivery))
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&MessageId, &Delivery)> {
+        self.rows.iter()
     }
 
-    pub(super) fn insert(&mut self, id: Uuid, delivery: Delivery) {
-        self.remove(id);
-        self.indexes.add(id, &delivery);
+    pub(super) fn insert(&mut self, id: MessageId, delivery: Delivery) {
+        self.remove(&id);
+        self.indexes.add(&id, &delivery);
         self.rows.insert(id, delivery);
     }
 
-    pub(super) fn remove(&mut self, id: Uuid) {
-        if let Some(delivery) = self.rows.remove(&id) {
+    pub(super) fn remove(&mut self, id: &MessageId) {
+        if let Some(delivery) = self.rows.remove(id) {
             self.indexes.remove(id, &delivery);
         }
     }
@@ -98,12 +97,12 @@ impl Deliveries {
         *self = Self::default();
     }
 
-    pub(super) fn retain(&mut self, keep: impl Fn(Uuid, &Delivery) -> bool) {
+    pub(super) fn retain(&mut self, keep: impl Fn(&MessageId, &Delivery) -> bool) {
         let Self { rows, indexes } = self;
         rows.retain(|id, delivery| {
-            let is_kept = keep(*id, delivery);
+            let is_kept = keep(id, delivery);
             if !is_kept {
-                indexes.remove(*id, delivery);
+                indexes.remove(id, delivery);
             }
             is_kept
         });
@@ -115,21 +114,21 @@ impl Deliveries {
         integration: &str,
         now: DateTime<Utc>,
         rescued: bool,
-    ) -> impl Iterator<Item = (DateTime<Utc>, Uuid)> {
+    ) -> impl Iterator<Item = (DateTime<Utc>, &MessageId)> {
         let lanes = if rescued { &self.indexes.rescued } else { &self.indexes.fresh };
         let queue = lanes.get(integration).into_iter().flatten();
-        queue.map(|(at, _, id)| (*at, *id)).take_while(move |(at, _)| *at <= now)
+        queue.map(|(at, _, id)| (*at, id)).take_while(move |(at, _)| *at <= now)
     }
 
     /// What is held under one claim.
-    pub(super) fn held_under(&self, token: Token) -> impl Iterator<Item = Uuid> {
-        self.indexes.held.get(&token).into_iter().flatten().map(|(_, id)| *id)
+    pub(super) fn held_under(&self, token: Token) -> impl Iterator<Item = &MessageId> {
+        self.indexes.held.get(&token).into_iter().flatten().map(|(_, id)| id)
     }
 }
 
 /// A delivery that is being changed. It is found again, as it is then, once this is dropped.
 pub(super) struct Changing<'a> {
-    id: Uuid,
+    id: MessageId,
     delivery: &'a mut Delivery,
     indexes: &'a mut Indexes,
 }
@@ -150,6 +149,6 @@ impl DerefMut for Changing<'_> {
 
 impl Drop for Changing<'_> {
     fn drop(&mut self) {
-        self.indexes.add(self.id, self.delivery);
+        self.indexes.add(&self.id, self.delivery);
     }
 }

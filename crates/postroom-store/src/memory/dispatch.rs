@@ -2,18 +2,17 @@
 
 use super::MemoryStore;
 use async_trait::async_trait;
-use postroom_core::{Dispatched, Dispatches, Status, StoreResult, Token};
-use uuid::Uuid;
+use postroom_core::{Dispatched, Dispatches, MessageId, Status, StoreResult, Token};
 
 #[async_trait]
 impl Dispatches for MemoryStore {
-    async fn dispatched(&self, ids: &[Uuid]) -> StoreResult<Vec<Dispatched>> {
+    async fn dispatched(&self, ids: &[MessageId]) -> StoreResult<Vec<Dispatched>> {
         let mut tables = self.lock();
         // A message that was opened again by hand has a number of its own once that is followed.
         tables.follow_edits(None, self.clock.now());
-        let find = |id: &Uuid| {
-            let row = tables.row(*id)?;
-            let delivery = tables.deliveries.get(*id);
+        let find = |id: &MessageId| {
+            let row = tables.row(id)?;
+            let delivery = tables.deliveries.get(id);
             // What is open and has no delivery is in a parcel, and was never dispatched.
             let is_open = delivery.map_or_else(|| row.is_deliverable(), |delivery| !delivery.dead);
             let status = Status::parse(&row.status).filter(|_| is_open)?;
@@ -28,8 +27,10 @@ impl Dispatches for MemoryStore {
         let now = self.clock.now();
         let mut tables = self.lock();
         for seq in seqs {
-            let Some(id) = tables.messages.get(seq).map(|row| row.message.id) else { continue };
-            let Some(mut delivery) = tables.deliveries.get_mut(id) else { continue };
+            let Some(id) = tables.messages.get(seq).map(|row| row.message.id.clone()) else {
+                continue;
+            };
+            let Some(mut delivery) = tables.deliveries.get_mut(&id) else { continue };
             if delivery.claim != Some(claim) || !delivery.failed {
                 continue;
             }

@@ -7,8 +7,8 @@ use super::tables::{Delivery, Fence, Row, Tables, fence, is_open};
 use crate::remembered::DELIVERED_BEFORE;
 use chrono::{DateTime, TimeDelta, Utc};
 use postroom_core::{
-    Enqueued, Limits, Message, NewMessage, PARCEL_MESSAGES, RawJson, StoreError, StoreErrorKind,
-    StoreResult,
+    Enqueued, Limits, Message, MessageId, NewMessage, PARCEL_MESSAGES, RawJson, StoreError,
+    StoreErrorKind, StoreResult,
 };
 use std::collections::HashMap;
 use uuid::Uuid;
@@ -18,7 +18,7 @@ use uuid::Uuid;
 pub(super) struct Staged {
     pub(super) rows: Vec<Row>,
     pub(super) parcels: Vec<(ParcelKey, Parcel)>,
-    deliveries: Vec<(Uuid, Delivery)>,
+    deliveries: Vec<(MessageId, Delivery)>,
     /// One answer per message that was given.
     pub(super) answers: Vec<Enqueued>,
 }
@@ -57,18 +57,18 @@ impl Tables {
             self.refuse_open_fence(message)?;
         }
         let mut staged = Staged::default();
-        let mut fences: HashMap<Fence, Uuid> = HashMap::new();
+        let mut fences: HashMap<Fence, MessageId> = HashMap::new();
         // The parcel of each lane that has room, by its place among those that were begun.
         let mut begun: HashMap<String, usize> = HashMap::new();
         // Applications set due times by clocks of their own.
         let soon = now + TimeDelta::seconds(1);
         for mut message in messages {
-            let (fence, id) = (fence(&message), message.id);
+            let (fence, id) = (fence(&message), message.id.clone());
             if let Some(first) = self.id_by_fence.get(&fence).or_else(|| fences.get(&fence)) {
-                staged.answers.push(Enqueued::Duplicate(*first));
+                staged.answers.push(Enqueued::Duplicate(first.clone()));
                 continue;
             }
-            fences.insert(fence, id);
+            fences.insert(fence, id.clone());
             // A number may be given by hand.
             if message.seq == 0 {
                 message.seq = self.next_seq();
@@ -84,16 +84,16 @@ impl Tables {
             if row.status == "PENDING" && row.message.due_at <= soon {
                 let place = begun.get(&row.message.integration).copied();
                 match place.filter(|place| staged.parcels[*place].1.len() < PARCEL_MESSAGES) {
-                    Some(place) => staged.parcels[place].1.push(id),
+                    Some(place) => staged.parcels[place].1.push(id.clone()),
                     None => {
                         let lane = row.message.integration.clone();
                         begun.insert(lane.clone(), staged.parcels.len());
                         self.last_parcel += 1;
-                        staged.parcels.push(((lane, self.last_parcel), vec![id]));
+                        staged.parcels.push(((lane, self.last_parcel), vec![id.clone()]));
                     }
                 }
             } else if is_open(&row.status) {
-                staged.deliveries.push((id, Delivery::of(&row)));
+                staged.deliveries.push((id.clone(), Delivery::of(&row)));
             }
             staged.rows.push(row);
             staged.answers.push(Enqueued::New(id));
@@ -105,8 +105,8 @@ impl Tables {
     pub(super) fn commit(&mut self, staged: Staged) -> Vec<Enqueued> {
         let Staged { rows, parcels, deliveries, answers } = staged;
         for row in rows {
-            self.id_by_fence.insert(fence(&row.message), row.message.id);
-            self.seq_by_id.insert(row.message.id, row.message.seq);
+            self.id_by_fence.insert(fence(&row.message), row.message.id.clone());
+            self.seq_by_id.insert(row.message.id.clone(), row.message.seq);
             self.messages.insert(row.message.seq, row);
         }
         for (key, parcel) in parcels {
@@ -151,7 +151,7 @@ impl Tables {
 pub(super) fn message(new: &NewMessage, now: DateTime<Utc>) -> StoreResult<Message> {
     new.validate(&Limits::default()).map_err(refused)?;
     Ok(Message {
-        id: Uuid::now_v7(),
+        id: Uuid::now_v7().into(),
         seq: 0,
         event_id: new.event_id.clone(),
         stream_id: new.stream_id().to_owned(),

@@ -2,24 +2,18 @@
 
 use super::MemoryStore;
 use async_trait::async_trait;
-use postroom_core::{Arrived, ErrorGroup, Filter, Inspect, RawJson, Record, StoreResult};
+use postroom_core::{Arrived, ErrorGroup, Filter, IdPrefix, Inspect, RawJson, Record, StoreResult};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::RangeInclusive;
-use uuid::Uuid;
 
 #[async_trait]
 impl Inspect for MemoryStore {
-    async fn find_range(
-        &self,
-        ids: RangeInclusive<Uuid>,
-        limit: usize,
-    ) -> StoreResult<Vec<Record>> {
+    async fn find_prefix(&self, prefix: &IdPrefix, limit: usize) -> StoreResult<Vec<Record>> {
         let tables = self.lock();
         let view = tables.view();
-        let rows = tables.messages.values().filter(|row| ids.contains(&row.message.id));
+        let rows = tables.messages.values().filter(|row| prefix.matches(&row.message.id));
         let mut found: Vec<Record> = rows.map(|row| view.record(row)).collect();
-        found.sort_unstable_by_key(|record| record.message.id);
+        found.sort_unstable_by(|one, other| one.message.id.cmp(&other.message.id));
         found.truncate(limit);
         Ok(found)
     }
@@ -38,12 +32,14 @@ impl Inspect for MemoryStore {
                 messages: 0,
                 oldest: message.created_at,
                 newest: message.created_at,
-                example: message.id,
+                example: message.id.clone(),
             });
             group.messages += 1;
             group.oldest = group.oldest.min(message.created_at);
             group.newest = group.newest.max(message.created_at);
-            group.example = group.example.max(message.id);
+            if message.id > group.example {
+                group.example = message.id;
+            }
         }
         let mut groups: Vec<ErrorGroup> = groups.into_values().collect();
         groups.sort_by_key(|group| Reverse(group.messages));
@@ -73,7 +69,7 @@ impl Inspect for MemoryStore {
         let new = tables.messages.range(after.saturating_add(1)..).map(|(seq, _)| *seq);
         let mut seqs: BTreeSet<i64> = new.take(limit).collect();
         let open = tables.deliveries.iter().filter(|(_, delivery)| !delivery.dead);
-        let fresh = tables.parcels.named().filter(|id| !tables.deliveries.contains(*id));
+        let fresh = tables.parcels.named().filter(|id| !tables.deliveries.contains(id));
         let fresh = fresh.filter_map(|id| tables.row(id)).filter(|row| row.is_deliverable());
         let mut open: Vec<_> = open
             .map(|(_, delivery)| (delivery.due_at, delivery.seq))

@@ -1,8 +1,7 @@
 //! The ledger as it stands, for tests that check its laws from outside.
 
 use super::MemoryStore;
-use postroom_core::Token;
-use uuid::Uuid;
+use postroom_core::{MessageId, Token};
 
 /// Everything that concerns who is to deliver what, at one moment.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -16,9 +15,9 @@ pub struct Ledger {
     /// The claims.
     pub claims: Vec<ClaimLook>,
     /// The messages of producers that have not committed yet.
-    pub uncommitted: Vec<Uuid>,
+    pub uncommitted: Vec<MessageId>,
     /// Messages that were changed by hand, which is still to be followed.
-    pub pending_edits: Vec<Uuid>,
+    pub pending_edits: Vec<MessageId>,
     /// How far each lane's parcels were taken.
     pub marks: Vec<(String, i64)>,
 }
@@ -27,7 +26,7 @@ pub struct Ledger {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct MessageLook {
     /// Its id.
-    pub id: Uuid,
+    pub id: MessageId,
     /// Its number.
     pub seq: i64,
     /// Its status, which is never CLAIMED.
@@ -42,14 +41,14 @@ pub struct ParcelLook {
     /// Its lane and its number there.
     pub key: (String, i64),
     /// The messages that it names.
-    pub ids: Vec<Uuid>,
+    pub ids: Vec<MessageId>,
 }
 
 /// A delivery.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DeliveryLook {
     /// Its message.
-    pub id: Uuid,
+    pub id: MessageId,
     /// The claim that holds it.
     pub claim: Option<Token>,
 }
@@ -74,7 +73,7 @@ impl MemoryStore {
                 .messages
                 .values()
                 .map(|row| MessageLook {
-                    id: row.message.id,
+                    id: row.message.id.clone(),
                     seq: row.message.seq,
                     status: row.status.clone(),
                     settled: row.settled,
@@ -88,7 +87,7 @@ impl MemoryStore {
             deliveries: tables
                 .deliveries
                 .iter()
-                .map(|(id, delivery)| DeliveryLook { id, claim: delivery.claim })
+                .map(|(id, delivery)| DeliveryLook { id: id.clone(), claim: delivery.claim })
                 .collect(),
             claims: tables
                 .claims
@@ -98,8 +97,11 @@ impl MemoryStore {
                     parcels: claim.parcels.iter().cloned().collect(),
                 })
                 .collect(),
-            uncommitted: open.flat_map(|staged| &staged.rows).map(|row| row.message.id).collect(),
-            pending_edits: tables.pending_edits.iter().map(|edit| edit.id).collect(),
+            uncommitted: open
+                .flat_map(|staged| &staged.rows)
+                .map(|row| row.message.id.clone())
+                .collect(),
+            pending_edits: tables.pending_edits.iter().map(|edit| edit.id.clone()).collect(),
             marks: tables.cursors.iter().map(|(lane, one)| (lane.clone(), one.mark)).collect(),
         }
     }

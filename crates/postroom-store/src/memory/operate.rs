@@ -6,8 +6,8 @@ use crate::prunable::by_status;
 use async_trait::async_trait;
 use chrono::{DateTime, TimeDelta, Utc};
 use postroom_core::{
-    Action, ActionId, CANCELLED, Enqueued, Key, Message, NewAction, Operate, REPLAY_HEADER,
-    RawJson, Status, StoreResult, Token,
+    Action, ActionId, CANCELLED, Enqueued, Key, Message, MessageId, NewAction, Operate,
+    REPLAY_HEADER, RawJson, Status, StoreResult, Token,
 };
 use serde_json::{Map, Value};
 use std::time::Duration;
@@ -59,7 +59,7 @@ impl Operate for MemoryStore {
         action: ActionId,
         keys: &[Key],
         fresh_ids: bool,
-    ) -> StoreResult<Vec<Uuid>> {
+    ) -> StoreResult<Vec<MessageId>> {
         let now = self.clock.now();
         let mut tables = self.lock();
         let mut keys = keys.to_vec();
@@ -72,7 +72,8 @@ impl Operate for MemoryStore {
             again.push(tables.again(&row.message, &again, fresh_ids, now));
         }
         let staged = tables.stage(again, "PENDING", now)?;
-        let made: Vec<Uuid> = tables.commit(staged).into_iter().map(Enqueued::id).collect();
+        let made: Vec<MessageId> =
+            tables.commit(staged).into_iter().map(Enqueued::into_id).collect();
         tables.count(action, made.len());
         drop(tables);
         self.written.signal();
@@ -116,7 +117,7 @@ impl Operate for MemoryStore {
         for row in
             old.iter().filter_map(|seq| tables.messages.get(seq).cloned()).collect::<Vec<_>>()
         {
-            tables.deliveries.remove(row.message.id);
+            tables.deliveries.remove(&row.message.id);
             if status == Status::Sent {
                 tables.prune(row.message.seq, self.history.remember_events);
             } else {
@@ -141,10 +142,10 @@ impl MemoryStore {
         let mut changed = 0;
         for key in keys {
             // What is changed is not fresh any more.
-            tables.unpack_naming(key.id);
+            tables.unpack_naming(&key.id);
             let Tables { messages, deliveries, .. } = &mut *tables;
             let Some(row) = messages.get_mut(&key.seq).filter(|row| row.is(key)) else { continue };
-            let Some(mut delivery) = deliveries.get_mut(key.id) else { continue };
+            let Some(mut delivery) = deliveries.get_mut(&key.id) else { continue };
             if delivery.claim.is_some() || !change(row) {
                 continue;
             }
@@ -207,18 +208,18 @@ impl Tables {
         let Some(mut row) = row.filter(|row| self.holder(row).is_some()).cloned() else {
             return false;
         };
-        if !self.deliveries.contains(key.id) {
+        if !self.deliveries.contains(&key.id) {
             // Closed by hand: its claim's end finds that out.
             if !is_open(&row.status) {
                 return false;
             }
-            self.deliveries.insert(key.id, Delivery::of(&row));
+            self.deliveries.insert(key.id.clone(), Delivery::of(&row));
         }
         if row.is_deliverable() {
             row.message.due_at = now;
             row.touch(now);
         }
-        if let Some(mut delivery) = self.deliveries.get_mut(key.id) {
+        if let Some(mut delivery) = self.deliveries.get_mut(&key.id) {
             delivery.claim = None;
             delivery.follow(&row);
         }
@@ -246,7 +247,7 @@ impl Tables {
         let mut headers: Map<String, Value> = headers.unwrap_or_default();
         headers.insert(REPLAY_HEADER.to_owned(), sent.id.to_string().into());
         Message {
-            id: Uuid::now_v7(),
+            id: Uuid::now_v7().into(),
             seq: 0,
             event_id,
             copy: if fresh_ids { 0 } else { last.map_or(0, |copy| copy + 1) },

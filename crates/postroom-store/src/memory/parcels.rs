@@ -6,10 +6,9 @@
 //! delivery, and no parcel ever goes back to its lane.
 
 use super::tables::{Delivery, Row, Tables, is_open};
-use postroom_core::{Quota, Token};
+use postroom_core::{MessageId, Quota, Token};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Bound;
-use uuid::Uuid;
 
 /// No parcel has a number that is lower, or higher.
 pub(super) const BEFORE_ALL: i64 = i64::MIN;
@@ -20,13 +19,13 @@ pub(super) const AFTER_ALL: i64 = i64::MAX;
 pub(super) type ParcelKey = (String, i64);
 
 /// The ids of its messages, in the order of their insertion.
-pub(super) type Parcel = Vec<Uuid>;
+pub(super) type Parcel = Vec<MessageId>;
 
 #[derive(Default)]
 pub(super) struct Parcels {
     lanes: BTreeMap<String, BTreeMap<i64, Parcel>>,
     /// Which parcels name a message: one, unless the ledger was restored beside what made it again.
-    naming: HashMap<Uuid, Vec<ParcelKey>>,
+    naming: HashMap<MessageId, Vec<ParcelKey>>,
 }
 
 impl Parcels {
@@ -36,7 +35,7 @@ impl Parcels {
 
     pub(super) fn insert(&mut self, key: ParcelKey, parcel: Parcel) {
         for id in &parcel {
-            self.naming.entry(*id).or_default().push(key.clone());
+            self.naming.entry(id.clone()).or_default().push(key.clone());
         }
         let (lane, number) = key;
         self.lanes.entry(lane).or_default().insert(number, parcel);
@@ -84,13 +83,13 @@ impl Parcels {
     }
 
     /// The parcels that name a message.
-    pub(super) fn naming(&self, id: Uuid) -> &[ParcelKey] {
-        self.naming.get(&id).map_or(&[], Vec::as_slice)
+    pub(super) fn naming(&self, id: &MessageId) -> &[ParcelKey] {
+        self.naming.get(id).map_or(&[], Vec::as_slice)
     }
 
     /// Every message that some parcel names.
-    pub(super) fn named(&self) -> impl Iterator<Item = Uuid> {
-        self.naming.keys().copied()
+    pub(super) fn named(&self) -> impl Iterator<Item = &MessageId> {
+        self.naming.keys()
     }
 }
 
@@ -102,12 +101,12 @@ impl Tables {
 
     /// The messages of parcels that relays hold, and under which claim. Of a parcel that was settled in
     /// part only what is left.
-    pub(super) fn in_flight(&self) -> HashMap<Uuid, Token> {
+    pub(super) fn in_flight(&self) -> HashMap<MessageId, Token> {
         let mut in_flight = HashMap::new();
         for (token, claim) in &self.claims {
             for id in claim.parcels.iter().filter_map(|key| self.parcels.get(key)).flatten() {
-                if self.row(*id).is_some_and(|row| self.is_in_hand(row)) {
-                    in_flight.insert(*id, *token);
+                if self.row(id).is_some_and(|row| self.is_in_hand(row)) {
+                    in_flight.insert(id.clone(), *token);
                 }
             }
         }
@@ -116,7 +115,7 @@ impl Tables {
 
     /// Under which claim a relay holds a message that stands in a parcel.
     pub(super) fn holder_in_parcel(&self, row: &Row) -> Option<Token> {
-        let keys = self.parcels.naming(row.message.id);
+        let keys = self.parcels.naming(&row.message.id);
         if keys.is_empty() {
             return None;
         }
@@ -131,14 +130,14 @@ impl Tables {
     /// parcel; what was recorded under the claim is over, and so is what was taken out of it and recorded under
     /// another: nothing is put into a parcel after that.
     pub(super) fn is_in_hand(&self, row: &Row) -> bool {
-        !self.deliveries.contains(row.message.id) && row.settled.is_none()
+        !self.deliveries.contains(&row.message.id) && row.settled.is_none()
     }
 
     /// Deletes a parcel and makes deliveries of what is open in it. One that is there outranks it.
     pub(super) fn unpack(&mut self, key: &ParcelKey) {
         for id in self.parcels.remove(key).unwrap_or_default() {
-            let Some(row) = self.row(id).filter(|row| is_open(&row.status)) else { continue };
-            if !self.deliveries.contains(id) {
+            let Some(row) = self.row(&id).filter(|row| is_open(&row.status)) else { continue };
+            if !self.deliveries.contains(&id) {
                 let delivery = Delivery::of(row);
                 self.deliveries.insert(id, delivery);
             }
@@ -165,7 +164,7 @@ impl Tables {
     }
 
     /// Makes deliveries of what the parcels name that name this message, as far as nobody holds them.
-    pub(super) fn unpack_naming(&mut self, id: Uuid) {
+    pub(super) fn unpack_naming(&mut self, id: &MessageId) {
         let claimed = self.claimed();
         let keys = self.parcels.naming(id).iter().filter(|key| !claimed.contains(key));
         for key in keys.cloned().collect::<Vec<_>>() {

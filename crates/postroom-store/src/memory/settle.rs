@@ -8,10 +8,9 @@ use super::tables::{ATTEMPTS_MAX, Delivery, Row, Tables, is_open};
 use super::{History, MemoryStore};
 use chrono::{DateTime, Utc};
 use postroom_core::{
-    AttemptOutcome, Fate, Fence, Settled, Settlement, StoreResult, Token, Tried, Verdict,
-    clip_error,
+    AttemptOutcome, Fate, Fence, MessageId, Settled, Settlement, StoreResult, Token, Tried,
+    Verdict, clip_error,
 };
-use uuid::Uuid;
 
 pub(super) fn settle(store: &MemoryStore, settlements: &[Settlement]) -> StoreResult<Settled> {
     let now = store.clock.now();
@@ -59,7 +58,7 @@ impl Tables {
         now: DateTime<Utc>,
         history: &History,
     ) -> StoreResult<bool> {
-        let (id, token) = (verdict.id, fence.token());
+        let (id, token) = (&verdict.id, fence.token());
         if !self.lets_through(id, fence, now) {
             // A settlement whose outcome was unknown is repeated: its word stands already.
             return Ok(self.row(id).is_some_and(|row| row.settled == Some(token)));
@@ -86,7 +85,7 @@ impl Tables {
 
     /// Whether a verdict counts. What is settled out of a parcel has its delivery from here on, which is
     /// held under the claim and says what the parcel said.
-    fn lets_through(&mut self, id: Uuid, fence: Fence, now: DateTime<Utc>) -> bool {
+    fn lets_through(&mut self, id: &MessageId, fence: Fence, now: DateTime<Utc>) -> bool {
         let is_unfenced = self.flaw == Some(Flaw::SettlesWithoutFence);
         if let Some(delivery) = self.deliveries.get(id) {
             return is_unfenced || delivery.is_let_through(fence);
@@ -111,11 +110,11 @@ impl Tables {
             dead: false,
             ..Delivery::of(row)
         };
-        self.deliveries.insert(id, said);
+        self.deliveries.insert(id.clone(), said);
         true
     }
 
-    fn sent(&mut self, id: Uuid, token: Token, now: DateTime<Utc>, history: &History) {
+    fn sent(&mut self, id: &MessageId, token: Token, now: DateTime<Utc>, history: &History) {
         self.deliveries.remove(id);
         if !history.keep_sent {
             if let Some(row) = self.row_mut(id) {
@@ -134,7 +133,7 @@ impl Tables {
     /// Due again, or dead. One that was sent elsewhere by hand during the attempt goes on there.
     fn failed(
         &mut self,
-        id: Uuid,
+        id: &MessageId,
         fence: Fence,
         due_again: Option<DateTime<Utc>>,
         error: &str,
@@ -165,7 +164,7 @@ impl Tables {
     /// Back to its lane as it says by now; due later where nobody has changed it meanwhile.
     fn give_back(
         &mut self,
-        id: Uuid,
+        id: &MessageId,
         fence: Fence,
         put_off: Option<DateTime<Utc>>,
         now: DateTime<Utc>,
@@ -193,7 +192,7 @@ impl Tables {
     }
 
     /// Of a message that was closed by hand meanwhile, the delivery goes.
-    fn close(&mut self, id: Uuid, fence: Fence) {
+    fn close(&mut self, id: &MessageId, fence: Fence) {
         match fence {
             Fence::Claim(_) => self.deliveries.remove(id),
             // The end of the dispatch is still to be known: what takes it next finds it closed.
@@ -207,7 +206,7 @@ impl Tables {
     }
 
     /// Nobody holds the delivery any more, and it says what the message says.
-    fn free(&mut self, id: Uuid, fence: Fence, row: &Row) {
+    fn free(&mut self, id: &MessageId, fence: Fence, row: &Row) {
         if let Some(mut delivery) = self.deliveries.get_mut(id) {
             delivery.claim = None;
             let is_over = matches!(fence, Fence::Dispatch { .. });
@@ -221,8 +220,8 @@ impl Tables {
     fn end(&mut self, token: Token) {
         let Some(claim) = self.claims.get(&token) else { return };
         let mut named = claim.parcels.iter().filter_map(|key| self.parcels.get(key)).flatten();
-        let is_left = |id: &Uuid| {
-            !self.deliveries.contains(*id) && self.row(*id).is_some_and(|row| row.is_deliverable())
+        let is_left = |id: &MessageId| {
+            !self.deliveries.contains(id) && self.row(id).is_some_and(|row| row.is_deliverable())
         };
         if named.any(is_left) || self.deliveries.held_under(token).next().is_some() {
             return;

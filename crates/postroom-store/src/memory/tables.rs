@@ -8,15 +8,15 @@ use super::parcels::{ParcelKey, Parcels};
 use crate::remembered::DELIVERED_BEFORE;
 use chrono::{DateTime, TimeDelta, Utc};
 use postroom_core::{
-    ATTEMPTS_KEPT, Action, Attempt, Message, REPLAY_HEADER, RawJson, RelayId, Token, Tried,
-    clip_error,
+    ATTEMPTS_KEPT, Action, Attempt, Message, MessageId, REPLAY_HEADER, RawJson, RelayId, Token,
+    Tried, clip_error,
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
-use uuid::{Builder, Uuid};
+use uuid::Builder;
 
 /// The end of the column's type on a database: a count stays there.
 pub(super) const ATTEMPTS_MAX: u32 = i32::MAX as u32;
@@ -160,8 +160,8 @@ pub(super) struct Tables {
     pub(super) actions: Vec<Action>,
     /// Positions by name.
     pub(super) checkpoints: BTreeMap<String, String>,
-    pub(super) seq_by_id: HashMap<Uuid, i64>,
-    pub(super) id_by_fence: HashMap<Fence, Uuid>,
+    pub(super) seq_by_id: HashMap<MessageId, i64>,
+    pub(super) id_by_fence: HashMap<Fence, MessageId>,
     /// Until when events are remembered whose messages are deleted.
     pub(super) remembered: HashMap<Fence, DateTime<Utc>>,
     /// How many takes there were.
@@ -216,15 +216,15 @@ impl Tables {
         self.last_seq = 0;
     }
 
-    pub(super) fn seq_of(&self, id: Uuid) -> Option<i64> {
-        self.seq_by_id.get(&id).copied()
+    pub(super) fn seq_of(&self, id: &MessageId) -> Option<i64> {
+        self.seq_by_id.get(id).copied()
     }
 
-    pub(super) fn row(&self, id: Uuid) -> Option<&Row> {
+    pub(super) fn row(&self, id: &MessageId) -> Option<&Row> {
         self.messages.get(&self.seq_of(id)?)
     }
 
-    pub(super) fn row_mut(&mut self, id: Uuid) -> Option<&mut Row> {
+    pub(super) fn row_mut(&mut self, id: &MessageId) -> Option<&mut Row> {
         self.messages.get_mut(&self.seq_of(id)?)
     }
 

@@ -5,12 +5,11 @@ use super::tables::{ATTEMPTS_MAX, Claim, Delivery, Tables, is_open};
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use postroom_core::{
-    AttemptOutcome, Backlog, Finding, LaneBacklog, Reconciled, RelayId, Status, StoreResult, Token,
-    Tried, Upkeep,
+    AttemptOutcome, Backlog, Finding, LaneBacklog, MessageId, Reconciled, RelayId, Status,
+    StoreResult, Token, Tried, Upkeep,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
-use uuid::Uuid;
 
 #[async_trait]
 impl Upkeep for MemoryStore {
@@ -48,7 +47,7 @@ impl Upkeep for MemoryStore {
         let now = self.clock.now();
         tables.remembered.retain(|_, until| *until > now);
         let Tables { seq_by_id, deliveries, .. } = &mut *tables;
-        deliveries.retain(|id, delivery| !delivery.dead || seq_by_id.contains_key(&id));
+        deliveries.retain(|id, delivery| !delivery.dead || seq_by_id.contains_key(id));
         Ok(old.len() as u64)
     }
 
@@ -75,7 +74,7 @@ impl Upkeep for MemoryStore {
         for (key, parcel) in tables.parcels.iter() {
             let is_claimed = claimed.contains(&key);
             for id in parcel {
-                let row = tables.row(*id).filter(|_| !tables.deliveries.contains(*id));
+                let row = tables.row(id).filter(|_| !tables.deliveries.contains(id));
                 match row {
                     Some(_) if in_flight.contains_key(id) => counts.lane(&key.0).claimed += 1,
                     Some(row) if !is_claimed && is_open(&row.status) => {
@@ -136,12 +135,12 @@ impl Tables {
         let mut held = 0;
         for key in &claim.parcels {
             for id in self.parcels.remove(key).unwrap_or_default() {
-                let Some(row) = self.row(id) else { continue };
+                let Some(row) = self.row(&id) else { continue };
                 let is_in_hand = self.is_in_hand(row);
                 held += u64::from(is_in_hand);
                 // What was opened again by hand after it was recorded under this claim is no rescue.
                 let rescues = u32::from(is_in_hand && !claim.dispatched);
-                if is_open(&row.status) && !self.deliveries.contains(id) {
+                if is_open(&row.status) && !self.deliveries.contains(&id) {
                     let delivery = Delivery { rescues, ..Delivery::of(row) };
                     self.deliveries.insert(id, delivery);
                 }
@@ -152,16 +151,16 @@ impl Tables {
 
     /// Frees the deliveries that an expired claim holds; how many.
     fn free_lost(&mut self, token: Token, claim: &Claim, now: DateTime<Utc>) -> u64 {
-        let held: Vec<Uuid> = self.deliveries.held_under(token).collect();
+        let held: Vec<MessageId> = self.deliveries.held_under(token).cloned().collect();
         for id in &held {
-            self.free_lost_one(*id, claim, now);
+            self.free_lost_one(id, claim, now);
         }
         held.len() as u64
     }
 
     /// Frees a delivery whose claim has expired. Lost alone, its message has failed, unless
     /// someone closed it meanwhile.
-    fn free_lost_one(&mut self, id: Uuid, claim: &Claim, now: DateTime<Utc>) {
+    fn free_lost_one(&mut self, id: &MessageId, claim: &Claim, now: DateTime<Utc>) {
         let error = format!(
             "lost with its relay: the claim of {} expired while it handled this message alone",
             claim.worker

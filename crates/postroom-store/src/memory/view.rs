@@ -1,22 +1,21 @@
 //! Messages as the view `messages` of a database shows them.
 
 use super::tables::{Row, Tables};
-use postroom_core::{Record, Token};
+use postroom_core::{MessageId, Record, Token};
 use std::collections::HashMap;
-use uuid::Uuid;
 
 /// The tables, for a look at many messages: what is in flight out of parcels is found once.
 pub(super) struct View<'a> {
     tables: &'a Tables,
-    in_flight: HashMap<Uuid, Token>,
+    in_flight: HashMap<MessageId, Token>,
 }
 
 impl View<'_> {
     pub(super) fn record(&self, row: &Row) -> Record {
-        let id = row.message.id;
+        let id = &row.message.id;
         let token = match self.tables.deliveries.get(id) {
             Some(delivery) => delivery.claim,
-            None => self.in_flight.get(&id).copied(),
+            None => self.in_flight.get(id).copied(),
         };
         self.tables.record_under(row, token)
     }
@@ -33,7 +32,7 @@ impl Tables {
 
     /// Under which claim a message is held.
     pub(super) fn holder(&self, row: &Row) -> Option<Token> {
-        match self.deliveries.get(row.message.id) {
+        match self.deliveries.get(&row.message.id) {
             Some(delivery) => delivery.claim,
             None => self.holder_in_parcel(row),
         }

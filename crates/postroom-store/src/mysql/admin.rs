@@ -6,7 +6,7 @@ use super::row::{count, record};
 use super::{MySqlStore, attempts, columns};
 use async_trait::async_trait;
 use chrono::{DateTime, NaiveDateTime, Utc};
-use postroom_core::{Admin, Attempt, Filter, Record, StatusCounts, StoreResult, Token};
+use postroom_core::{Admin, Attempt, Filter, MessageId, Record, StatusCounts, StoreResult, Token};
 use sqlx::{AssertSqlSafe, Error, Row as _};
 use std::collections::HashSet;
 use uuid::Uuid;
@@ -19,7 +19,8 @@ const WORKER_OF: &str = include_str!("sql/worker_of.sql");
 
 #[async_trait]
 impl Admin for MySqlStore {
-    async fn find(&self, id: Uuid) -> StoreResult<Option<Record>> {
+    async fn find(&self, id: &MessageId) -> StoreResult<Option<Record>> {
+        let Some(id) = id.as_uuid() else { return Ok(None) };
         let sql = format!("SELECT {} FROM outbox_messages AS m WHERE m.id = ?", columns::RECORD);
         sqlx::query(AssertSqlSafe(sql))
             .bind(id.hyphenated())
@@ -29,7 +30,8 @@ impl Admin for MySqlStore {
             .map_err(|e| store_error("looking for a message", e))
     }
 
-    async fn attempts(&self, id: Uuid) -> StoreResult<Vec<Attempt>> {
+    async fn attempts(&self, id: &MessageId) -> StoreResult<Vec<Attempt>> {
+        let Some(id) = id.as_uuid() else { return Ok(Vec::new()) };
         sqlx::query(ATTEMPTS_OF)
             .bind(id.hyphenated())
             .fetch_all(&self.pool)
@@ -60,7 +62,8 @@ impl Admin for MySqlStore {
             .map_err(|e| store_error("listing integrations", e))
     }
 
-    async fn claim_of(&self, worker: &str, id: Uuid) -> StoreResult<Option<(Token, i64)>> {
+    async fn claim_of(&self, worker: &str, id: &MessageId) -> StoreResult<Option<(Token, i64)>> {
+        let Some(id) = id.as_uuid() else { return Ok(None) };
         self.find_claim(worker, id).await.map_err(|e| store_error("looking for a claim", e))
     }
 

@@ -1,18 +1,18 @@
 //! The history of failed attempts.
 
 use super::error::store_error;
+use super::key::Key;
 use super::literal::{self, filled};
 use super::{LIST, MySqlStore, execute, execute_each, fetch};
 use crate::round::Round;
 use chrono::NaiveDateTime;
 use postroom_core::{
-    ATTEMPTS_KEPT, Attempt, AttemptOutcome, Key, StoreResult, clip_error, clip_response,
+    ATTEMPTS_KEPT, Attempt, AttemptOutcome, MessageId, StoreResult, clip_error, clip_response,
 };
 use sqlx::mysql::MySqlRow;
 use sqlx::{Error, MySql, MySqlConnection, QueryBuilder, Row as _};
 use std::collections::HashMap;
 use std::time::Duration;
-use uuid::Uuid;
 
 const LAST_NUMBERS: &str = include_str!("sql/note_attempts.sql");
 const FORGET_OLDEST: &str = "DELETE FROM outbox_attempt WHERE seq = ? AND number <= ?";
@@ -78,10 +78,11 @@ async fn last_numbers(
 /// Keeps what receivers answered with the latest attempts.
 pub(super) async fn keep_responses(
     store: &MySqlStore,
-    responses: &[(Uuid, String)],
+    responses: &[(MessageId, String)],
 ) -> StoreResult<()> {
     let failed = |error| store_error("keeping responses", error);
     for (id, response) in responses {
+        let Some(id) = id.as_uuid() else { continue };
         let latest: Option<(i64, i32)> = sqlx::query_as(LATEST)
             .bind(id.hyphenated())
             .fetch_optional(&store.pool)

@@ -2,6 +2,7 @@
 
 use super::content::{Claimed, Source};
 use super::error::store_error;
+use super::key::Key;
 use super::literal::{self, filled};
 use super::parcel::{Parcel, write_list};
 use super::parcels::move_marks;
@@ -12,7 +13,7 @@ use crate::own_claims::NoLivingRelay;
 use crate::parcel_token::parcel_token;
 use async_trait::async_trait;
 use postroom_core::{
-    Batch, Claims, Key, Quota, Rescued, Settled, Settlement, StoreResult, Take, Token, Wake,
+    Batch, Claims, MessageId, Quota, Rescued, Settled, Settlement, StoreResult, Take, Token, Wake,
 };
 use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, Error, MySqlConnection, Row as _};
@@ -80,7 +81,7 @@ impl Claims for MySqlStore {
         settle::settle(self, settlements).await
     }
 
-    async fn keep_responses(&self, responses: &[(Uuid, String)]) -> StoreResult<()> {
+    async fn keep_responses(&self, responses: &[(MessageId, String)]) -> StoreResult<()> {
         super::attempts::keep_responses(self, responses).await
     }
 

@@ -2,6 +2,7 @@
 
 use super::columns;
 use super::deliveries::{self, Delivery, IfThere, Life, Wait, lock_messages, recorded};
+use super::key::Key;
 use super::literal::{self, filled};
 use super::locked::lock_deliveries;
 use super::parcel::ParcelKey;
@@ -9,7 +10,7 @@ use super::parcels::{end_parcels, held_parcels};
 use super::settle::{end_claim, lock_claims};
 use super::version::Locking;
 use super::{LIST, MySqlStore, fetch, row};
-use postroom_core::{Batch, Key, Take, Taken, Token};
+use postroom_core::{Batch, Take, Taken, Token};
 use sqlx::mysql::MySqlRow;
 use sqlx::{Error, MySqlConnection, Row as _};
 use std::collections::{BTreeMap, BTreeSet, HashMap};

@@ -1,10 +1,10 @@
 //! Deliveries, written as their messages say.
 
+use super::key::Key;
 use super::literal::{self, filled};
 use super::version::Locking;
 use super::{LIST, execute, execute_each, fetch, fetch_each};
 use chrono::NaiveDateTime;
-use postroom_core::Key;
 use sqlx::mysql::MySqlRow;
 use sqlx::{Error, MySqlConnection, Row as _};
 use std::collections::{HashMap, HashSet};

@@ -3,10 +3,11 @@
 use super::columns;
 use super::deliveries::lock_messages;
 use super::error::store_error;
+use super::key::Key;
 use super::literal::{self, filled};
 use super::{LIST, MySqlStore, execute, fetch, now, row};
 use async_trait::async_trait;
-use postroom_core::{Dispatched, Dispatches, Key, StoreResult, Token};
+use postroom_core::{Dispatched, Dispatches, MessageId, StoreResult, Token};
 use sqlx::mysql::MySqlRow;
 use sqlx::{Error, MySql, QueryBuilder, Row as _};
 use uuid::Uuid;
@@ -19,11 +20,12 @@ const REOPEN_MESSAGE: &str = include_str!("sql/reopen_message.sql");
 
 #[async_trait]
 impl Dispatches for MySqlStore {
-    async fn dispatched(&self, ids: &[Uuid]) -> StoreResult<Vec<Dispatched>> {
+    async fn dispatched(&self, ids: &[MessageId]) -> StoreResult<Vec<Dispatched>> {
         let read = async || {
             // A message that was opened again by hand has a number of its own once that is followed.
             self.follow_any_edits().await?;
             let sql = filled(DISPATCHED, &[("columns", columns::MESSAGE)]);
+            let ids: Vec<Uuid> = ids.iter().filter_map(MessageId::as_uuid).collect();
             let mut dispatched = Vec::with_capacity(ids.len());
             for part in ids.chunks(LIST) {
                 let mut query: QueryBuilder<MySql> = QueryBuilder::new(format!("{sql} "));

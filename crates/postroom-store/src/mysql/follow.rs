@@ -7,12 +7,12 @@
 //! message.
 
 use super::deliveries::{self, Delivery, IfThere, Life, Wait, recorded};
+use super::key::Key;
 use super::literal::{self, filled};
 use super::locked::{DeliveryRow, lock_deliveries, look_at_deliveries};
 use super::parcel::{Parcel, ParcelKey};
 use super::parcels::{end_parcels, held_parcels, in_flight, make_deliveries};
 use super::{MySqlStore, execute_each, fetch};
-use postroom_core::Key;
 use sqlx::{AssertSqlSafe, Error, MySqlConnection, Row as _};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -4,15 +4,12 @@ use super::columns;
 use super::error::store_error;
 use super::list::{conditions, open_ones};
 use super::literal;
-use super::row::{count, record, time};
+use super::row::{count, message_id, record, time};
 use super::{LIST, MySqlStore};
 use async_trait::async_trait;
-use postroom_core::{Arrived, ErrorGroup, Filter, Inspect, Record, StoreResult};
+use postroom_core::{Arrived, ErrorGroup, Filter, IdPrefix, Inspect, Record, StoreResult};
 use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, Error, QueryBuilder, Row as _};
-use std::ops::RangeInclusive;
-use uuid::Uuid;
-use uuid::fmt::Hyphenated;
 
 /// After.
 const ARRIVED: &str = include_str!("sql/arrived.sql");
@@ -21,11 +18,8 @@ const UPCOMING: &str = include_str!("sql/upcoming.sql");
 
 #[async_trait]
 impl Inspect for MySqlStore {
-    async fn find_range(
-        &self,
-        ids: RangeInclusive<Uuid>,
-        limit: usize,
-    ) -> StoreResult<Vec<Record>> {
+    async fn find_prefix(&self, prefix: &IdPrefix, limit: usize) -> StoreResult<Vec<Record>> {
+        let Some(ids) = prefix.uuids() else { return Ok(Vec::new()) };
         let sql = format!(
             "SELECT {} FROM outbox_messages AS m WHERE m.id BETWEEN ? AND ? ORDER BY m.id LIMIT ?",
             columns::RECORD
@@ -109,7 +103,7 @@ fn group(row: &MySqlRow) -> Result<ErrorGroup, Error> {
         messages: count(row, 2)?,
         oldest: time(row, 3)?,
         newest: time(row, 4)?,
-        example: row.try_get::<Hyphenated, _>(5)?.into(),
+        example: message_id(row, 5)?,
     })
 }
 

@@ -132,7 +132,7 @@ async fn write_at_once(
             .push_bind(message.max_attempts);
     });
     match query.build().persistent(false).execute(tx).await {
-        Ok(_) => Ok(Some(ids.into_iter().map(Enqueued::New).collect())),
+        Ok(_) => Ok(Some(ids.into_iter().map(|id| Enqueued::New(id.into())).collect())),
         Err(error) if number(&error) == Some(DUPLICATE) => Ok(None),
         Err(error) => {
             let error = store_error(DOING, error);

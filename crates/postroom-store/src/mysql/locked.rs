@@ -1,6 +1,7 @@
 //! What a settlement may change, around rows that somebody else has locked.
 
 use super::deliveries::{Recorded, lock_messages};
+use super::key::Key;
 use super::literal::{self, filled};
 use super::parcel::{Parcel, ParcelKey};
 use super::parcels::held_parcels;
@@ -8,7 +9,7 @@ use super::version::Locking;
 use super::{LIST, fetch_each};
 use crate::parcel_token::holds_parcels;
 use chrono::NaiveDateTime;
-use postroom_core::{Fence, Key, Settlement, Verdict};
+use postroom_core::{Fence, Settlement, Verdict};
 use sqlx::{Error, MySqlConnection, Row as _};
 use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
@@ -82,8 +83,7 @@ async fn of_parcels<'a>(
     named: &[ParcelKey],
     locking: Locking,
 ) -> Result<LetThrough<'a>, Error> {
-    let verdicts: HashSet<Key> =
-        settlement.verdicts.iter().map(|one| Key { seq: one.seq, id: one.id }).collect();
+    let verdicts: HashSet<Key> = settlement.verdicts.iter().filter_map(Key::judged).collect();
     let wanted: Vec<ParcelKey> =
         named.iter().filter(|parcel| verdicts.contains(&parcel.message)).cloned().collect();
     let mut let_through = LetThrough::default();
@@ -105,7 +105,8 @@ async fn of_deliveries<'a>(
     fence: &str,
     locking: Locking,
 ) -> Result<LetThrough<'a>, Error> {
-    let mut ids: Vec<Uuid> = settlement.verdicts.iter().map(|verdict| verdict.id).collect();
+    let mut ids: Vec<Uuid> =
+        settlement.verdicts.iter().filter_map(Key::judged).map(|key| key.id).collect();
     ids.sort_unstable();
     let mut let_through = LetThrough::default();
     let mut origins = HashMap::with_capacity(ids.len());
@@ -116,8 +117,9 @@ async fn of_deliveries<'a>(
         ids.retain(|id| !origins.contains_key(id));
         let passed_over = look_at_deliveries(tx, &ids, fence).await?;
         let passed_over: HashSet<Uuid> = passed_over.iter().map(|held| held.key.id).collect();
-        let locked = settlement.verdicts.iter().filter(|one| passed_over.contains(&one.id));
-        let_through.locked.extend(locked.map(|verdict| verdict.seq));
+        let judged = settlement.verdicts.iter().filter_map(Key::judged);
+        let locked = judged.filter(|key| passed_over.contains(&key.id));
+        let_through.locked.extend(locked.map(|key| key.seq));
     }
     sort_out(tx, settlement, origins, let_through, locking).await
 }
@@ -133,10 +135,11 @@ async fn sort_out<'a>(
     let keys: Vec<Key> = origins.values().map(|(key, _)| *key).collect();
     let mut messages = lock_messages(tx, &keys, locking).await?;
     for verdict in &settlement.verdicts {
-        let Some((_, origin)) = origins.remove(&verdict.id) else { continue };
-        if messages.by_others.contains(&verdict.id) {
-            let_through.locked.push(verdict.seq);
-        } else if let Some(recorded) = messages.recorded.remove(&verdict.id) {
+        let Some(Key { seq, id }) = Key::judged(verdict) else { continue };
+        let Some((_, origin)) = origins.remove(&id) else { continue };
+        if messages.by_others.contains(&id) {
+            let_through.locked.push(seq);
+        } else if let Some(recorded) = messages.recorded.remove(&id) {
             let_through.counted.push(Counted { verdict, recorded, origin });
         } else {
             match origin {

@@ -19,6 +19,7 @@ mod follow;
 mod hosts;
 mod inspect;
 mod intake;
+mod key;
 mod list;
 mod literal;
 mod locked;

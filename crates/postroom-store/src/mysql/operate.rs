@@ -2,6 +2,7 @@
 
 use super::deliveries::{self, Delivery, IfThere, Life, Recorded, Wait, lock_messages};
 use super::error::store_error;
+use super::key::Key;
 use super::literal::{self, filled};
 use super::locked::lock_deliveries;
 use super::parcel::{Parcel, ParcelKey};
@@ -14,8 +15,8 @@ use super::{LIST, MySqlStore, execute, fetch, now, remembered, row};
 use crate::prunable::by_status;
 use async_trait::async_trait;
 use postroom_core::{
-    Action, ActionId, CANCELLED, Key, NewAction, Operate, Status, StoreErrorKind, StoreResult,
-    Token,
+    Action, ActionId, CANCELLED, MessageId, NewAction, Operate, Status, StoreErrorKind,
+    StoreResult, Token,
 };
 use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, Error, MySqlConnection, Row as _};
@@ -71,17 +72,19 @@ impl Operate for MySqlStore {
         note(&mut connection, action, messages).await.map_err(|e| store_error(doing, e))
     }
 
-    async fn redrive(&self, action: ActionId, keys: &[Key]) -> StoreResult<u64> {
+    async fn redrive(&self, action: ActionId, keys: &[postroom_core::Key]) -> StoreResult<u64> {
         let dead = |recorded: &Recorded| recorded.state() == Some('d');
-        again("redriving", || self.reset(action, keys, dead, REDRIVE, 'w')).await
+        let keys = Key::all(keys);
+        again("redriving", || self.reset(action, &keys, dead, REDRIVE, 'w')).await
     }
 
     async fn replay(
         &self,
         action: ActionId,
-        keys: &[Key],
+        keys: &[postroom_core::Key],
         fresh_ids: bool,
-    ) -> StoreResult<Vec<Uuid>> {
+    ) -> StoreResult<Vec<MessageId>> {
+        let keys = &Key::all(keys);
         again("replaying", || async move {
             self.follow_any_edits().await?;
             let mut tx = self.begin().await?;
@@ -90,17 +93,19 @@ impl Operate for MySqlStore {
             let copies = replay(&mut tx, &keys, fresh_ids).await?;
             note(&mut tx, action, copies.len()).await?;
             tx.commit().await?;
-            Ok(copies)
+            Ok(copies.into_iter().map(MessageId::Uuid).collect())
         })
         .await
     }
 
-    async fn release(&self, action: ActionId, keys: &[Key]) -> StoreResult<u64> {
-        again("releasing", || self.release_claimed(action, keys)).await
+    async fn release(&self, action: ActionId, keys: &[postroom_core::Key]) -> StoreResult<u64> {
+        let keys = Key::all(keys);
+        again("releasing", || self.release_claimed(action, &keys)).await
     }
 
-    async fn cancel(&self, action: ActionId, keys: &[Key]) -> StoreResult<u64> {
-        again("cancelling", || self.reset(action, keys, Recorded::is_open, CANCEL, 'd')).await
+    async fn cancel(&self, action: ActionId, keys: &[postroom_core::Key]) -> StoreResult<u64> {
+        let keys = Key::all(keys);
+        again("cancelling", || self.reset(action, &keys, Recorded::is_open, CANCEL, 'd')).await
     }
 
     async fn prune_on_record(

@@ -1,8 +1,8 @@
 //! Parcels, and how a claim names them.
 
+use super::key::Key;
 use super::literal;
 use chrono::NaiveDateTime;
-use postroom_core::Key;
 use sqlx::mysql::MySqlRow;
 use sqlx::{Error, Row as _};
 use std::collections::BTreeMap;

@@ -2,11 +2,11 @@
 
 use super::claims::{HOLD, TAKE};
 use super::content::CONTENT;
+use super::key::Key;
 use super::literal::filled;
 use super::parcel::{ParcelKey, places};
 use super::rescue::EXPIRED;
 use super::settle::SENT;
-use postroom_core::Key;
 use postroom_testkit::{MariaDatabase, MariaDb, MySql};
 use sqlx::{AssertSqlSafe, MySqlConnection, Row as _};
 use uuid::Uuid;

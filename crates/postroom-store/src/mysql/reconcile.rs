@@ -1,13 +1,14 @@
 //! Finding and mending what no trigger saw.
 
 use super::deliveries::{self, Delivery, IfThere, Life, Recorded, Wait, lock_messages};
+use super::key::Key;
 use super::literal::{self, filled};
 use super::locked::{lock_deliveries, look_at_deliveries};
 use super::parcel::{Parcel, ParcelKey};
 use super::parcels::{InFlight, end_parcels, held_parcels, in_flight, move_marks};
 use super::version::Locking;
 use super::{LIST, MySqlStore, fetch};
-use postroom_core::{Key, Reconciled};
+use postroom_core::Reconciled;
 use sqlx::mysql::MySqlRow;
 use sqlx::{Error, MySqlConnection, Row as _};
 use std::collections::{HashMap, HashSet};

@@ -1,6 +1,7 @@
 //! Sent messages again, as new rows.
 
-use postroom_core::{Key, REPLAY_HEADER};
+use super::key::Key;
+use postroom_core::REPLAY_HEADER;
 use sqlx::{Error, MySqlConnection};
 use uuid::Uuid;
 

@@ -2,6 +2,7 @@
 
 use super::attempts::{self, Failure};
 use super::deliveries::{self, Delivery, IfThere, Life, Wait, lock_messages};
+use super::key::Key;
 use super::literal::{self, filled};
 use super::locked::lock_deliveries;
 use super::parcel::{ParcelKey, read_list};
@@ -9,7 +10,7 @@ use super::parcels::{end_parcels, held_parcels};
 use super::settle::{FORGET_CLAIM, end_claim};
 use super::version::Locking;
 use super::{MySqlStore, fetch, fetch_each, now, row};
-use postroom_core::{AttemptOutcome, Key, RelayId, Token};
+use postroom_core::{AttemptOutcome, RelayId, Token};
 use sqlx::{AssertSqlSafe, Error, MySqlConnection, Row as _};
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;

@@ -2,9 +2,10 @@
 
 use crate::content_fault::{Found, drop_null_headers, fault, impossible_value};
 use chrono::{DateTime, NaiveDateTime, Utc};
-use postroom_core::{Dispatched, Message, RawJson, Record, Status, Take, Taken};
+use postroom_core::{Dispatched, Message, MessageId, RawJson, Record, Status, Take, Taken};
 use sqlx::mysql::MySqlRow;
 use sqlx::{Error, Row as _};
+use uuid::Uuid;
 use uuid::fmt::Hyphenated;
 
 /// Reads the columns of `MESSAGE`.
@@ -12,7 +13,7 @@ fn message(row: &MySqlRow) -> Result<Message, Error> {
     let payload: Option<String> = row.try_get(6)?;
     Ok(Message {
         seq: row.try_get(0)?,
-        id: row.try_get::<Hyphenated, _>(1)?.into(),
+        id: message_id(row, 1)?,
         event_id: row.try_get(2)?,
         stream_id: row.try_get(3)?,
         integration: row.try_get(4)?,
@@ -55,9 +56,14 @@ pub(super) fn taken(
     Ok(Taken { message, rescues, dispatch, fault })
 }
 
+/// Reads a message's id.
+pub(super) fn message_id(row: &MySqlRow, index: usize) -> Result<MessageId, Error> {
+    Ok(Uuid::from(row.try_get::<Hyphenated, _>(index)?).into())
+}
+
 /// Reads what a message needs to be settled.
 fn identity(row: &MySqlRow) -> Result<Message, Error> {
-    let id = row.try_get::<Hyphenated, _>(1)?.into();
+    let id = message_id(row, 1)?;
     Ok(Message::unread(row.try_get(0)?, id, row.try_get(4)?))
 }
 

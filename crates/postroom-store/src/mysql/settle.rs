@@ -5,6 +5,7 @@ use super::attempts::{self, Failure};
 use super::claims::micros;
 use super::deliveries::{self, Delivery, IfThere, Life, Recorded, Wait, recorded};
 use super::error::{enqueue_error, store_error};
+use super::key::Key;
 use super::literal::{self, filled};
 use super::locked::{Counted, DeliveryRow, LetThrough, Origin, let_through};
 use super::parcel::{ParcelKey, read_list};
@@ -13,7 +14,8 @@ use super::{LIST, MySqlStore, execute, execute_each, fetch, fetch_each, now, rem
 use crate::parcel_token::holds_parcels;
 use chrono::{NaiveDateTime, TimeDelta};
 use postroom_core::{
-    AttemptOutcome, Fate, Fence, Key, Settled, Settlement, StoreResult, Token, clip_error,
+    AttemptOutcome, Fate, Fence, MessageId, Settled, Settlement, StoreResult, Token, Verdict,
+    clip_error,
 };
 use sqlx::{Error, MySql, MySqlConnection, QueryBuilder, Row as _};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -400,20 +402,19 @@ async fn late(
     settlement: &Settlement,
     found: &LetThrough<'_>,
 ) -> Result<Vec<i64>, Error> {
-    let counted: HashSet<Uuid> = found.counted.iter().map(|one| one.verdict.id).collect();
+    let counted: HashSet<&MessageId> = found.counted.iter().map(|one| &one.verdict.id).collect();
     let locked: HashSet<i64> = found.locked.iter().copied().collect();
-    let mut unchanged: Vec<Key> =
-        settlement.verdicts.iter().map(|one| Key { seq: one.seq, id: one.id }).collect();
-    unchanged.retain(|key| !counted.contains(&key.id) && !locked.contains(&key.seq));
+    let mut unchanged: Vec<&Verdict> = settlement.verdicts.iter().collect();
+    unchanged.retain(|one| !counted.contains(&one.id) && !locked.contains(&one.seq));
     let mut known = HashSet::new();
     let token = literal::token(settlement.fence.token());
     for part in unchanged.chunks(LIST) {
-        let seqs = literal::numbers(part.iter().map(|key| key.seq));
+        let seqs = literal::numbers(part.iter().map(|one| one.seq));
         for row in fetch(tx, filled(ALREADY, &[("token", &token), ("seqs", &seqs)])).await? {
             let id = row.try_get::<Hyphenated, _>(1)?.into();
             known.insert(Key { seq: row.try_get(0)?, id });
         }
     }
-    unchanged.retain(|key| !known.contains(key));
-    Ok(unchanged.iter().map(|key| key.seq).collect())
+    unchanged.retain(|one| Key::judged(one).is_none_or(|key| !known.contains(&key)));
+    Ok(unchanged.iter().map(|one| one.seq).collect())
 }

@@ -3,12 +3,12 @@
 use super::PgStore;
 use super::connect::ask;
 use super::error::store_error;
+use super::ids::Id;
 use super::row::{RECORD_COLUMNS, record};
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
-use postroom_core::{Admin, Attempt, Filter, Record, StatusCounts, StoreResult, Token};
+use postroom_core::{Admin, Attempt, Filter, MessageId, Record, StatusCounts, StoreResult, Token};
 use tokio_postgres::Error;
-use uuid::Uuid;
 
 const INTEGRATIONS: &str = include_str!("sql/integrations.sql");
 const CLAIM_OF: &str = include_str!("sql/claim_of.sql");
@@ -17,15 +17,15 @@ const STATUS_COUNTS: &str =
 
 #[async_trait]
 impl Admin for PgStore {
-    async fn find(&self, id: Uuid) -> StoreResult<Option<Record>> {
+    async fn find(&self, id: &MessageId) -> StoreResult<Option<Record>> {
         let doing = "looking for a message";
         let client = self.connection().await?;
         let sql = format!("SELECT {RECORD_COLUMNS} FROM core_outbox.messages WHERE id = $1");
-        let row = client.query_opt(&sql, &[&id]).await.map_err(|e| store_error(doing, e))?;
+        let row = client.query_opt(&sql, &[&Id(id)]).await.map_err(|e| store_error(doing, e))?;
         row.map(|row| record(&row)).transpose().map_err(|e| store_error(doing, e))
     }
 
-    async fn attempts(&self, id: Uuid) -> StoreResult<Vec<Attempt>> {
+    async fn attempts(&self, id: &MessageId) -> StoreResult<Vec<Attempt>> {
         super::attempts::of(self, id).await
     }
 
@@ -55,11 +55,13 @@ impl Admin for PgStore {
             .map_err(|e| store_error(doing, e))
     }
 
-    async fn claim_of(&self, worker: &str, id: Uuid) -> StoreResult<Option<(Token, i64)>> {
+    async fn claim_of(&self, worker: &str, id: &MessageId) -> StoreResult<Option<(Token, i64)>> {
         let doing = "looking for a claim";
         let client = self.connection().await?;
-        let row =
-            client.query_opt(CLAIM_OF, &[&worker, &id]).await.map_err(|e| store_error(doing, e))?;
+        let row = client
+            .query_opt(CLAIM_OF, &[&worker, &Id(id)])
+            .await
+            .map_err(|e| store_error(doing, e))?;
         row.map(|row| Ok::<_, Error>((Token(row.try_get(0)?), row.try_get(1)?)))
             .transpose()
             .map_err(|e| store_error(doing, e))

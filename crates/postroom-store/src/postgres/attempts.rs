@@ -3,10 +3,10 @@
 
 use super::PgStore;
 use super::error::store_error;
-use postroom_core::{Attempt, AttemptOutcome, StoreResult, clip_response};
+use super::ids::{After, Id, as_ids};
+use postroom_core::{Attempt, AttemptOutcome, MessageId, StoreResult, clip_response};
 use std::sync::{Mutex, PoisonError};
 use tokio_postgres::{Error, Row};
-use uuid::Uuid;
 
 const ATTEMPTS: &str = "SELECT at, took_ms, outcome, error, response FROM core_outbox.attempt \
                         WHERE message_id = $1 ORDER BY number";
@@ -21,21 +21,21 @@ const KEEP_RESPONSES: &str = "UPDATE core_outbox.attempt a SET response = r.resp
 /// How far the sweep has come. Every process sweeps for itself: what one has looked at, another
 /// may look at again.
 #[derive(Debug, Default)]
-pub(super) struct Swept(Mutex<Uuid>);
+pub(super) struct Swept(Mutex<After>);
 
-pub(super) async fn of(store: &PgStore, id: Uuid) -> StoreResult<Vec<Attempt>> {
+pub(super) async fn of(store: &PgStore, id: &MessageId) -> StoreResult<Vec<Attempt>> {
     let doing = "reading attempts";
     let client = store.connection().await?;
-    let rows = client.query(ATTEMPTS, &[&id]).await.map_err(|e| store_error(doing, e))?;
+    let rows = client.query(ATTEMPTS, &[&Id(id)]).await.map_err(|e| store_error(doing, e))?;
     rows.iter().map(attempt).collect::<Result<_, _>>().map_err(|e| store_error(doing, e))
 }
 
 /// Keeps what receivers answered with the latest attempts.
 pub(super) async fn keep_responses(
     store: &PgStore,
-    responses: &[(Uuid, String)],
+    responses: &[(MessageId, String)],
 ) -> StoreResult<()> {
-    let ids: Vec<Uuid> = responses.iter().map(|(id, _)| *id).collect();
+    let ids = as_ids(responses.iter().map(|(id, _)| id));
     let texts: Vec<String> = responses.iter().map(|(_, text)| clip_response(text)).collect();
     let client = store.connection().await?;
     let kept = client.execute(KEEP_RESPONSES, &[&ids, &texts]).await;
@@ -60,12 +60,12 @@ fn attempt(row: &Row) -> Result<Attempt, Error> {
 pub(super) async fn sweep(store: &PgStore, messages: i64) -> StoreResult<()> {
     let doing = "sweeping attempts";
     let client = store.connection().await?;
-    let after = *store.swept.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let after = store.swept.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let messages = i32::try_from(messages).unwrap_or(i32::MAX);
     let row =
         client.query_opt(SWEEP, &[&after, &messages]).await.map_err(|e| store_error(doing, e))?;
-    let last: Option<Uuid> =
+    let last: Option<Id> =
         row.map_or(Ok(None), |row| row.try_get(0)).map_err(|e| store_error(doing, e))?;
-    *store.swept.0.lock().unwrap_or_else(PoisonError::into_inner) = last.unwrap_or_default();
+    *store.swept.0.lock().unwrap_or_else(PoisonError::into_inner) = After(last.map(|Id(id)| id));
     Ok(())
 }

@@ -6,13 +6,16 @@
 use super::PgStore;
 use super::content::{READ_PARCELS, clamp_i32};
 use super::error::store_error;
+use super::ids::id;
 use super::parcels::{HeldParcels, Which};
 use super::settle::settle;
+use crate::layout::Layout;
 use crate::OpenOptions;
 use crate::parcel_token::parcel_token;
 use postroom_core::{
     Fate, Fence, Heartbeat, RelayId, Relays as _, Settlement, StoreResult, Take, Verdict,
 };
+use std::sync::Arc;
 use std::time::Duration;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row};
@@ -34,6 +37,20 @@ impl Bare {
     pub fn new(url: &str, record_later: Vec<String>) -> StoreResult<Self> {
         let options =
             OpenOptions { connections: 2, notify: false, record_later, ..OpenOptions::default() };
+        Ok(Self { store: PgStore::new(url, &options)? })
+    }
+
+    /// The same on a table that somebody else made.
+    ///
+    /// # Errors
+    /// When the URL is malformed.
+    pub fn on_layout(url: &str, layout: Arc<Layout>) -> StoreResult<Self> {
+        let options = OpenOptions {
+            connections: 2,
+            notify: false,
+            layout: Some(layout),
+            ..OpenOptions::default()
+        };
         Ok(Self { store: PgStore::new(url, &options)? })
     }
 
@@ -95,5 +112,5 @@ impl Bare {
 }
 
 fn sent(row: &Row) -> Result<Verdict, Error> {
-    Ok(Verdict { seq: row.try_get("seq")?, id: row.try_get(0)?, fate: Fate::Sent })
+    Ok(Verdict { seq: row.try_get("seq")?, id: id(row, 0)?, fate: Fate::Sent })
 }

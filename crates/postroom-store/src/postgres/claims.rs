@@ -3,6 +3,7 @@
 use super::connection::Connection;
 use super::content::{Claiming, Read, clamp_i32};
 use super::error::store_error;
+use super::ids::Id;
 use super::marks::{Place, is_from_start};
 use super::parcels::{Edits, FoundParcels, TAKE_FOLLOWS_FOR, Which};
 use super::row::TakenRow;
@@ -12,8 +13,8 @@ use crate::parcel_token::parcel_token;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use postroom_core::{
-    Batch, Claims, Fate, Fence, Quota, Rescued, Settled, Settlement, StoreResult, Take, Taken,
-    Token, Wake,
+    Batch, Claims, Fate, Fence, MessageId, Quota, Rescued, Settled, Settlement, StoreResult, Take,
+    Taken, Token, Wake,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -70,7 +71,7 @@ impl Claims for PgStore {
         ];
         let mut read =
             self.claim_and_read(&mut client, take, doing, &TAKE_RESCUED, &params).await?;
-        let orphans = ids(&read.take_left_out());
+        let orphans = ids(read.take_left_out());
         forget(&client, &orphans).await?;
         let batches = batches(read);
         if !orphans.is_empty() {
@@ -92,13 +93,13 @@ impl Claims for PgStore {
         settled
     }
 
-    async fn keep_responses(&self, responses: &[(Uuid, String)]) -> StoreResult<()> {
+    async fn keep_responses(&self, responses: &[(MessageId, String)]) -> StoreResult<()> {
         super::attempts::keep_responses(self, responses).await
     }
 
     async fn wake(&self) -> Option<Box<dyn Wake>> {
         let target = self.listens_on.clone()?;
-        Some(super::wake::listen(target, Arc::clone(&self.hurry)))
+        Some(super::wake::listen(target, Arc::clone(&self.hurry), super::wake::Signals::of(&self.schema())))
     }
 }
 
@@ -346,7 +347,7 @@ impl PgStore {
         mut read: Read,
     ) -> StoreResult<Found> {
         let is_empty = read.rows.is_empty();
-        let orphans = ids(&read.take_left_out());
+        let orphans = ids(read.take_left_out());
         let mut found: HashMap<&str, (Place, usize)> = HashMap::new();
         for (row, _) in &read.rows {
             let TakenRow::Message(taken, due) = row else { continue };
@@ -467,7 +468,7 @@ impl<'a> TakeParams<'a> {
     }
 }
 
-pub(super) async fn forget(client: &Connection, orphans: &[Uuid]) -> StoreResult<()> {
+pub(super) async fn forget(client: &Connection, orphans: &[Id]) -> StoreResult<()> {
     if orphans.is_empty() {
         return Ok(());
     }
@@ -482,8 +483,8 @@ pub(super) async fn forget(client: &Connection, orphans: &[Uuid]) -> StoreResult
     Ok(())
 }
 
-fn ids(left_out: &[(Uuid, Token)]) -> Vec<Uuid> {
-    left_out.iter().map(|(id, _)| *id).collect()
+fn ids(left_out: Vec<(MessageId, Token)>) -> Vec<Id> {
+    left_out.into_iter().map(|(id, _)| Id(id)).collect()
 }
 
 fn integrations(quotas: &[Quota]) -> Vec<&str> {

@@ -1,8 +1,9 @@
 //! One settlement as arrays, the shape that the statements take.
 
+use super::ids::Id;
 use super::recording::Recording;
 use crate::parcel_token::holds_parcels;
-use postroom_core::{AttemptOutcome, Fate, Fence, Settlement, Tried, clip_error};
+use postroom_core::{AttemptOutcome, Fate, Fence, MessageId, Settlement, Tried, clip_error};
 use std::time::Duration;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
@@ -43,12 +44,12 @@ pub(super) struct Columns {
     failed_before: Option<i32>,
     pub(super) finished: bool,
     recorded: Recorded,
-    pub(super) sent: Vec<Uuid>,
-    pub(super) released: Vec<Uuid>,
-    pub(super) postponed: Vec<Uuid>,
+    pub(super) sent: Vec<Id>,
+    pub(super) released: Vec<Id>,
+    pub(super) postponed: Vec<Id>,
     /// Of those, in seconds.
     put_off: Vec<f64>,
-    pub(super) failed: Vec<Uuid>,
+    pub(super) failed: Vec<Id>,
     delays: Vec<f64>,
     errors: Vec<String>,
     dead: Vec<bool>,
@@ -83,19 +84,20 @@ impl Columns {
             Recording::Deleted { remembered } => Recorded::Deleted(remembered.as_secs_f64()),
         };
         for verdict in &settlement.verdicts {
+            let id = || Id(verdict.id.clone());
             match &verdict.fate {
-                Fate::Sent => columns.sent.push(verdict.id),
-                Fate::Released => columns.released.push(verdict.id),
+                Fate::Sent => columns.sent.push(id()),
+                Fate::Released => columns.released.push(id()),
                 Fate::Postponed { delay } => {
-                    columns.postponed.push(verdict.id);
+                    columns.postponed.push(id());
                     columns.put_off.push(delay.as_secs_f64());
                 }
                 Fate::Failed { delay, error, took } => {
                     let tried = Tried { outcome: AttemptOutcome::Retry, took: *took };
-                    columns.fail(verdict.id, Some(*delay), error, Some(tried));
+                    columns.fail(&verdict.id, Some(*delay), error, Some(tried));
                 }
                 Fate::Dead { error, tried, .. } => {
-                    columns.fail(verdict.id, None, error, *tried);
+                    columns.fail(&verdict.id, None, error, *tried);
                 }
             }
         }
@@ -169,8 +171,8 @@ impl Columns {
     }
 
     /// Due again after `delay`, or dead without one.
-    fn fail(&mut self, id: Uuid, delay: Option<Duration>, error: &str, tried: Option<Tried>) {
-        self.failed.push(id);
+    fn fail(&mut self, id: &MessageId, delay: Option<Duration>, error: &str, tried: Option<Tried>) {
+        self.failed.push(Id(id.clone()));
         self.delays.push(delay.unwrap_or_default().as_secs_f64());
         self.errors.push(clip_error(error));
         self.dead.push(delay.is_none());

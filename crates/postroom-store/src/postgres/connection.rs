@@ -6,6 +6,7 @@
 //! in the store's pools trusted then: whatever silenced one connection may have silenced them too.
 
 use super::error::store_error;
+use super::layout::{Foreign, Text, Wording};
 use super::transaction::{COMMIT, READ_COMMITTED};
 use deadpool_postgres::{Object, Pool, Transaction};
 use futures_util::future::join3;
@@ -31,6 +32,7 @@ pub(super) struct Connection {
     /// `None` where a connection is a session of its own.
     types: Option<Arc<KnownTypes>>,
     is_for_taking: bool,
+    wording: Wording,
 }
 
 /// What the pool lent. It goes back when it is dropped, unless an answer is outstanding.
@@ -91,12 +93,13 @@ impl Drop for Lent {
 pub(super) struct OpenTransaction<'a> {
     inner: Transaction<'a>,
     unanswered: &'a AtomicUsize,
+    wording: Wording,
 }
 
 impl OpenTransaction<'_> {
     /// Commits what went well, rolls back what did not, and lets the connection go back to the pool.
     pub(super) async fn end<T>(self, doing: &str, work: StoreResult<T>) -> StoreResult<T> {
-        let Self { inner, unanswered } = self;
+        let Self { inner, unanswered, .. } = self;
         let ended = match &work {
             Ok(_) => inner.commit().await,
             Err(_) => inner.rollback().await,
@@ -108,6 +111,35 @@ impl OpenTransaction<'_> {
         let done = work?;
         ended.map_err(|error| store_error(doing, error))?;
         Ok(done)
+    }
+
+    /// Runs a statement.
+    pub(super) async fn query(&self, sql: &str, params: Params<'_>) -> Result<Vec<Row>, Error> {
+        self.inner.query(&*self.wording.put(sql), params).await
+    }
+
+    /// Runs a statement that answers with one row.
+    pub(super) async fn query_one(&self, sql: &str, params: Params<'_>) -> Result<Row, Error> {
+        self.inner.query_one(&*self.wording.put(sql), params).await
+    }
+
+    /// Runs a statement, and returns how many rows it changed.
+    pub(super) async fn execute(&self, sql: &str, params: Params<'_>) -> Result<u64, Error> {
+        self.inner.execute(&*self.wording.put(sql), params).await
+    }
+
+    /// Runs a statement that is not prepared by name.
+    pub(super) async fn query_typed(
+        &self,
+        sql: &str,
+        params: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<Vec<Row>, Error> {
+        self.inner.query_typed(&self.wording.put(sql), params).await
+    }
+
+    /// The table that its statements are put for, unless that is Postroom's own.
+    pub(super) fn foreign(&self) -> Option<&Foreign> {
+        self.wording.foreign()
     }
 }
 
@@ -136,13 +168,28 @@ pub(super) enum Prepared {
 
 impl Connection {
     /// `other` is the pool that it does not come from.
-    pub(super) fn new(object: Object, other: Option<Pool>, types: Option<Arc<KnownTypes>>) -> Self {
-        Self { object: Lent::new(object, other), types, is_for_taking: false }
+    pub(super) fn new(
+        object: Object,
+        other: Option<Pool>,
+        types: Option<Arc<KnownTypes>>,
+        wording: Wording,
+    ) -> Self {
+        Self { object: Lent::new(object, other), types, is_for_taking: false, wording }
     }
 
     /// One whose session has the settings of a take.
-    pub(super) fn for_taking(object: Object, other: Pool) -> Self {
-        Self { object: Lent::new(object, Some(other)), types: None, is_for_taking: true }
+    pub(super) fn for_taking(object: Object, other: Pool, wording: Wording) -> Self {
+        Self { object: Lent::new(object, Some(other)), types: None, is_for_taking: true, wording }
+    }
+
+    /// The table that its statements are put for, unless that is Postroom's own.
+    pub(super) fn foreign(&self) -> Option<&Foreign> {
+        self.wording.foreign()
+    }
+
+    /// A statement in the words of this connection's store, for those who send it to the driver's own client.
+    pub(super) fn put<'a>(&self, sql: &'a str) -> Text<'a> {
+        self.wording.put(sql)
     }
 
     /// Whether each statement of a take is a transaction of its own here.
@@ -152,6 +199,7 @@ impl Connection {
 
     /// Prepares a statement of the hot path.
     pub(super) async fn prepare_cached(&self, sql: &str) -> Result<Prepared, Error> {
+        let sql: &str = &self.wording.put(sql);
         match &self.types {
             None => Ok(Prepared::Named(self.object.answer(self.object.prepare_cached(sql)).await?)),
             Some(known) => {
@@ -233,6 +281,7 @@ impl Connection {
 
     /// Prepares a statement that is run once.
     async fn prepare(&self, sql: &str) -> Result<Prepared, Error> {
+        let sql: &str = &self.wording.put(sql);
         match &self.types {
             None => Ok(Prepared::Named(self.object.answer(self.object.prepare(sql)).await?)),
             Some(known) => Ok(Prepared::Unnamed(Arc::from(sql), self.types_of(known, sql).await?)),
@@ -249,7 +298,7 @@ impl Connection {
         ended.map(|()| done)
     }
 
-    /// Runs statements without parameters.
+    /// Runs statements without parameters: settings, and the beginnings and ends of transactions.
     pub(super) async fn batch_execute(&self, sql: &str) -> Result<(), Error> {
         self.object.answer(self.object.batch_execute(sql)).await
     }
@@ -261,7 +310,7 @@ impl Connection {
         unanswered.fetch_add(1, Ordering::AcqRel);
         let isolation = IsolationLevel::ReadCommitted;
         let inner = object.build_transaction().isolation_level(isolation).start().await?;
-        Ok(OpenTransaction { inner, unanswered })
+        Ok(OpenTransaction { inner, unanswered, wording: self.wording.clone() })
     }
 
     /// The driver's own, for statements that are prepared without a name. What it is asked is

@@ -10,6 +10,7 @@ use super::PgStore;
 use super::caution::Caution;
 use super::connection::{Connection, Prepared};
 use super::error::store_error;
+use super::ids::{Id, id};
 use super::parcels::HeldParcels;
 use super::relays::give_up;
 use super::row::{TakenRow, fresh, lacks_content, taken};
@@ -17,7 +18,9 @@ use super::settle;
 use super::transaction::{BEGIN, BEGIN_CLAIMING, BEGIN_TAKING, COMMIT, in_order, transact};
 use chrono::{DateTime, Utc};
 use futures_util::{FutureExt, TryStreamExt};
-use postroom_core::{ContentFault, Fate, Fence, Settlement, StoreResult, Take, Token, Verdict};
+use postroom_core::{
+    ContentFault, Fate, Fence, MessageId, Settlement, StoreResult, Take, Token, Verdict,
+};
 use std::collections::{HashMap, HashSet};
 use std::pin::pin;
 use std::time::{Duration, Instant};
@@ -258,19 +261,21 @@ impl Read {
         if self.rows.len() + self.excess.len() >= claim.messages {
             return Ok(());
         }
-        let read: HashSet<Uuid> = self
+        let read: HashSet<&MessageId> = self
             .rows
             .iter()
             .map(|(row, _)| row.id())
-            .chain(self.excess.iter().map(|(_, verdict)| verdict.id))
+            .chain(self.excess.iter().map(|(_, verdict)| &verdict.id))
             .collect();
+        let mut missing = Vec::new();
         for row in named_by_parcels(client, claim).await? {
             let claimed = Claimed::of(&row, true)?;
             if !read.contains(&claimed.message_id) {
                 let orphan = TakenRow::Orphan(claimed.message_id);
-                self.rows.push((orphan, Token(claimed.claim)));
+                missing.push((orphan, Token(claimed.claim)));
             }
         }
+        self.rows.extend(missing);
         Ok(())
     }
 }
@@ -285,7 +290,9 @@ async fn read_carefully(
 ) -> Result<Read, Error> {
     let mut claimed: Vec<Claimed> =
         rows.iter().map(|row| Claimed::of(row, is_fresh)).collect::<Result<_, _>>()?;
-    claimed.sort_unstable_by_key(|one| (one.due_at, one.message_id));
+    claimed.sort_unstable_by(|one, other| {
+        (one.due_at, &one.message_id).cmp(&(other.due_at, &other.message_id))
+    });
     let read = read_claimed(client, take, claimed).await?;
     if read.excess.is_empty() {
         caution.ease();
@@ -295,7 +302,7 @@ async fn read_carefully(
 
 /// A message that is claimed, and not read yet.
 struct Claimed {
-    message_id: Uuid,
+    message_id: MessageId,
     rescues: i32,
     due_at: DateTime<Utc>,
     claim: Uuid,
@@ -307,7 +314,7 @@ struct Claimed {
 impl Claimed {
     fn of(row: &Row, is_fresh: bool) -> Result<Self, Error> {
         Ok(Self {
-            message_id: row.try_get(0)?,
+            message_id: id(row, 0)?,
             rescues: row.try_get(1)?,
             due_at: row.try_get(2)?,
             claim: row.try_get(3)?,
@@ -319,7 +326,7 @@ impl Claimed {
 
     /// Its number is not known here, and nobody asks for it.
     fn given_back(&self) -> (Token, Verdict) {
-        (Token(self.claim), Verdict { seq: 0, id: self.message_id, fate: Fate::Released })
+        (Token(self.claim), Verdict { seq: 0, id: self.message_id.clone(), fate: Fate::Released })
     }
 }
 
@@ -369,7 +376,7 @@ async fn read_part(
     let statement = client.prepare_cached(READ_CLAIMED).await?;
     let params: [&(dyn ToSql + Sync); 9] = [
         &clamp_i32(take.payload_limit),
-        &column(part, |one| one.message_id),
+        &column(part, |one| Id(one.message_id.clone())),
         &column(part, |one| one.rescues),
         &column(part, |one| one.due_at),
         &column(part, |one| one.claim),
@@ -484,7 +491,7 @@ impl Read {
         if let TakenRow::Message(taken, _) = &row {
             let message = &taken.message;
             if self.is_full(take) {
-                let (seq, id, fate) = (message.seq, message.id, Fate::Released);
+                let (seq, id, fate) = (message.seq, message.id.clone(), Fate::Released);
                 self.excess.push((token, Verdict { seq, id, fate }));
                 return;
             }
@@ -494,12 +501,12 @@ impl Read {
     }
 
     /// Takes out the messages that are not to be delivered, and returns their ids, with their claims.
-    pub(super) fn take_left_out(&mut self) -> Vec<(Uuid, Token)> {
+    pub(super) fn take_left_out(&mut self) -> Vec<(MessageId, Token)> {
         let mut left_out = Vec::new();
         self.rows.retain(|(row, token)| match row {
             TakenRow::Message(..) => true,
             TakenRow::Orphan(id) | TakenRow::Elsewhere(id) => {
-                left_out.push((*id, *token));
+                left_out.push((id.clone(), *token));
                 false
             }
         });

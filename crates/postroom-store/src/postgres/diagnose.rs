@@ -1,9 +1,11 @@
 //! What is wrong with an outbox and does not mend itself.
 
+use super::connection::Connection;
 use super::error::store_error;
+use super::layout::Foreign;
 use super::migrate::old_fences;
 use postroom_core::{Finding, Reconciled, StoreResult};
-use tokio_postgres::Client;
+use tokio_postgres::{Client, Error, Row};
 
 const COUNTS: &str = include_str!("sql/diagnose_counts.sql");
 const TRIGGERS: &str = include_str!("sql/diagnose_triggers.sql");
@@ -11,10 +13,34 @@ const INVALID: &str = include_str!("sql/diagnose_invalid.sql");
 const SNAPSHOT: &str = include_str!("sql/diagnose_snapshot.sql");
 const CHANGING: &str = include_str!("sql/changing_indexes.sql");
 
+const LEFT_ALONE: &str = "SELECT m.status, count(*) FROM core_outbox.integration_outbox m \
+    WHERE m.status NOT IN ('PENDING', 'FAILED', 'SENT', 'DEAD') GROUP BY 1 ORDER BY 1";
+
 const DOING: &str = "looking for what is wrong";
 
-pub(super) async fn diagnose(client: &Client) -> StoreResult<Vec<Finding>> {
-    let mut findings = disagreements(client).await?;
+pub(super) async fn diagnose(connection: &Connection) -> StoreResult<Vec<Finding>> {
+    let client = connection.client();
+    let asked = async {
+        match connection.foreign() {
+            Some(foreign) => of_layout(connection, foreign).await,
+            None => of_own_table(client).await,
+        }
+    };
+    connection.answer(asked).await
+}
+
+/// The ledger of a table that somebody else made. Their indexes are none of ours.
+async fn of_layout(connection: &Connection, foreign: &Foreign) -> StoreResult<Vec<Finding>> {
+    let client = connection.client();
+    let mut findings = foreign.examine(client).await?;
+    findings.extend(disagreements(client, &connection.put(COUNTS)).await?);
+    findings.extend(left_alone(client, &connection.put(LEFT_ALONE)).await?);
+    findings.extend(snapshots(client).await?);
+    Ok(findings)
+}
+
+async fn of_own_table(client: &Client) -> StoreResult<Vec<Finding>> {
+    let mut findings = disagreements(client, COUNTS).await?;
     for trigger in names(client, TRIGGERS).await? {
         findings.push(Finding::fault(
             format!("the trigger {trigger} does not fire: new messages or changes are not noticed"),
@@ -46,18 +72,37 @@ pub(super) async fn diagnose(client: &Client) -> StoreResult<Vec<Finding>> {
              (source_stream_id, source_event_id)",
         ));
     }
-    for holder in names(client, SNAPSHOT).await? {
-        findings.push(Finding::warning(
-            format!("{holder} keeps vacuum from cleaning: claims slow down as dead rows pile up"),
-            "end it if nobody needs it",
-        ));
-    }
+    findings.extend(snapshots(client).await?);
     Ok(findings)
 }
 
+async fn snapshots(client: &Client) -> StoreResult<Vec<Finding>> {
+    let holders = names(client, SNAPSHOT).await?;
+    let findings = holders.iter().map(|holder| {
+        Finding::warning(
+            format!("{holder} keeps vacuum from cleaning: claims slow down as dead rows pile up"),
+            "end it if nobody needs it",
+        )
+    });
+    Ok(findings.collect())
+}
+
+/// Rows whose status the layout does not know.
+async fn left_alone(client: &Client, sql: &str) -> StoreResult<Vec<Finding>> {
+    let rows = client.query_typed(sql, &[]).await.map_err(|e| store_error(DOING, e))?;
+    let finding = |row: &Row| {
+        let (status, count): (String, i64) = (row.try_get(0)?, row.try_get(1)?);
+        Ok::<_, Error>(Finding::warning(
+            format!("{count} rows have the status {status}, which their layout does not know: they are left alone"),
+            "name it in state.status of the layout, or correct the rows",
+        ))
+    };
+    rows.iter().map(finding).collect::<Result<_, _>>().map_err(|e| store_error(DOING, e))
+}
+
 /// Messages and deliveries that do not agree.
-async fn disagreements(client: &Client) -> StoreResult<Vec<Finding>> {
-    let rows = client.query_typed(COUNTS, &[]).await.map_err(|e| store_error(DOING, e))?;
+async fn disagreements(client: &Client, counts: &str) -> StoreResult<Vec<Finding>> {
+    let rows = client.query_typed(counts, &[]).await.map_err(|e| store_error(DOING, e))?;
     let mut counts = [0; 6];
     for row in &rows {
         for (index, count) in counts.iter_mut().enumerate() {

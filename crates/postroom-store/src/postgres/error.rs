@@ -48,8 +48,7 @@ pub(super) fn is_lock_timeout(error: &Error) -> bool {
 fn has_no_living_relay(error: &Error) -> bool {
     error.code() == Some(&SqlState::NOT_NULL_VIOLATION)
         && error.as_db_error().is_some_and(|db| {
-            (db.schema(), db.table(), db.column())
-                == (Some("core_outbox"), Some("claim"), Some("relay"))
+            (db.table(), db.column()) == (Some("claim"), Some("relay"))
         })
 }
 

@@ -3,13 +3,12 @@
 use super::PgStore;
 use super::connect::ask;
 use super::error::store_error;
+use super::ids::{Highest, Lowest};
 use super::row::{RECORD_COLUMNS, STATE_COLUMNS, record};
 use super::transaction::{BEGIN_DURABLE, transact};
 use async_trait::async_trait;
-use postroom_core::{Arrived, ErrorGroup, Filter, Inspect, Record, StoreResult};
-use std::ops::RangeInclusive;
+use postroom_core::{Arrived, ErrorGroup, Filter, IdPrefix, Inspect, Record, StoreResult};
 use tokio_postgres::{Error, Row};
-use uuid::Uuid;
 
 const ARRIVED: &str = "SELECT integration_type, count(*), max(seq) \
     FROM core_outbox.integration_outbox WHERE seq > $1 GROUP BY integration_type ORDER BY 1";
@@ -30,11 +29,7 @@ const UPCOMING: &str = "
 
 #[async_trait]
 impl Inspect for PgStore {
-    async fn find_range(
-        &self,
-        ids: RangeInclusive<Uuid>,
-        limit: usize,
-    ) -> StoreResult<Vec<Record>> {
+    async fn find_prefix(&self, prefix: &IdPrefix, limit: usize) -> StoreResult<Vec<Record>> {
         let doing = "looking for messages by the beginning of an id";
         let client = self.connection().await?;
         let sql = format!(
@@ -43,9 +38,14 @@ impl Inspect for PgStore {
         );
         let statement = client.prepare_cached(&sql).await.map_err(|e| store_error(doing, e))?;
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let rows = transact(&client, BEGIN_DURABLE, &statement, &[ids.start(), ids.end(), &limit])
-            .await
-            .map_err(|e| store_error(doing, e))?;
+        let rows = transact(
+            &client,
+            BEGIN_DURABLE,
+            &statement,
+            &[&Lowest(prefix), &Highest(prefix), &limit],
+        )
+        .await
+        .map_err(|e| store_error(doing, e))?;
         rows.iter().map(record).collect::<Result<_, _>>().map_err(|e| store_error(doing, e))
     }
 
@@ -62,7 +62,7 @@ impl Inspect for PgStore {
 
     async fn last_seq(&self) -> StoreResult<i64> {
         let client = self.connection().await?;
-        ask(client.client(), "looking for the newest message", LAST_SEQ).await
+        ask(client.client(), "looking for the newest message", &client.put(LAST_SEQ)).await
     }
 
     async fn upcoming(&self, after: i64, limit: usize) -> StoreResult<Vec<i64>> {

@@ -2,12 +2,13 @@
 
 use super::PgStore;
 use super::error::store_error;
+use super::ids::id;
 use super::settle::enqueue_error;
 use super::transaction::BY_INDEX;
 use crate::intake::{DOING, check, concerning, expect, moved, parts};
 use async_trait::async_trait;
 use postroom_core::{
-    Checkpoint, Enqueued, Intake, NewMessage, RawJson, StoreErrorKind, StoreResult,
+    Checkpoint, Enqueued, Intake, MessageId, NewMessage, RawJson, StoreErrorKind, StoreResult,
 };
 use std::collections::{HashMap, HashSet};
 use tokio_postgres::types::Type;
@@ -136,7 +137,7 @@ async fn insert(tx: &Transaction<'_>, part: &[NewMessage]) -> Result<Option<Vec<
     let mut place = 0;
     let answers = ids.iter().map(|id| {
         if written.contains(id) {
-            return Some(Enqueued::New(*id));
+            return Some(Enqueued::New((*id).into()));
         }
         place += 1;
         first.remove(&place).map(Enqueued::Duplicate)
@@ -179,7 +180,10 @@ async fn insert_with_ids(
 }
 
 /// The ids of the messages that the fence takes for the same as these, by place from 1.
-async fn find(tx: &Transaction<'_>, messages: &[&NewMessage]) -> Result<HashMap<i64, Uuid>, Error> {
+async fn find(
+    tx: &Transaction<'_>,
+    messages: &[&NewMessage],
+) -> Result<HashMap<i64, MessageId>, Error> {
     tx.batch_execute(BY_INDEX).await?;
     let messages = messages.iter().copied();
     let rows = tx
@@ -193,7 +197,7 @@ async fn find(tx: &Transaction<'_>, messages: &[&NewMessage]) -> Result<HashMap<
             ],
         )
         .await?;
-    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+    rows.iter().map(|row| Ok((row.try_get(0)?, id(row, 1)?))).collect()
 }
 
 /// One column of many messages.

@@ -6,6 +6,7 @@
 
 use super::PgStore;
 use super::error::store_error;
+use super::ids::id;
 use super::row::{RECORD_COLUMNS, record};
 use super::transaction::{BEGIN_DURABLE, transact};
 use postroom_core::{ErrorGroup, Filter, Record, Status, StoreResult};
@@ -164,7 +165,7 @@ fn group(row: &Row) -> Result<ErrorGroup, Error> {
         messages: u64::try_from(row.try_get::<_, i64>(2)?).unwrap_or(0),
         oldest: row.try_get(3)?,
         newest: row.try_get(4)?,
-        example: row.try_get(5)?,
+        example: id(row, 5)?,
     })
 }
 

@@ -4,17 +4,16 @@
 //! nobody waits for it.
 
 use super::columns::Columns;
-use super::connection::Connection;
+use super::connection::{Connection, OpenTransaction};
 use super::error::store_error;
+use super::ids::{Id, as_ids, id};
 use super::outcomes::Statements;
 use super::recording::Recording;
 use super::settle::{DOING, apply_announcing, late};
 use super::transaction::SETTLE_LOCKED;
-use deadpool_postgres::Transaction;
-use postroom_core::{Settled, Settlement, StoreResult, Verdict};
+use postroom_core::{MessageId, Settled, Settlement, StoreResult, Verdict};
 use std::collections::HashSet;
 use tokio_postgres::Error;
-use uuid::Uuid;
 
 const DELIVERIES: &str = "SELECT message_id FROM core_outbox.delivery WHERE message_id = ANY ($1)";
 const MESSAGES: &str = "SELECT id FROM core_outbox.integration_outbox WHERE id = ANY ($1)";
@@ -52,39 +51,43 @@ pub(super) async fn settle_free(
 /// Locks the deliveries and messages of settlements as far as nobody else has; the ids of those that
 /// somebody has.
 async fn lock_free(
-    tx: &Transaction<'_>,
+    tx: &OpenTransaction<'_>,
     settlements: &[Settlement],
     recording: &Recording,
-) -> Result<HashSet<Uuid>, Error> {
+) -> Result<HashSet<MessageId>, Error> {
     let verdicts: Vec<&Verdict> = settlements.iter().flat_map(|one| &one.verdicts).collect();
-    let ids: Vec<Uuid> = verdicts.iter().map(|verdict| verdict.id).collect();
+    let ids = as_ids(verdicts.iter().map(|verdict| &verdict.id));
     let lock_messages = match recording {
         Recording::AtOnce | Recording::Later(_) => LOCK_MESSAGES,
         Recording::Deleted { .. } => LOCK_MESSAGES_TO_DELETE,
     };
     let deliveries = passed_over(tx, LOCK_DELIVERIES, DELIVERIES, ids.clone()).await?;
     let messages = passed_over(tx, lock_messages, MESSAGES, ids).await?;
-    Ok(deliveries.union(&messages).copied().collect())
+    Ok(deliveries.into_iter().chain(messages).collect())
 }
 
 /// Locks rows by key, and tells which it passed over: those that are there and somebody else has.
 async fn passed_over(
-    tx: &Transaction<'_>,
+    tx: &OpenTransaction<'_>,
     lock: &str,
     look: &str,
-    mut ids: Vec<Uuid>,
-) -> Result<HashSet<Uuid>, Error> {
+    mut ids: Vec<Id<&MessageId>>,
+) -> Result<HashSet<MessageId>, Error> {
     let locked = read(tx, lock, &ids).await?;
-    ids.retain(|id| !locked.contains(id));
+    ids.retain(|Id(id)| !locked.contains(*id));
     if ids.is_empty() { Ok(HashSet::new()) } else { read(tx, look, &ids).await }
 }
 
-async fn read(tx: &Transaction<'_>, sql: &str, ids: &Vec<Uuid>) -> Result<HashSet<Uuid>, Error> {
-    tx.query(sql, &[ids]).await?.iter().map(|row| row.try_get(0)).collect()
+async fn read(
+    tx: &OpenTransaction<'_>,
+    sql: &str,
+    ids: &Vec<Id<&MessageId>>,
+) -> Result<HashSet<MessageId>, Error> {
+    tx.query(sql, &[ids]).await?.iter().map(|row| id(row, 0)).collect()
 }
 
 /// The settlement of what is free. Its claim still holds something when anything is left out.
-fn without(settlement: &Settlement, locked: &HashSet<Uuid>) -> Settlement {
+fn without(settlement: &Settlement, locked: &HashSet<MessageId>) -> Settlement {
     let free = |verdict: &&Verdict| !locked.contains(&verdict.id);
     let verdicts: Vec<Verdict> = settlement.verdicts.iter().filter(free).cloned().collect();
     let finished = settlement.finished && verdicts.len() == settlement.verdicts.len();

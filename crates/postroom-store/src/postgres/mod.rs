@@ -15,9 +15,11 @@ mod dispatch;
 mod error;
 mod growth;
 mod hosts;
+mod ids;
 mod inspect;
 mod intake;
 mod lanes;
+pub(crate) mod layout;
 mod list;
 mod locked;
 pub mod locks;
@@ -47,15 +49,17 @@ mod wake;
 
 pub use migrate::{MIGRATIONS, migrate, plan, set_notify};
 
+use crate::layout::Layout;
 use crate::OpenOptions;
 use attempts::Swept;
 use caution::Caution;
 use connect::{CONNECTION_WAIT, Target, session_settings};
 use connection::{Connection, KnownTypes};
 use deadpool::managed::QueueMode;
-use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
+use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
 use error::pool_error;
 use lanes::Lanes;
+use layout::{Foreign, Wording};
 use marks::Marks;
 use orphans::LookedThrough;
 use postroom_core::{StoreError, StoreErrorKind, StoreResult};
@@ -82,6 +86,23 @@ pub async fn connect(url: &str) -> StoreResult<tokio_postgres::Client> {
     Ok(client)
 }
 
+/// Proposes a layout for a table that somebody else made, as the `[database]` section of a configuration.
+///
+/// # Errors
+/// When the database cannot be reached, or there is no such table, or nothing in it can be a message.
+pub(crate) async fn propose_layout(url: &str, table: &str) -> StoreResult<String> {
+    let session = Target::parse(url)?.session().await?;
+    layout::propose(&session, table).await
+}
+
+/// Removes the ledger and the triggers of a table that somebody else made. Its rows stay as they are.
+///
+/// # Errors
+/// When the database cannot be reached or refuses, or somebody holds the table for too long.
+pub(crate) async fn remove_ledger(url: &str, layout: &Layout) -> StoreResult<()> {
+    migrate::remove_ledger(url, layout).await
+}
+
 /// The statements of the hot path, which plan tests look at too.
 mod statements {
     /// Takes due deliveries and reads their messages.
@@ -96,6 +117,9 @@ mod statements {
     /// its end brings back what is left.
     pub(super) const FORGET_CLAIM: &str = include_str!("sql/forget_claim.sql");
 }
+
+/// The schema of Postroom's own table and its ledger.
+const OWN_SCHEMA: &str = "core_outbox";
 
 /// How many connections take: the relay's claimer, and the one that assists it.
 const TAKERS: usize = 2;
@@ -125,6 +149,10 @@ pub struct PgStore {
     types: Option<Arc<KnownTypes>>,
     pooler_looked_for: OnceCell<()>,
     restore_looked_for: OnceCell<()>,
+    /// How the message table is read and written, unless it is Postroom's own.
+    layout: Option<Arc<Layout>>,
+    /// How statements are put for it, from the first connection on.
+    wording: OnceCell<Wording>,
 }
 
 impl PgStore {
@@ -168,12 +196,27 @@ impl PgStore {
             types: options.transaction_pooler.then(Arc::default),
             pooler_looked_for: OnceCell::new(),
             restore_looked_for: OnceCell::new(),
+            layout: options.layout.clone(),
+            wording: OnceCell::new(),
         })
+    }
+
+    /// The schema of the ledger.
+    fn schema(&self) -> String {
+        self.layout.as_ref().map_or_else(|| OWN_SCHEMA.to_owned(), |layout| layout.ledger_schema())
+    }
+
+    /// How statements are put. The table of a layout is looked up once.
+    async fn wording(&self, client: &Object) -> StoreResult<Wording> {
+        let Some(layout) = &self.layout else { return Ok(Wording::default()) };
+        let find = async || Ok(Wording::of(Foreign::find(client, layout).await?));
+        Ok(self.wording.get_or_try_init(find).await?.clone())
     }
 
     async fn connection(&self) -> StoreResult<Connection> {
         let object = self.pool.get().await.map_err(pool_error)?;
-        Ok(Connection::new(object, self.taking.clone(), self.types.clone()))
+        let wording = self.wording(&object).await?;
+        Ok(Connection::new(object, self.taking.clone(), self.types.clone(), wording))
     }
 
     /// A connection for the statements of a take, and for nothing else.
@@ -182,7 +225,8 @@ impl PgStore {
             None => self.connection().await,
             Some(pool) => {
                 let object = pool.get().await.map_err(pool_error)?;
-                Ok(Connection::for_taking(object, self.pool.clone()))
+                let wording = self.wording(&object).await?;
+                Ok(Connection::for_taking(object, self.pool.clone(), wording))
             }
         }
     }

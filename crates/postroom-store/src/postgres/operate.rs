@@ -2,6 +2,7 @@
 
 use super::PgStore;
 use super::error::store_error;
+use super::ids::{as_ids, id};
 use super::locks::{REPLAY as REPLAY_LOCK, operation_error};
 use super::parcels::{Edits, Step, one_by_one};
 use super::transaction::{BEGIN_DURABLE, JOIN_BY_HASH, transact};
@@ -9,12 +10,11 @@ use super::upkeep::{PRUNE, count};
 use crate::prunable::by_status;
 use async_trait::async_trait;
 use postroom_core::{
-    Action, ActionId, Key, NewAction, Operate, REPLAY_HEADER, Status, StoreResult, Token,
+    Action, ActionId, Key, MessageId, NewAction, Operate, REPLAY_HEADER, Status, StoreResult, Token,
 };
 use std::time::Duration;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row};
-use uuid::Uuid;
 
 const BEGIN_ACTION: &str = "INSERT INTO core_outbox.action (actor, operation, target) \
                             VALUES ($1, $2, $3) RETURNING id";
@@ -33,6 +33,7 @@ const REDRIVE: &str = recorded!("sql/redrive.sql", "SELECT count(*) FROM changed
 const CANCEL: &str = recorded!("sql/cancel.sql", "SELECT count(*) FROM changed");
 const RELEASE: &str = recorded!("sql/release.sql", "SELECT count(*) FROM changed");
 const REPLAY: &str = recorded!("sql/replay.sql", "SELECT id FROM changed");
+const REPLAY_ROW: &str = recorded!("sql/replay_row.sql", "SELECT id FROM changed");
 const PRUNE_DEAD: &str = recorded!("sql/prune_dead.sql", "SELECT count(*) FROM changed");
 /// A lane that no relay has served has no cursor, and could not be locked. $1 ids. As in `parcels.rs`.
 const MAKE_CURSORS_OF: &str = concat!(
@@ -102,12 +103,21 @@ impl Operate for PgStore {
         action: ActionId,
         keys: &[Key],
         fresh_ids: bool,
-    ) -> StoreResult<Vec<Uuid>> {
+    ) -> StoreResult<Vec<MessageId>> {
         let doing = "replaying messages";
-        let ids: Vec<Uuid> = keys.iter().map(|key| key.id).collect();
+        let ids = as_ids(keys.iter().map(|key| &key.id));
         // They may have been delivered and not say so yet.
         self.record(Duration::ZERO, usize::MAX, Some(&ids)).await?;
         let client = self.connection().await?;
+        if let Some(foreign) = client.foreign() {
+            foreign.refuse_replay(fresh_ids)?;
+            let statement = client.prepare_cached(REPLAY_ROW).await.map_err(|e| store_error(doing, e))?;
+            let params: [&(dyn ToSql + Sync); 3] = [&ids, &Token::random().0, &action.0];
+            let rows = transact(&client, BEGIN_DURABLE, &statement, &params)
+                .await
+                .map_err(|e| operation_error(doing, ANOTHER_REPLAY, e))?;
+            return replayed(&rows).map_err(|e| store_error(doing, e));
+        }
         let statement = client.prepare_cached(REPLAY).await.map_err(|e| store_error(doing, e))?;
         // The lock is a statement of its own: what it waited for is seen by the next one.
         let begin = format!("{BEGIN_DURABLE}; SELECT pg_advisory_xact_lock({REPLAY_LOCK})");
@@ -115,10 +125,7 @@ impl Operate for PgStore {
         let rows = transact(&client, &begin, &statement, &params)
             .await
             .map_err(|e| operation_error(doing, ANOTHER_REPLAY, e))?;
-        rows.iter()
-            .map(|row| row.try_get(0))
-            .collect::<Result<_, _>>()
-            .map_err(|e| store_error(doing, e))
+        replayed(&rows).map_err(|e| store_error(doing, e))
     }
 
     async fn release(&self, action: ActionId, keys: &[Key]) -> StoreResult<u64> {
@@ -127,7 +134,7 @@ impl Operate for PgStore {
 
     async fn cancel(&self, action: ActionId, keys: &[Key]) -> StoreResult<u64> {
         let doing = "cancelling messages";
-        let ids: Vec<Uuid> = keys.iter().map(|key| key.id).collect();
+        let ids = as_ids(keys.iter().map(|key| &key.id));
         let client = self.connection().await?;
         // A message that was sent elsewhere by hand is still in a parcel of its old lane.
         self.follow_any_edits(&client, Edits::OfMessages(&ids), Duration::MAX)
@@ -181,7 +188,7 @@ impl PgStore {
         action: ActionId,
         keys: &[Key],
     ) -> StoreResult<u64> {
-        let ids: Vec<Uuid> = keys.iter().map(|key| key.id).collect();
+        let ids = as_ids(keys.iter().map(|key| &key.id));
         let client = self.connection().await?;
         let begin = format!("{BEGIN_DURABLE}; {JOIN_BY_HASH}");
         let params: [&(dyn ToSql + Sync); 3] = [&ids, &Token::random().0, &action.0];
@@ -207,6 +214,10 @@ impl PgStore {
             .map_err(|e| operation_error(doing, OPEN_TRANSACTION, e))?;
         count(&row, 0).map_err(|e| store_error(doing, e))
     }
+}
+
+fn replayed(rows: &[Row]) -> Result<Vec<MessageId>, Error> {
+    rows.iter().map(|row| id(row, 0)).collect()
 }
 
 fn action(row: &Row) -> Result<Action, Error> {

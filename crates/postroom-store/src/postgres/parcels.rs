@@ -12,13 +12,14 @@ use super::content::{
     READ_FEW, READ_PARCELS, Read, clamp_i32, concerns_content, read_fresh, read_parcels,
 };
 use super::error::store_error;
+use super::ids::Id;
 use super::lanes::Lanes;
 use super::transaction::{
     BEGIN, BEGIN_CLAIMING, BEGIN_SWEEPING, BEGIN_TAKING, COMMIT, in_order, transact,
 };
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use postroom_core::{Quota, StoreResult, Take, Token};
+use postroom_core::{MessageId, Quota, StoreResult, Take, Token};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use tokio_postgres::types::ToSql;
@@ -126,7 +127,7 @@ impl Which {
 pub(super) enum Edits<'a> {
     All,
     InLanes(&'a [Quota]),
-    OfMessages(&'a [Uuid]),
+    OfMessages(&'a [Id<&'a MessageId>]),
 }
 
 /// What the statements of a take are given.
@@ -338,9 +339,9 @@ impl PgStore {
     /// its delivery.
     async fn set_aside(&self, client: &mut Connection, mut read: Read) -> StoreResult<Read> {
         self.give_back_excess(client, &mut read).await?;
-        let mut left_out: HashMap<Token, Vec<Uuid>> = HashMap::new();
+        let mut left_out: HashMap<Token, Vec<Id>> = HashMap::new();
         for (id, token) in read.take_left_out() {
-            left_out.entry(token).or_default().push(id);
+            left_out.entry(token).or_default().push(Id(id));
         }
         for (token, ids) in left_out {
             let no_edits: Vec<i64> = Vec::new();
@@ -399,8 +400,7 @@ impl PgStore {
             let column = |index| edits.iter().map(move |row| row.try_get::<_, i64>(index));
             let numbers: Vec<i64> = column(0).collect::<Result<_, _>>()?;
             let lanes: Vec<i64> = column(1).collect::<Result<_, _>>()?;
-            let ids: Vec<Uuid> =
-                edits.iter().map(|row| row.try_get(2)).collect::<Result<_, _>>()?;
+            let ids: Vec<Id> = edits.iter().map(|row| row.try_get(2)).collect::<Result<_, _>>()?;
             let Some(last) = numbers.last() else { return Ok(followed) };
             after = *last;
             let steps: [Step<'_>; 4] = [

@@ -2,6 +2,7 @@
 
 use super::connection::Connection;
 use super::error::store_error;
+use super::ids::{After, Id, ids};
 use super::parcels::{Step, UNPACK_NAMED, one_by_one};
 use super::transaction::{BEGIN, JOIN_BY_HASH, transact};
 use postroom_core::{Reconciled, StoreResult};
@@ -19,7 +20,7 @@ const OF_NUMBERS: &str = "SELECT id FROM core_outbox.integration_outbox WHERE se
 const NUMBER: &str = include_str!("sql/reconcile_number.sql");
 const DOUBLED: &str = include_str!("sql/reconcile_doubled.sql");
 const EMPTIED: &str = include_str!("sql/reconcile_emptied.sql");
-const MAKE: &str = include_str!("sql/reconcile_make.sql");
+pub(super) const MAKE: &str = include_str!("sql/reconcile_make.sql");
 const CLOSED: &str = include_str!("sql/reconcile_closed.sql");
 const REMOVE: &str = include_str!("sql/reconcile_remove.sql");
 const STRAY: &str = include_str!("sql/reconcile_stray.sql");
@@ -88,17 +89,13 @@ async fn unpack_doubled(client: &Connection, begin: &str) -> Result<u64, Error> 
 }
 
 /// Unpacks the parcels that name these messages and that nobody holds; how many.
-async fn unpack(client: &Connection, begin: &str, ids: &Vec<Uuid>) -> Result<i64, Error> {
+async fn unpack(client: &Connection, begin: &str, ids: &Vec<Id>) -> Result<i64, Error> {
     run(client, MAKE_ALL_CURSORS, &[]).await?;
     let lanes = one_by_one(client, begin, &[(LOCK_ALL, &[])]).await?;
     let lanes = lanes.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>()?;
     let steps: [Step<'_>; 2] = [(LOCK_ALL, &[]), (UNPACK_NAMED, &[ids, &lanes])];
     let unpacked = one_by_one(client, begin, &steps).await?;
     unpacked.first().map_or(Ok(0), |row| row.try_get(0))
-}
-
-fn ids(rows: &[Row]) -> Result<Vec<Uuid>, Error> {
-    rows.iter().map(|row| row.try_get(0)).collect()
 }
 
 /// Parcels none of whose messages is there.
@@ -114,26 +111,26 @@ async fn make(client: &Connection, begin: &str) -> Result<u64, Error> {
 
 /// Looks for deliveries by their message, without a lock, and mends what was found.
 async fn mend(client: &Connection, find: &str, mend: &str) -> Result<u64, Error> {
-    let mut after = Uuid::nil();
+    let mut after = After::default();
     let mut mended = 0;
     loop {
         let found = run(client, find, &[&after, &ROWS]).await?;
         let ids = ids(&found)?;
-        let Some(last) = ids.last() else { return Ok(mended) };
-        after = *last;
+        let Some(Id(last)) = ids.last() else { return Ok(mended) };
+        after = After(Some(last.clone()));
         mended += change(client, mend, &[&ids]).await?.len() as u64;
     }
 }
 
 async fn free(client: &Connection) -> Result<u64, Error> {
-    let mut after = Uuid::nil();
+    let mut after = After::default();
     let mut freed = 0;
     loop {
         let found = run(client, STRAY, &[&after, &ROWS]).await?;
         let ids = ids(&found)?;
         let claims = found.iter().map(|row| row.try_get(1)).collect::<Result<Vec<Uuid>, _>>()?;
-        let Some(last) = ids.last() else { return Ok(freed) };
-        after = *last;
+        let Some(Id(last)) = ids.last() else { return Ok(freed) };
+        after = After(Some(last.clone()));
         freed += change(client, FREE, &[&ids, &claims]).await?.len() as u64;
     }
 }

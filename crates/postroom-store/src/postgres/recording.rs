@@ -2,12 +2,12 @@
 
 use super::PgStore;
 use super::error::store_error;
+use super::ids::Id;
 use super::transaction::{BEGIN, JOIN_BY_HASH, transact};
 use super::upkeep::count;
 use crate::OpenOptions;
-use postroom_core::StoreResult;
+use postroom_core::{MessageId, StoreResult};
 use std::time::Duration;
-use uuid::Uuid;
 
 pub(super) const RECORD: &str = include_str!("sql/record.sql");
 
@@ -25,6 +25,9 @@ pub(super) enum Recording {
 impl Recording {
     pub(super) fn of(options: &OpenOptions) -> Self {
         match options.record_later.as_slice() {
+            _ if options.layout.as_ref().is_some_and(|layout| layout.deletes_sent()) => {
+                Self::Deleted { remembered: Duration::ZERO }
+            }
             _ if !options.keep_sent => Self::Deleted { remembered: options.remember_events },
             [] => Self::AtOnce,
             later => Self::Later(later.to_vec()),
@@ -44,7 +47,7 @@ impl PgStore {
         &self,
         noted_before: Duration,
         limit: usize,
-        ids: Option<&[Uuid]>,
+        ids: Option<&[Id<&MessageId>]>,
     ) -> StoreResult<u64> {
         let doing = "recording what was delivered";
         let client = self.connection().await?;

@@ -1,11 +1,11 @@
 //! Rows as messages.
 
 use super::growth::text_within;
+use super::ids::{Id, id};
 use crate::content_fault::{Found, drop_null_headers, fault};
 use chrono::{DateTime, Utc};
-use postroom_core::{Dispatched, Message, RawJson, Record, Status, Take, Taken};
+use postroom_core::{Dispatched, Message, MessageId, RawJson, Record, Status, Take, Taken};
 use tokio_postgres::{Error, Row};
-use uuid::Uuid;
 
 /// Places among the columns of a message.
 const PAYLOAD: usize = 5;
@@ -24,7 +24,7 @@ fn message_of(
     [payload, headers]: [Option<&str>; 2],
 ) -> Result<Message, Error> {
     Ok(Message {
-        id: row.try_get(first)?,
+        id: id(row, first)?,
         seq,
         event_id: row.try_get(first + 1)?,
         stream_id: row.try_get(first + 2)?,
@@ -58,17 +58,17 @@ pub(super) enum TakenRow {
     /// A message, with the due time of its delivery or its own.
     Message(Box<Taken>, DateTime<Utc>),
     /// The id of a message that is gone, or was closed by hand.
-    Orphan(Uuid),
+    Orphan(MessageId),
     /// The id of a message that its parcel names by mistake: it has a delivery, is due later, or goes to
     /// another integration by now.
-    Elsewhere(Uuid),
+    Elsewhere(MessageId),
 }
 
 impl TakenRow {
-    pub(super) fn id(&self) -> Uuid {
+    pub(super) fn id(&self) -> &MessageId {
         match self {
-            Self::Message(taken, _) => taken.message.id,
-            Self::Orphan(id) | Self::Elsewhere(id) => *id,
+            Self::Message(taken, _) => &taken.message.id,
+            Self::Orphan(id) | Self::Elsewhere(id) => id,
         }
     }
 }
@@ -85,7 +85,7 @@ pub(super) fn lacks_content(row: &Row) -> Result<bool, Error> {
 /// One such row.
 pub(super) fn fresh(row: &Row, take: &Take<'_>) -> Result<TakenRow, Error> {
     if row.try_get(AFTER_MESSAGE + 2)? {
-        return Ok(TakenRow::Elsewhere(row.try_get(0)?));
+        return Ok(TakenRow::Elsewhere(id(row, 0)?));
     }
     let within = |index, limit| {
         let text: Option<&str> = row.try_get(index)?;
@@ -105,12 +105,11 @@ pub(super) fn fresh(row: &Row, take: &Take<'_>) -> Result<TakenRow, Error> {
 
 pub(super) fn taken(row: &Row, take: &Take<'_>) -> Result<TakenRow, Error> {
     const FIRST: usize = 3;
-    let id: Uuid = row.try_get(0)?;
-    if row.try_get::<_, Option<Uuid>>(FIRST)?.is_none() {
-        return Ok(TakenRow::Orphan(id));
+    if row.try_get::<_, Option<Id>>(FIRST)?.is_none() {
+        return Ok(TakenRow::Orphan(id(row, 0)?));
     }
     if row.try_get(FIRST + 24)? {
-        return Ok(TakenRow::Elsewhere(id));
+        return Ok(TakenRow::Elsewhere(id(row, 0)?));
     }
     let mut message = message(row, row.try_get(FIRST + 23)?, FIRST)?;
     let found = Found {

@@ -1,19 +1,20 @@
 //! Recording what became of a batch.
 
 use super::columns::{Columns, Kind, Params};
-use super::connection::{Connection, Prepared};
+use super::connection::{Connection, OpenTransaction, Prepared};
 use super::error::{met_a_lock, store_error};
+use super::ids::{Id, as_ids};
 use super::outcomes::{Part, Statements};
 use super::recording::Recording;
 use super::transaction::{
     BEGIN_SETTLING, COMMIT, JOIN_BY_HASH, OWN_WRITES, WAIT_BRIEFLY, in_order,
 };
 use super::{locked, noted};
-use deadpool_postgres::Transaction;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use postroom_core::{
-    ATTEMPTS_KEPT, Fate, Settled, Settlement, StoreError, StoreErrorKind, StoreResult, Verdict,
+    ATTEMPTS_KEPT, Fate, MessageId, Settled, Settlement, StoreError, StoreErrorKind, StoreResult,
+    Verdict,
 };
 use std::collections::HashSet;
 use tokio_postgres::types::Type;
@@ -33,11 +34,12 @@ pub(super) fn attempts_kept() -> i32 {
 
 /// Messages that settlements left unchanged, each with the token of its settlement: a message may be in two
 /// of them, of which one came too late.
-pub(super) type Unchanged = HashSet<(Uuid, Uuid)>;
+pub(super) type Unchanged = HashSet<(Uuid, MessageId)>;
 
 /// The messages that an answer names.
-fn named(rows: &[Row]) -> Result<Vec<Uuid>, Error> {
-    rows.iter().filter_map(|row| row.try_get(0).transpose()).collect()
+fn named(rows: &[Row]) -> Result<Vec<MessageId>, Error> {
+    let id = |row: &Row| row.try_get::<_, Option<Id>>(0).transpose();
+    rows.iter().filter_map(|row| Some(id(row)?.map(|Id(id)| id))).collect()
 }
 
 /// Whether recording SENT did not end a claim on parcels, by its answer.
@@ -48,20 +50,21 @@ fn stays(answer: &[Row]) -> Result<bool, Error> {
 }
 
 /// What a statement left unchanged of the messages it was `given`, from those that it `changed`.
-fn all_but(given: &[Uuid], changed: &[Row]) -> Result<Vec<Uuid>, Error> {
-    let changed: HashSet<Uuid> = named(changed)?.into_iter().collect();
-    Ok(given.iter().filter(|id| !changed.contains(id)).copied().collect())
+fn all_but(given: &[Id], changed: &[Row]) -> Result<Vec<MessageId>, Error> {
+    let changed: HashSet<MessageId> = named(changed)?.into_iter().collect();
+    let unchanged = given.iter().map(|Id(id)| id).filter(|id| !changed.contains(id));
+    Ok(unchanged.cloned().collect())
 }
 
 /// What recording SENT left unchanged, from its answer.
-fn unsent(c: &Columns, answer: &[Row]) -> Result<Vec<Uuid>, Error> {
+fn unsent(c: &Columns, answer: &[Row]) -> Result<Vec<MessageId>, Error> {
     match c.kind {
         Kind::Parcels => named(answer),
         Kind::Deliveries | Kind::Dispatch => all_but(&c.sent, answer),
     }
 }
 
-fn of_settlement(c: &Columns, unchanged: Vec<Uuid>) -> Vec<(Uuid, Uuid)> {
+fn of_settlement(c: &Columns, unchanged: Vec<MessageId>) -> Vec<(Uuid, MessageId)> {
     unchanged.into_iter().map(|id| (c.token, id)).collect()
 }
 
@@ -71,7 +74,7 @@ async fn changing(
     client: &Connection,
     statement: &Prepared,
     params: Params<'_>,
-    (c, given): (&Columns, &[Uuid]),
+    (c, given): (&Columns, &[Id]),
 ) -> Step {
     let unchanged = all_but(given, &client.run(statement, &params).await?)?;
     Ok(Done { unchanged: of_settlement(c, unchanged), to_forget: None })
@@ -127,7 +130,7 @@ fn announces(settlements: &[Settlement]) -> bool {
 #[derive(Default)]
 struct Done {
     /// What it left unchanged.
-    unchanged: Vec<(Uuid, Uuid)>,
+    unchanged: Vec<(Uuid, MessageId)>,
     /// A claim on parcels of which nothing may be left, and which is still there.
     to_forget: Option<Uuid>,
 }
@@ -232,7 +235,7 @@ async fn announcing(
 
 /// Applies settlements statement by statement, and announces the deaths among them.
 pub(super) async fn apply_announcing(
-    tx: &mut Transaction<'_>,
+    tx: &mut OpenTransaction<'_>,
     statements: &Statements,
     settlements: &[Settlement],
     columns: &[Columns],
@@ -242,10 +245,10 @@ pub(super) async fn apply_announcing(
         let token = settlement.fence.token().0;
         for verdict in &settlement.verdicts {
             if let Fate::Dead { announcement: Some(announcement), .. } = &verdict.fate
-                && !unchanged.contains(&(token, verdict.id))
+                && !unchanged.contains(&(token, verdict.id.clone()))
             {
                 let announcement = (**announcement).clone();
-                postroom::enqueue(&mut **tx, announcement).await.map_err(enqueue_error)?;
+                postroom::enqueue(&mut ***tx, announcement).await.map_err(enqueue_error)?;
             }
         }
     }
@@ -253,7 +256,7 @@ pub(super) async fn apply_announcing(
 }
 
 async fn apply(
-    tx: &Transaction<'_>,
+    tx: &OpenTransaction<'_>,
     statements: &Statements,
     columns: &[Columns],
 ) -> Result<Unchanged, Error> {
@@ -301,15 +304,15 @@ pub(super) async fn late(
     let mut late = Vec::new();
     for settlement in settlements {
         let token = settlement.fence.token().0;
-        let is_missing = |verdict: &&Verdict| unchanged.contains(&(token, verdict.id));
+        let is_missing = |verdict: &&Verdict| unchanged.contains(&(token, verdict.id.clone()));
         let missing: Vec<_> = settlement.verdicts.iter().filter(is_missing).collect();
         if missing.is_empty() {
             continue;
         }
-        let ids: Vec<Uuid> = missing.iter().map(|verdict| verdict.id).collect();
+        let given = as_ids(missing.iter().map(|verdict| &verdict.id));
         let rows =
-            client.query(ALREADY, &[&token, &ids]).await.map_err(|e| store_error(DOING, e))?;
-        let already: HashSet<Uuid> = rows.iter().filter_map(|row| row.try_get(0).ok()).collect();
+            client.query(ALREADY, &[&token, &given]).await.map_err(|e| store_error(DOING, e))?;
+        let already = named(&rows).map_err(|e| store_error(DOING, e))?;
         let missing = missing.iter().filter(|verdict| !already.contains(&verdict.id));
         late.extend(missing.map(|verdict| verdict.seq));
     }

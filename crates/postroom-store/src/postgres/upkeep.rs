@@ -65,7 +65,7 @@ impl Upkeep for PgStore {
     async fn ready(&self) -> StoreResult<()> {
         self.refuse_unknown_pooler().await?;
         let client = self.connection().await?;
-        client.answer(migrate::check_version(client.client())).await
+        migrate::check_version(&client).await
     }
 
     async fn reconcile(&self) -> StoreResult<Reconciled> {
@@ -89,7 +89,7 @@ impl Upkeep for PgStore {
 
     async fn diagnose(&self) -> StoreResult<Vec<Finding>> {
         let client = self.connection().await?;
-        client.answer(diagnose::diagnose(client.client())).await
+        diagnose::diagnose(&client).await
     }
 }
 

@@ -10,6 +10,8 @@
 //! the peer may acknowledge every packet all the same. So it is asked something now and then.
 
 use super::connect::Target;
+use super::OWN_SCHEMA;
+use super::layout::lock_of;
 use super::locks::{BUSY_RELAY, IDLE_RELAYS};
 use async_trait::async_trait;
 use postroom_core::Wake;
@@ -55,12 +57,32 @@ impl Hurry {
     }
 }
 
+/// What producers and relays of one outbox signal by.
+#[derive(Clone)]
+pub(super) struct Signals {
+    channel: String,
+    busy_relay: i64,
+    idle_relays: i64,
+}
+
+impl Signals {
+    /// Those of the ledger in `schema`.
+    pub(super) fn of(schema: &str) -> Self {
+        let lock = |lock| if schema == OWN_SCHEMA { lock } else { lock_of(schema, lock) };
+        Self {
+            channel: schema.to_owned(),
+            busy_relay: lock(BUSY_RELAY),
+            idle_relays: lock(IDLE_RELAYS),
+        }
+    }
+}
+
 /// Listens on a connection of its own, which is made again whenever it is lost.
-pub(super) fn listen(target: Target, hurry: Arc<Hurry>) -> Box<dyn Wake> {
+pub(super) fn listen(target: Target, hurry: Arc<Hurry>, signals: Signals) -> Box<dyn Wake> {
     let woken = Arc::new(Notify::new());
     let (busy, wanted) = watch::channel(false);
     let (tell, shown) = watch::channel(None);
-    tokio::spawn(keep_listening(target, Arc::clone(&woken), wanted, tell));
+    tokio::spawn(keep_listening((target, signals), Arc::clone(&woken), wanted, tell));
     let looked = hurry.looks_owed.load(Ordering::Acquire);
     Box::new(PgWake { woken, hurry, looked, busy, shown })
 }
@@ -97,10 +119,10 @@ impl Wake for PgWake {
 type Wanted = watch::Receiver<bool>;
 type Tell = watch::Sender<Option<bool>>;
 
-async fn keep_listening(target: Target, woken: Arc<Notify>, mut wanted: Wanted, tell: Tell) {
+async fn keep_listening(at: (Target, Signals), woken: Arc<Notify>, mut wanted: Wanted, tell: Tell) {
     let mut pause = RECONNECT_FIRST;
     loop {
-        let ended = session(&target, &woken, &mut wanted, &tell).await;
+        let ended = session(&at, &woken, &mut wanted, &tell).await;
         tell.send_replace(None);
         match ended {
             Ok(()) => return,
@@ -141,7 +163,7 @@ impl Lost {
 
 /// One connection's life. `Ok` when the relay is gone.
 async fn session(
-    target: &Target,
+    (target, signals): &(Target, Signals),
     woken: &Arc<Notify>,
     wanted: &mut Wanted,
     tell: &Tell,
@@ -163,12 +185,12 @@ async fn session(
             }
         }
     });
-    answered(client.batch_execute("LISTEN core_outbox"))
+    answered(client.batch_execute(&format!("LISTEN {}", signals.channel)))
         .await
         .map_err(|error| Lost::before_listening(&error))?;
     let mut shown = Shown::default();
     let busy = *wanted.borrow_and_update();
-    shown.show(busy, &client).await.map_err(|error| Lost::before_listening(&error))?;
+    shown.show(busy, &client, signals).await.map_err(|error| Lost::before_listening(&error))?;
     tell.send_replace(Some(busy));
     // Whatever was committed while nobody listened.
     woken.notify_one();
@@ -188,7 +210,7 @@ async fn session(
                     return Ok(());
                 }
                 let busy = *wanted.borrow_and_update();
-                let became = shown.show(busy, &client).await;
+                let became = shown.show(busy, &client, signals).await;
                 became.map_err(|error| Lost::after_listening(&error))?;
                 tell.send_replace(Some(busy));
             }
@@ -210,31 +232,36 @@ struct Shown {
 }
 
 impl Shown {
-    async fn show(&mut self, busy: bool, client: &Client) -> Result<(), String> {
-        if busy { self.busy(client).await } else { self.idle(client).await }
+    async fn show(
+        &mut self,
+        busy: bool,
+        client: &Client,
+        signals: &Signals,
+    ) -> Result<(), String> {
+        if busy { self.busy(client, signals).await } else { self.idle(client, signals).await }
     }
 
-    async fn busy(&mut self, client: &Client) -> Result<(), String> {
+    async fn busy(&mut self, client: &Client, signals: &Signals) -> Result<(), String> {
         if !self.busy {
             // Another busy relay may hold it already: one is enough.
-            self.busy = ask(client, "pg_try_advisory_lock", BUSY_RELAY).await?;
+            self.busy = ask(client, "pg_try_advisory_lock", signals.busy_relay).await?;
         }
         if self.idle {
-            ask(client, "pg_advisory_unlock_shared", IDLE_RELAYS).await?;
+            ask(client, "pg_advisory_unlock_shared", signals.idle_relays).await?;
             self.idle = false;
         }
         Ok(())
     }
 
-    async fn idle(&mut self, client: &Client) -> Result<(), String> {
+    async fn idle(&mut self, client: &Client, signals: &Signals) -> Result<(), String> {
         for _ in 0..IDLE_TRIES {
             if self.idle {
                 break;
             }
-            self.idle = ask(client, "pg_try_advisory_lock_shared", IDLE_RELAYS).await?;
+            self.idle = ask(client, "pg_try_advisory_lock_shared", signals.idle_relays).await?;
         }
         if self.busy {
-            ask(client, "pg_advisory_unlock", BUSY_RELAY).await?;
+            ask(client, "pg_advisory_unlock", signals.busy_relay).await?;
             self.busy = false;
         }
         Ok(())

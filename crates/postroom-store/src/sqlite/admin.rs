@@ -7,9 +7,8 @@ use super::time::{moment, now_ms};
 use super::upkeep::count;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
-use postroom_core::{Admin, Attempt, Filter, Record, StatusCounts, StoreResult, Token};
+use postroom_core::{Admin, Attempt, Filter, MessageId, Record, StatusCounts, StoreResult, Token};
 use sqlx::{Error, Row as _};
-use uuid::Uuid;
 
 /// `?1` id.
 const FIND: &str =
@@ -22,7 +21,7 @@ pub(super) const CLAIM_OF: &str = include_str!("sql/claim_of.sql");
 
 #[async_trait]
 impl Admin for SqliteStore {
-    async fn find(&self, id: Uuid) -> StoreResult<Option<Record>> {
+    async fn find(&self, id: &MessageId) -> StoreResult<Option<Record>> {
         let doing = "looking for a message";
         let row = sqlx::query(FIND)
             .bind(id.to_string())
@@ -32,7 +31,7 @@ impl Admin for SqliteStore {
         row.map(|row| record(&row)).transpose().map_err(|e| store_error(doing, e))
     }
 
-    async fn attempts(&self, id: Uuid) -> StoreResult<Vec<Attempt>> {
+    async fn attempts(&self, id: &MessageId) -> StoreResult<Vec<Attempt>> {
         super::attempts::of(self, id).await
     }
 
@@ -66,7 +65,7 @@ impl Admin for SqliteStore {
             .map_err(|e| store_error(doing, e))
     }
 
-    async fn claim_of(&self, worker: &str, id: Uuid) -> StoreResult<Option<(Token, i64)>> {
+    async fn claim_of(&self, worker: &str, id: &MessageId) -> StoreResult<Option<(Token, i64)>> {
         let doing = "looking for a claim";
         let row = sqlx::query(CLAIM_OF)
             .bind(worker)

@@ -7,12 +7,12 @@ use super::row::{optional_text, text};
 use super::time::moment;
 use super::upkeep::count;
 use postroom_core::{
-    ATTEMPTS_KEPT, Attempt, AttemptOutcome, StoreResult, Tried, clip_error, clip_response,
+    ATTEMPTS_KEPT, Attempt, AttemptOutcome, MessageId, StoreResult, Tried, clip_error,
+    clip_response,
 };
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Error, Row as _, SqliteConnection};
 use std::sync::{Mutex, PoisonError};
-use uuid::Uuid;
 
 const ATTEMPTS: &str = include_str!("sql/attempts_of.sql");
 const NOTE: &str = include_str!("sql/note_attempts.sql");
@@ -27,7 +27,7 @@ const FORGET_ORPHANS: &str = include_str!("sql/forget_attempts_without_a_message
 #[derive(Debug, Default)]
 pub(super) struct Swept(Mutex<String>);
 
-pub(super) async fn of(store: &SqliteStore, id: Uuid) -> StoreResult<Vec<Attempt>> {
+pub(super) async fn of(store: &SqliteStore, id: &MessageId) -> StoreResult<Vec<Attempt>> {
     let doing = "reading attempts";
     let rows = sqlx::query(ATTEMPTS)
         .bind(id.to_string())
@@ -51,7 +51,7 @@ fn attempt(row: &SqliteRow) -> Result<Attempt, Error> {
 /// Keeps a failed attempt, and forgets the oldest of its message.
 pub(super) async fn note(
     tx: &mut SqliteConnection,
-    id: Uuid,
+    id: &MessageId,
     tried: Tried,
     error: &str,
     now: i64,
@@ -75,7 +75,7 @@ pub(super) async fn note(
 /// Keeps what receivers answered with the latest attempts.
 pub(super) async fn keep_responses(
     store: &SqliteStore,
-    responses: &[(Uuid, String)],
+    responses: &[(MessageId, String)],
 ) -> StoreResult<()> {
     let doing = "keeping responses";
     let mut tx = store.begin(doing).await?;
@@ -91,7 +91,7 @@ pub(super) async fn keep_responses(
 }
 
 /// Forgets the attempts of messages that go.
-pub(super) async fn forget(tx: &mut SqliteConnection, of: &[Uuid]) -> Result<(), Error> {
+pub(super) async fn forget(tx: &mut SqliteConnection, of: &[MessageId]) -> Result<(), Error> {
     sqlx::query(FORGET).bind(json_ids(of)).execute(&mut *tx).await?;
     Ok(())
 }

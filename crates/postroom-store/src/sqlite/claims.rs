@@ -11,11 +11,10 @@ use crate::lost_group::{self, Lost};
 use crate::own_claims::NoLivingRelay;
 use async_trait::async_trait;
 use postroom_core::{
-    Batch, Claims, Quota, Rescued, Settled, Settlement, StoreResult, Take, Token, Wake,
+    Batch, Claims, MessageId, Quota, Rescued, Settled, Settlement, StoreResult, Take, Token, Wake,
 };
 use sqlx::{Error, Row as _, SqliteConnection};
 use std::collections::HashSet;
-use uuid::Uuid;
 
 pub(super) const IS_DUE: &str = include_str!("sql/is_due.sql");
 pub(super) const IS_RESCUED_DUE: &str = include_str!("sql/is_rescued_due.sql");
@@ -89,7 +88,7 @@ impl Claims for SqliteStore {
         settle::settle(self, settlements).await
     }
 
-    async fn keep_responses(&self, responses: &[(Uuid, String)]) -> StoreResult<()> {
+    async fn keep_responses(&self, responses: &[(MessageId, String)]) -> StoreResult<()> {
         super::attempts::keep_responses(self, responses).await
     }
 

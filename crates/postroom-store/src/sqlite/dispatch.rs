@@ -5,9 +5,8 @@ use super::json_lists::{ids, json, json_ids};
 use super::time::{now_ms, text};
 use super::{SqliteStore, row};
 use async_trait::async_trait;
-use postroom_core::{Dispatched, Dispatches, StoreResult, Token};
+use postroom_core::{Dispatched, Dispatches, MessageId, StoreResult, Token};
 use sqlx::Error;
-use uuid::Uuid;
 
 pub(super) const DISPATCHED: &str =
     concat!("SELECT ", include_str!("sql/message_columns.sql"), include_str!("sql/dispatched.sql"));
@@ -16,7 +15,7 @@ const MARK_REOPENED: &str = include_str!("sql/reopen_message.sql");
 
 #[async_trait]
 impl Dispatches for SqliteStore {
-    async fn dispatched(&self, ids: &[Uuid]) -> StoreResult<Vec<Dispatched>> {
+    async fn dispatched(&self, ids: &[MessageId]) -> StoreResult<Vec<Dispatched>> {
         let doing = "reading dispatched messages";
         let rows = sqlx::query(DISPATCHED)
             .bind(json_ids(ids))

@@ -6,11 +6,9 @@ use super::json_lists::json;
 use super::row::{record, text};
 use super::upkeep::count;
 use async_trait::async_trait;
-use postroom_core::{Arrived, ErrorGroup, Filter, Inspect, Record, StoreResult};
+use postroom_core::{Arrived, ErrorGroup, Filter, IdPrefix, Inspect, Record, StoreResult};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Error, Row as _};
-use std::ops::RangeInclusive;
-use uuid::Uuid;
 
 /// `?1` first id, `?2` last id, `?3` rows.
 const RANGE: &str = concat!(
@@ -37,11 +35,8 @@ const STATES: &str = concat!(
 
 #[async_trait]
 impl Inspect for SqliteStore {
-    async fn find_range(
-        &self,
-        ids: RangeInclusive<Uuid>,
-        limit: usize,
-    ) -> StoreResult<Vec<Record>> {
+    async fn find_prefix(&self, prefix: &IdPrefix, limit: usize) -> StoreResult<Vec<Record>> {
+        let Some(ids) = prefix.uuids() else { return Ok(Vec::new()) };
         sqlx::query(RANGE)
             .bind(ids.start().to_string())
             .bind(ids.end().to_string())

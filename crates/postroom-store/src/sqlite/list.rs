@@ -2,7 +2,7 @@
 
 use super::SqliteStore;
 use super::error::store_error;
-use super::row::{record, text, uuid};
+use super::row::{message_id, record, text};
 use super::time::moment;
 use super::upkeep::count;
 use postroom_core::{ErrorGroup, Filter, Record, Status, StoreResult};
@@ -151,7 +151,7 @@ fn group(row: &SqliteRow) -> Result<ErrorGroup, Error> {
         messages: count(row, 2)?,
         oldest: moment(row.try_get(3)?),
         newest: moment(row.try_get(4)?),
-        example: uuid(row, 5)?,
+        example: message_id(row, 5)?,
     })
 }
 

@@ -11,7 +11,8 @@ use super::upkeep::count;
 use crate::prunable::by_status;
 use async_trait::async_trait;
 use postroom_core::{
-    Action, ActionId, CANCELLED, Key, NewAction, Operate, REPLAY_HEADER, Status, StoreResult, Token,
+    Action, ActionId, CANCELLED, Key, MessageId, NewAction, Operate, REPLAY_HEADER, Status,
+    StoreResult, Token,
 };
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Error, Row as _, SqliteConnection};
@@ -83,7 +84,7 @@ impl Operate for SqliteStore {
         action: ActionId,
         keys: &[Key],
         fresh_ids: bool,
-    ) -> StoreResult<Vec<Uuid>> {
+    ) -> StoreResult<Vec<MessageId>> {
         let mut made = Vec::new();
         self.recorded("replaying messages", action, async |tx| {
             made = replay(tx, keys, fresh_ids).await?;
@@ -156,7 +157,7 @@ impl SqliteStore {
 /// The messages that an operation names, as statements take them. A number that comes again is another
 /// message's, so only the ids count.
 fn ids_of(keys: &[Key]) -> String {
-    json_ids(&keys.iter().map(|key| key.id).collect::<Vec<_>>())
+    json_ids(keys.iter().map(|key| &key.id))
 }
 
 async fn redrive(tx: &mut SqliteConnection, keys: &[Key]) -> Result<u64, Error> {
@@ -216,7 +217,7 @@ async fn replay(
     tx: &mut SqliteConnection,
     keys: &[Key],
     fresh_ids: bool,
-) -> Result<Vec<Uuid>, Error> {
+) -> Result<Vec<MessageId>, Error> {
     let mut keys = keys.to_vec();
     keys.sort_unstable_by_key(|key| key.seq);
     let header = format!("$.\"{REPLAY_HEADER}\"");
@@ -232,7 +233,7 @@ async fn replay(
             .execute(&mut *tx)
             .await?;
         if written.rows_affected() == 1 {
-            made.push(id);
+            made.push(id.into());
         }
     }
     Ok(made)

@@ -6,9 +6,9 @@ use super::row::text;
 use super::settle::DELETE_MESSAGES;
 use super::time::now_ms;
 use crate::round::Round;
+use postroom_core::MessageId;
 use sqlx::{Error, Row as _, SqliteConnection};
 use std::time::Duration;
-use uuid::Uuid;
 
 pub(super) const PRUNE: &str = include_str!("sql/prune.sql");
 pub(super) const PRUNABLE: &str = include_str!("sql/prunable.sql");
@@ -38,9 +38,9 @@ pub(super) async fn prune_sent(
 /// Deletes messages that were delivered, and remembers their events; those that were there.
 pub(super) async fn delete(
     tx: &mut SqliteConnection,
-    messages: &[Uuid],
+    messages: &[MessageId],
     remembered: Duration,
-) -> Result<Vec<Uuid>, Error> {
+) -> Result<Vec<MessageId>, Error> {
     if !remembered.is_zero() {
         sqlx::query(REMEMBER)
             .bind(json_ids(messages))

@@ -6,10 +6,9 @@ use super::json_lists::{ids, json_ids};
 use super::parcels::{self, FOLLOW, InFlight, Parcel};
 use super::row::text;
 use super::time::now_ms;
-use postroom_core::Reconciled;
+use postroom_core::{MessageId, Reconciled};
 use sqlx::sqlite::SqlitePool;
 use sqlx::{Error, Row as _};
-use uuid::Uuid;
 
 const PARCELS: &str = include_str!("sql/reconcile_parcels.sql");
 const MISSING: &str = concat!(
@@ -135,7 +134,7 @@ async fn mend(store: &SqliteStore, find: &'static str, mend: &'static str) -> Re
     let mut mended = 0;
     loop {
         let found = sqlx::query(find).bind(&after).bind(ROWS).fetch_all(&store.readers).await?;
-        let found: Vec<Uuid> = ids(&found)?;
+        let found: Vec<MessageId> = ids(&found)?;
         let Some(last) = found.last() else { return Ok(mended) };
         after = last.to_string();
         let found = json_ids(&found);

@@ -130,7 +130,7 @@ async fn count_lost(
         .await?;
     let tried = Tried { outcome: AttemptOutcome::Lost, took };
     for id in ids(&lost)? {
-        attempts::note(tx, id, tried, &error, now).await?;
+        attempts::note(tx, &id, tried, &error, now).await?;
     }
     Ok(())
 }

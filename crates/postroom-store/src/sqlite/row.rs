@@ -4,7 +4,7 @@ use super::time::moment;
 use crate::content_fault::{Found, drop_null_headers, fault, impossible_value};
 use chrono::{DateTime, Utc};
 use postroom_core::{
-    ContentFault, Dispatched, Message, RawJson, Record, Status, Take, Taken, Token,
+    ContentFault, Dispatched, Message, MessageId, RawJson, Record, Status, Take, Taken, Token,
 };
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Error, Row as _};
@@ -19,7 +19,7 @@ fn message(row: &SqliteRow) -> Result<Message, Error> {
     let payload = optional_text(row, PAYLOAD)?;
     Ok(Message {
         seq: row.try_get(0)?,
-        id: uuid(row, 1)?,
+        id: message_id(row, 1)?,
         event_id: text(row, 2)?,
         stream_id: text(row, 3)?,
         integration: text(row, 4)?,
@@ -77,7 +77,7 @@ fn is_utf8(row: &SqliteRow, index: usize) -> Result<bool, Error> {
 
 /// Reads what a message needs to be settled.
 fn identity(row: &SqliteRow) -> Result<Message, Error> {
-    Ok(Message::unread(row.try_get(0)?, uuid(row, 1)?, text(row, 4)?))
+    Ok(Message::unread(row.try_get(0)?, message_id(row, 1)?, text(row, 4)?))
 }
 
 /// Reads the columns of `sql/dispatched.sql`.
@@ -129,8 +129,12 @@ pub(super) fn optional_text(row: &SqliteRow, index: usize) -> Result<Option<Stri
     Ok(bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned()))
 }
 
-/// Reads an id.
-pub(super) fn uuid(row: &SqliteRow, index: usize) -> Result<Uuid, Error> {
+/// Reads a message's id.
+pub(super) fn message_id(row: &SqliteRow, index: usize) -> Result<MessageId, Error> {
+    uuid(row, index).map(MessageId::Uuid)
+}
+
+fn uuid(row: &SqliteRow, index: usize) -> Result<Uuid, Error> {
     Uuid::parse_str(&text(row, index)?)
         .map_err(|error| Error::ColumnDecode { index: index.to_string(), source: error.into() })
 }

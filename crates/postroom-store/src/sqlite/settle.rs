@@ -10,15 +10,14 @@ use super::row::optional_text;
 use super::time::{later, now_ms, text};
 use super::{History, SqliteStore, attempts, claims, prune, settle_parcels};
 use postroom_core::{
-    AttemptOutcome, Fate, Fence, Settled, Settlement, StoreResult, Token, Tried, Verdict,
-    clip_error,
+    AttemptOutcome, Fate, Fence, MessageId, Settled, Settlement, StoreResult, Token, Tried,
+    Verdict, clip_error,
 };
 use sqlx::query::Query;
 use sqlx::sqlite::SqliteArguments;
 use sqlx::{Error, Sqlite, SqliteConnection};
 use std::collections::HashSet;
 use std::time::Duration;
-use uuid::Uuid;
 
 const CLAIM: &str = include_str!("sql/claim.sql");
 pub(super) const MARK_SENT: &str = include_str!("sql/mark_sent.sql");
@@ -86,7 +85,7 @@ async fn apply(
     tx: &mut SqliteConnection,
     settlement: &Settlement,
     history: History,
-) -> Result<HashSet<Uuid>, Error> {
+) -> Result<HashSet<MessageId>, Error> {
     let fence = settlement.fence;
     let writing = Writing { token: fence.token(), now: now_ms(), history };
     if let Fence::Claim(token) = fence {
@@ -109,7 +108,7 @@ async fn apply_to_deliveries(
     tx: &mut SqliteConnection,
     settlement: &Settlement,
     writing: Writing,
-) -> Result<HashSet<Uuid>, Error> {
+) -> Result<HashSet<MessageId>, Error> {
     let fence = settlement.fence;
     let mut changed = HashSet::new();
     let sent = of(settlement, |fate| matches!(fate, Fate::Sent));
@@ -120,11 +119,11 @@ async fn apply_to_deliveries(
     let mut released = of(settlement, |fate| matches!(fate, Fate::Released));
     for verdict in &settlement.verdicts {
         if let Fate::Postponed { delay } = verdict.fate {
-            if put_off(tx, fence, verdict.id, delay, writing).await? {
-                changed.insert(verdict.id);
+            if put_off(tx, fence, &verdict.id, delay, writing).await? {
+                changed.insert(verdict.id.clone());
             } else {
                 // Changed by hand, unless it was lost.
-                released.push(verdict.id);
+                released.push(verdict.id.clone());
             }
         }
     }
@@ -145,11 +144,11 @@ async fn apply_to_deliveries(
         if freed.rows_affected() == 0 {
             continue;
         }
-        if writing.mark_failed(tx, verdict.id, &failure, failed_before(fence)).await? {
-            changed.insert(verdict.id);
+        if writing.mark_failed(tx, &verdict.id, &failure, failed_before(fence)).await? {
+            changed.insert(verdict.id.clone());
         } else {
             // The message was deleted meanwhile.
-            let id = json_ids(&[verdict.id]);
+            let id = json_ids([&verdict.id]);
             sqlx::query(claims::FORGET_CLOSED).bind(id).execute(&mut *tx).await?;
         }
     }
@@ -157,9 +156,9 @@ async fn apply_to_deliveries(
 }
 
 /// The messages with such a fate.
-pub(super) fn of(settlement: &Settlement, wanted: impl Fn(&Fate) -> bool) -> Vec<Uuid> {
+pub(super) fn of(settlement: &Settlement, wanted: impl Fn(&Fate) -> bool) -> Vec<MessageId> {
     let verdicts = settlement.verdicts.iter().filter(|verdict| wanted(&verdict.fate));
-    verdicts.map(|verdict| verdict.id).collect()
+    verdicts.map(|verdict| verdict.id.clone()).collect()
 }
 
 fn statements(fence: Fence) -> Fenced {
@@ -182,13 +181,13 @@ async fn let_through(
     tx: &mut SqliteConnection,
     statement: &'static str,
     fence: Fence,
-    of: &[Uuid],
-) -> Result<Vec<Uuid>, Error> {
+    of: &[MessageId],
+) -> Result<Vec<MessageId>, Error> {
     ids(&fenced(statement, fence).bind(json_ids(of)).fetch_all(&mut *tx).await?)
 }
 
 /// Which of these messages exist.
-pub(super) async fn there(tx: &mut SqliteConnection, of: &str) -> Result<Vec<Uuid>, Error> {
+pub(super) async fn there(tx: &mut SqliteConnection, of: &str) -> Result<Vec<MessageId>, Error> {
     ids(&sqlx::query(THERE).bind(of).fetch_all(tx).await?)
 }
 
@@ -196,7 +195,7 @@ pub(super) async fn there(tx: &mut SqliteConnection, of: &str) -> Result<Vec<Uui
 async fn put_off(
     tx: &mut SqliteConnection,
     fence: Fence,
-    id: Uuid,
+    id: &MessageId,
     delay: Duration,
     writing: Writing,
 ) -> Result<bool, Error> {
@@ -261,8 +260,8 @@ impl Writing {
     pub(super) async fn mark_sent(
         self,
         tx: &mut SqliteConnection,
-        sent: &[Uuid],
-    ) -> Result<Vec<Uuid>, Error> {
+        sent: &[MessageId],
+    ) -> Result<Vec<MessageId>, Error> {
         if self.history.keep_sent {
             let marked = sqlx::query(MARK_SENT)
                 .bind(self.token.0.to_string())
@@ -279,7 +278,7 @@ impl Writing {
     pub(super) async fn mark_failed(
         self,
         tx: &mut SqliteConnection,
-        id: Uuid,
+        id: &MessageId,
         failure: &Failure<'_>,
         failed_before: Option<i64>,
     ) -> Result<bool, Error> {
@@ -304,7 +303,7 @@ impl Writing {
     pub(super) async fn mark_put_off(
         self,
         tx: &mut SqliteConnection,
-        id: Uuid,
+        id: &MessageId,
         due_at: i64,
     ) -> Result<(), Error> {
         sqlx::query(MARK_PUT_OFF)
@@ -323,20 +322,19 @@ impl Writing {
 async fn late(
     tx: &mut SqliteConnection,
     settlement: &Settlement,
-    changed: &HashSet<Uuid>,
+    changed: &HashSet<MessageId>,
 ) -> Result<Vec<i64>, Error> {
     let mut unchanged: Vec<&Verdict> = settlement.verdicts.iter().collect();
     unchanged.retain(|verdict| !changed.contains(&verdict.id));
     if unchanged.is_empty() {
         return Ok(Vec::new());
     }
-    let unknown: Vec<Uuid> = unchanged.iter().map(|verdict| verdict.id).collect();
     let known = sqlx::query(ALREADY_SETTLED)
         .bind(settlement.fence.token().0.to_string())
-        .bind(json_ids(&unknown))
+        .bind(json_ids(unchanged.iter().map(|verdict| &verdict.id)))
         .fetch_all(&mut *tx)
         .await?;
-    let known: HashSet<Uuid> = ids(&known)?.into_iter().collect();
+    let known: HashSet<MessageId> = ids(&known)?.into_iter().collect();
     unchanged.retain(|verdict| !known.contains(&verdict.id));
     Ok(unchanged.iter().map(|verdict| verdict.seq).collect())
 }

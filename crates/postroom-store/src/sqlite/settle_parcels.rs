@@ -5,10 +5,9 @@ use super::json_lists::{ids, json};
 use super::parcels::{self, Ended, Parcel};
 use super::settle::{Failure, Writing, of, there};
 use super::time::later;
-use postroom_core::{Fate, Settlement};
+use postroom_core::{Fate, MessageId, Settlement};
 use sqlx::{Error, SqliteConnection};
 use std::collections::{HashMap, HashSet};
-use uuid::Uuid;
 
 pub(super) const OUTRANKED: &str = include_str!("sql/outranked.sql");
 pub(super) const FAILED: &str = include_str!("sql/settle_parcels_failed.sql");
@@ -23,7 +22,7 @@ pub(super) async fn apply(
     settlement: &Settlement,
     parcels: &str,
     writing: Writing,
-) -> Result<HashSet<Uuid>, Error> {
+) -> Result<HashSet<MessageId>, Error> {
     let named = parcels::named(parcels)?;
     let (count, wanted): (usize, HashSet<String>) =
         (named.len(), settlement.verdicts.iter().map(|verdict| verdict.id.to_string()).collect());
@@ -45,12 +44,12 @@ pub(super) async fn apply(
 async fn without_outranked(
     tx: &mut SqliteConnection,
     ended: Vec<Ended>,
-) -> Result<HashMap<Uuid, Ended>, Error> {
+) -> Result<HashMap<MessageId, Ended>, Error> {
     let texts: Vec<&str> = ended.iter().map(|one| one.id.as_str()).collect();
     let outranked = ids(&sqlx::query(OUTRANKED).bind(json(&texts)).fetch_all(tx).await?)?;
     let mut mine = HashMap::with_capacity(ended.len());
     for one in ended {
-        let id = Uuid::parse_str(&one.id).map_err(|error| Error::Decode(error.into()))?;
+        let id = MessageId::trusted(&one.id);
         if !outranked.contains(&id) {
             mine.insert(id, one);
         }
@@ -61,9 +60,9 @@ async fn without_outranked(
 async fn write(
     tx: &mut SqliteConnection,
     settlement: &Settlement,
-    mine: &HashMap<Uuid, Ended>,
+    mine: &HashMap<MessageId, Ended>,
     writing: Writing,
-) -> Result<HashSet<Uuid>, Error> {
+) -> Result<HashSet<MessageId>, Error> {
     let mut changed = HashSet::new();
     let mut sent = of(settlement, |fate| matches!(fate, Fate::Sent));
     sent.retain(|id| mine.contains_key(id));
@@ -77,15 +76,15 @@ async fn write(
             Fate::Sent => continue,
             Fate::Released => false,
             Fate::Postponed { delay } => {
-                put_off(tx, verdict.id, ended, later(writing.now, *delay), writing).await?
+                put_off(tx, &verdict.id, ended, later(writing.now, *delay), writing).await?
             }
             Fate::Failed { .. } | Fate::Dead { .. } => {
                 // One that was deleted meanwhile is over.
-                fail(tx, verdict.id, &verdict.fate, writing).await?
+                fail(tx, &verdict.id, &verdict.fate, writing).await?
             }
         };
         if is_changed {
-            changed.insert(verdict.id);
+            changed.insert(verdict.id.clone());
         } else if matches!(verdict.fate, Fate::Released | Fate::Postponed { .. }) {
             released.push(ended.id.clone());
         }
@@ -100,7 +99,7 @@ async fn write(
 /// From here on the message has a delivery, due again or dead; whether it was there.
 async fn fail(
     tx: &mut SqliteConnection,
-    id: Uuid,
+    id: &MessageId,
     fate: &Fate,
     writing: Writing,
 ) -> Result<bool, Error> {
@@ -116,7 +115,7 @@ async fn fail(
 /// Postpones a message that nobody has changed; whether that is so.
 async fn put_off(
     tx: &mut SqliteConnection,
-    id: Uuid,
+    id: &MessageId,
     ended: &Ended,
     due_at: i64,
     writing: Writing,

@@ -217,9 +217,9 @@ async fn the_old_fence_stands_until_it_is_asked_for() {
 
     let store = table.store().await;
     let first = NewMessage::new("webhook:a", "t").event_id("e").stream("s");
-    let id = store.enqueue(&first).await.expect("enqueued").id();
+    let id = store.enqueue(&first).await.expect("enqueued").into_id();
     let again = store.enqueue(&first).await.expect("a duplicate");
-    assert_eq!((again.id(), again.is_new()), (id, false));
+    assert_eq!((again.id(), again.is_new()), (&id, false));
     // A second integration is refused aloud: a duplicate's answer would lose the message.
     let second = NewMessage::new("webhook:b", "t").event_id("e").stream("s");
     let refused = store.enqueue(&second).await.expect_err("the old fence");

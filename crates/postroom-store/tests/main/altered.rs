@@ -4,6 +4,7 @@ use postroom_core::{Admin as _, StoreErrorKind};
 use postroom_store::OpenOptions;
 use postroom_store::postgres::PgStore;
 use postroom_testkit::Postgres;
+use uuid::Uuid;
 
 #[tokio::test]
 async fn a_column_of_another_type_is_a_refusal_and_no_outage() {
@@ -14,7 +15,8 @@ async fn a_column_of_another_type_is_a_refusal_and_no_outage() {
     let insert = "INSERT INTO core_outbox.integration_outbox
                       (source_stream_id, source_event_id, integration_type, event_type, payload)
                   VALUES ('s', 'e', 'noop', 't', '{}') RETURNING id";
-    let id = client.query_one(insert, &[]).await.expect("inserted").get(0);
+    let id: Uuid = client.query_one(insert, &[]).await.expect("inserted").get(0);
+    let id = &id.into();
     store.find(id).await.expect("readable").expect("there");
 
     client

@@ -36,7 +36,7 @@ async fn bury(store: &dyn Store, messages: usize) {
     let fate = Fate::Dead { error: "400".to_owned(), tried: Some(tried), announcement: None };
     let verdicts = batch.messages.iter().map(|taken| Verdict {
         seq: taken.message.seq,
-        id: taken.message.id,
+        id: taken.message.id.clone(),
         fate: fate.clone(),
     });
     let verdicts = verdicts.collect();
@@ -181,8 +181,9 @@ async fn one_message_is_changed_once() {
     bury(&store, 1).await;
     let filter = Filter { limit: 1, ..Filter::default() };
     let key = store.list(&filter).await.expect("list")[0].key();
-    let redrive = async || change_one(&store, "ann", Change::Redrive, key).await.expect("change").1;
-    assert_eq!(redrive().await.messages, 1);
+    let redrive =
+        async || change_one(&store, "ann", Change::Redrive, key.clone()).await.expect("change").1;
+    assert_eq!(redrive.clone()().await.messages, 1);
     assert_eq!(redrive().await.messages, 0);
     let actions = store.actions(None, 10).await.expect("actions");
     assert!(actions.iter().all(|action| action.target == key.id.to_string()));

@@ -1,7 +1,7 @@
 //! Producers and relays with exactly the rights that `migrate --print-grants` gives them.
 
 use postroom::{NewMessage, enqueue};
-use postroom_store::OpenOptions;
+use postroom_store::{Layout, OpenOptions};
 use postroom_testkit::{Postgres, TestDatabase};
 use tokio_postgres::Client;
 
@@ -13,8 +13,8 @@ mod relay {
 
 /// Runs the statements as they are printed. The roles belong to the server: another test may
 /// have made them.
-pub(crate) async fn grant(client: &Client, url: &str) {
-    let script = postroom_store::grants(url).expect("grants");
+pub(crate) async fn grant(client: &Client, url: &str, layout: Option<&Layout>) {
+    let script = postroom_store::grants(url, layout).expect("grants");
     let script: Vec<_> = script.lines().filter(|line| !line.starts_with("--")).collect();
     for statement in script.join("\n").split(';') {
         let Err(error) = client.batch_execute(statement).await else { continue };
@@ -37,7 +37,7 @@ struct Outbox {
 async fn start() -> Outbox {
     let database = Postgres::shared().await.database().await;
     postroom_store::migrate(database.url()).await.expect("migrated");
-    grant(&database.client().await, database.url()).await;
+    grant(&database.client().await, database.url(), None).await;
     let producer = database.client().await;
     producer.batch_execute("SET ROLE postroom_producer").await.expect("the role");
     Outbox { database, producer }
@@ -150,6 +150,6 @@ async fn a_relay_is_woken_and_can_change_nothing_about_the_schema() {
 
 #[test]
 fn only_postgresql_has_rights_to_grant() {
-    let error = postroom_store::grants("sqlite://x.db").expect_err("no rights there");
+    let error = postroom_store::grants("sqlite://x.db", None).expect_err("no rights there");
     assert!(error.to_string().contains("no rights"), "{error}");
 }

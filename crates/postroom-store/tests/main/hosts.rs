@@ -24,11 +24,11 @@ async fn writes_go_to(store: &dyn Store, url: &str) {
     let there = open(url).await;
     eventually("a message to be written there", SOON, async || {
         let written = match store.enqueue(&NewMessage::new("noop", "t").raw("{}")).await {
-            Ok(enqueued) => enqueued.id(),
+            Ok(enqueued) => enqueued.into_id(),
             Err(error) if error.kind == StoreErrorKind::Unavailable => return None,
             Err(error) => panic!("a switchover is an outage, and nothing else: {error}"),
         };
-        there.find(written).await.expect("find").map(|_| ())
+        there.find(&written).await.expect("find").map(|_| ())
     })
     .await;
 }

@@ -4,14 +4,14 @@
 use crate::taking::{all, settlement, wish};
 use crate::{mariadb, postgres};
 use postroom_core::{
-    Fate, Heartbeat, NewAction, NewMessage, Operation, RelayId, Rescued, Status, Store, Token,
+    Fate, Heartbeat, MessageId, NewAction, NewMessage, Operation, RelayId, Rescued, Status, Store,
+    Token,
 };
 use postroom_store::OpenOptions;
 use postroom_testkit::Postgres;
 use postroom_testkit::contract::Harness;
 use std::collections::BTreeSet;
 use std::time::Duration;
-use uuid::Uuid;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -41,18 +41,18 @@ async fn use_all(outbox: &impl Harness) {
         store.settle(&[settlement(&batch, &fate)]).await.expect("settle");
     }
     store.enqueue(&new("noop")).await.expect("enqueue");
-    let id = store.take(&take).await.expect("take").pop().expect("due").messages[0].message.id;
+    let id = &store.take(&take).await.expect("take").pop().expect("due").messages[0].message.id;
     outbox.expire_claims().await;
     store.rescue(10).await.expect("rescue");
     store.beat(&beat(take.relay, &[], HOUR)).await.expect("beat");
     for which in [Rescued::Together, Rescued::Alone] {
         store.take_rescued(&take, which).await.expect("take rescued");
     }
-    operate(&*store, id).await;
+    operate(&*store, &id).await;
     take.for_queue = true;
     store.enqueue(&new("noop")).await.expect("enqueue");
     let batch = store.take(&take).await.expect("take").pop().expect("due");
-    store.dispatched(&[batch.messages[0].message.id]).await.expect("dispatched");
+    store.dispatched(&[batch.messages[0].message.id.clone()]).await.expect("dispatched");
     // Nothing is held any more, so that all of it is given up.
     store.beat(&beat(take.relay, &[], Duration::ZERO)).await.expect("beat");
     store.relays().await.expect("relays");
@@ -63,13 +63,13 @@ async fn use_all(outbox: &impl Harness) {
 }
 
 /// What operators do to a message that a worker holds.
-async fn operate(store: &dyn Store, id: Uuid) {
+async fn operate(store: &dyn Store, id: &MessageId) {
     let action = NewAction { actor: "ann", operation: Operation::Release, target: "a test" };
     let action = store.begin_action(&action).await.expect("an action");
     let key = store.find(id).await.expect("find").expect("there").key();
-    assert_eq!(store.release(action, &[key]).await.expect("release"), 1);
-    assert_eq!(store.cancel(action, &[key]).await.expect("cancel"), 1);
-    assert_eq!(store.redrive(action, &[key]).await.expect("redrive"), 1);
+    assert_eq!(store.release(action, &[key.clone()]).await.expect("release"), 1);
+    assert_eq!(store.cancel(action, &[key.clone()]).await.expect("cancel"), 1);
+    assert_eq!(store.redrive(action, &[key.clone()]).await.expect("redrive"), 1);
     store.replay(action, &[key], false).await.expect("replay");
     store.note_action(action, 1).await.expect("note");
     store.prune_on_record(action, Status::Sent, HOUR, 10).await.expect("prune");

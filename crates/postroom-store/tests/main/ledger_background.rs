@@ -2,7 +2,7 @@
 
 use crate::ledger_outbox::{LEFT, count, enqueue, outbox_with, take};
 use crate::taking::settlement;
-use postroom_core::{Batch, Fate, Filter, Key, NewAction, Operation, Status, Store};
+use postroom_core::{Batch, Fate, Filter, Key, MessageId, NewAction, Operation, Status, Store};
 use postroom_store::OpenOptions;
 use postroom_testkit::TestDatabase;
 use std::sync::Arc;
@@ -28,8 +28,8 @@ async fn record(store: &dyn Store) -> u64 {
 }
 
 async fn status(store: &dyn Store, batch: &Batch, place: usize) -> String {
-    let id = batch.messages[place].message.id;
-    store.find(id).await.expect("find").expect("there").status
+    let id = &batch.messages[place].message.id;
+    store.find(&id).await.expect("find").expect("there").status
 }
 
 /// Messages that are noted as sent, and do not say so.
@@ -47,7 +47,7 @@ async fn every_reader_sees_sent_before_the_messages_say_it() {
     let (_database, client, store) = outbox().await;
     let batch = noted(&client, &*store, 3).await;
     assert_eq!(count(&client, LEFT).await, 0);
-    let record = store.find(batch.messages[0].message.id).await.expect("find").expect("there");
+    let record = store.find(&batch.messages[0].message.id).await.expect("find").expect("there");
     assert_eq!(record.status, "SENT");
     assert!(record.sent_at.is_some());
     let counts = store.status_counts().await.expect("counts").counts;
@@ -65,12 +65,12 @@ async fn every_reader_sees_sent_before_the_messages_say_it() {
 async fn messages_say_it_after_a_while_with_the_time_of_their_delivery() {
     let (_database, client, store) = outbox().await;
     let batch = noted(&client, &*store, 3).await;
-    let id = batch.messages[0].message.id;
-    let seen = store.find(id).await.expect("find").expect("there").sent_at;
+    let id = &batch.messages[0].message.id;
+    let seen = store.find(&id).await.expect("find").expect("there").sent_at;
     assert_eq!(store.record_sent(Duration::from_secs(60), 100).await.expect("recorded"), 0);
     assert_eq!(record(&*store).await, 3);
     assert_eq!((count(&client, SAY_SENT).await, count(&client, NOTED).await), (3, 0));
-    assert_eq!(store.find(id).await.expect("find").expect("there").sent_at, seen);
+    assert_eq!(store.find(&id).await.expect("find").expect("there").sent_at, seen);
     assert_eq!(count(&client, LEFT).await, 0);
 }
 
@@ -147,7 +147,7 @@ async fn a_change_by_hand_of_what_is_noted_delivers_nothing_again() {
 async fn a_locked_message_is_recorded_later_and_keeps_nobody_waiting() {
     let (database, client, store) = outbox().await;
     let batch = noted(&client, &*store, 3).await;
-    let id = batch.messages[0].message.id;
+    let id = &batch.messages[0].message.id;
     let lock = format!("SELECT FROM core_outbox.integration_outbox WHERE id = '{id}' FOR UPDATE");
     let unlock = database.open_transaction(&lock).await;
     assert_eq!(record(&*store).await, 2);
@@ -164,7 +164,7 @@ async fn what_is_noted_can_be_replayed() {
     let action = NewAction { actor: "ann", operation: Operation::Replay, target: "a test" };
     let action = store.begin_action(&action).await.expect("an action");
     let message = &batch.messages[0].message;
-    let key = Key { seq: message.seq, id: message.id };
+    let key = Key { seq: message.seq, id: message.id.clone() };
     assert_eq!(store.replay(action, &[key], false).await.expect("replay").len(), 1);
     assert_eq!(take(&*store, "noop").await.pop().expect("due").messages.len(), 1);
 }

@@ -4,6 +4,7 @@ use crate::ledger_outbox::{LEFT, count, enqueue, outbox, take};
 use crate::taking::{settlement, wish};
 use postroom_core::{Fate, Key, NewAction, Operation, Quota, Settled};
 use std::time::Duration;
+use uuid::Uuid;
 
 /// The rest of its batch is still under way: nobody has the message, and its parcel is held.
 #[tokio::test]
@@ -93,7 +94,7 @@ async fn a_late_failure_does_not_open_what_somebody_else_has_sent() {
     let message = &batch.messages[0].message;
     let action = NewAction { actor: "ann", operation: Operation::Release, target: "a test" };
     let action = store.begin_action(&action).await.expect("an action");
-    let key = Key { seq: message.seq, id: message.id };
+    let key = Key { seq: message.seq, id: message.id.clone() };
     assert_eq!(store.release(action, &[key]).await.expect("release"), 1);
     let other = take(&*store, "noop").await.pop().expect("released");
     store.settle(&[settlement(&other, &Fate::Sent)]).await.expect("settle");
@@ -103,7 +104,7 @@ async fn a_late_failure_does_not_open_what_somebody_else_has_sent() {
         let settled = store.settle(&[settlement(&batch, &fate)]).await.expect("settle");
         assert!(settled.late.contains(&message.seq), "{settled:?}");
     }
-    let record = store.find(message.id).await.expect("find").expect("there");
+    let record = store.find(&message.id).await.expect("find").expect("there");
     assert_eq!((record.status.as_str(), record.message.attempts), ("SENT", 0));
 }
 
@@ -163,8 +164,9 @@ async fn changes_by_hand_of_other_messages_hold_up_no_job_and_no_cancellation() 
     assert_eq!(count(&client, edits).await, 100);
     let rows = client.query("SELECT id, seq FROM core_outbox.integration_outbox", &[]).await;
     let rows = rows.expect("messages");
-    let keys: Vec<Key> = rows.iter().map(|row| Key { id: row.get(0), seq: row.get(1) }).collect();
-    store.dispatched(&[keys[0].id]).await.expect("looked up");
+    let keys: Vec<Key> =
+        rows.iter().map(|row| Key { id: row.get::<_, Uuid>(0).into(), seq: row.get(1) }).collect();
+    store.dispatched(&[keys[0].id.clone()]).await.expect("looked up");
     assert_eq!(count(&client, edits).await, 99);
     let action = NewAction { actor: "ann", operation: Operation::Cancel, target: "a test" };
     let action = store.begin_action(&action).await.expect("an action");

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio_postgres::Client;
+use uuid::Uuid;
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -64,7 +65,7 @@ async fn a_take_that_waited_for_its_lane_delivers_what_was_unpacked_meanwhile_on
         batches.extend(take(&*store, "noop").await);
         for batch in &batches {
             for taken in &batch.messages {
-                assert!(seen.insert(taken.message.id), "taken twice");
+                assert!(seen.insert(taken.message.id.clone()), "taken twice");
             }
             store.settle(&[settlement(batch, &Fate::Sent)]).await.expect("settle");
         }
@@ -121,7 +122,7 @@ async fn shares_once_free(
         let seen_before = seen.len();
         for batch in take.await.expect("the take") {
             for taken in &batch.messages {
-                assert!(seen.insert(taken.message.id), "taken twice");
+                assert!(seen.insert(taken.message.id.clone()), "taken twice");
             }
             let settled = store.settle(&[settlement(&batch, &Fate::Sent)]).await;
             assert!(settled.expect("settle").late.is_empty());
@@ -442,7 +443,7 @@ async fn a_lane_is_locked_while_it_is_unpacked_though_nobody_has_served_it() {
         let row =
             client.query_one("SELECT id, seq FROM core_outbox.integration_outbox LIMIT 1", &[]);
         let row = row.await.expect("a message");
-        let key = Key { id: row.get(0), seq: row.get(1) };
+        let key = Key { id: row.get::<_, Uuid>(0).into(), seq: row.get(1) };
         let unpacking = tokio::spawn(async move {
             if cancels {
                 let action =
@@ -474,7 +475,7 @@ async fn a_lane_is_locked_while_it_is_unpacked_though_nobody_has_served_it() {
         let mut taken = taking.await.expect("the take");
         taken.extend(take(&*other, "noop").await);
         let messages: Vec<_> = taken.iter().flat_map(|batch| &batch.messages).collect();
-        let ids: HashSet<_> = messages.iter().map(|taken| taken.message.id).collect();
+        let ids: HashSet<_> = messages.iter().map(|taken| taken.message.id.clone()).collect();
         assert_eq!(messages.len(), ids.len(), "cancels: {cancels}");
         assert_eq!(ids.len(), if cancels { 2 } else { 3 });
     }

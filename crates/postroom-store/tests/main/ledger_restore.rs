@@ -3,7 +3,8 @@
 
 use crate::taking::{all, settlement, wish};
 use postroom_core::{
-    Batch, Fate, Filter, Key, NewAction, Operation, Quota, Reconciled, Rescued, Status, Store,
+    Batch, Fate, Filter, Key, MessageId, NewAction, Operation, Quota, Reconciled, Rescued, Status,
+    Store,
 };
 use postroom_store::OpenOptions;
 use postroom_testkit::{Dump, Postgres, TestDatabase, eventually, skip};
@@ -34,7 +35,7 @@ const FRESH: &str = "
 /// An outbox with messages of every state.
 struct Source {
     database: TestDatabase,
-    open: BTreeSet<Uuid>,
+    open: BTreeSet<MessageId>,
     dead: usize,
 }
 
@@ -100,9 +101,15 @@ fn without_pg_dump(name: &str) {
     skip(name, "pg_dump of the server's version is not installed");
 }
 
-async fn ids(client: &Client, which: &str) -> BTreeSet<Uuid> {
+async fn ids(client: &Client, which: &str) -> BTreeSet<MessageId> {
     let sql = format!("SELECT id FROM core_outbox.integration_outbox WHERE {which}");
-    client.query(&sql, &[]).await.expect("ids").iter().map(|row| row.get(0)).collect()
+    client
+        .query(&sql, &[])
+        .await
+        .expect("ids")
+        .iter()
+        .map(|row| row.get::<_, Uuid>(0).into())
+        .collect()
 }
 
 async fn count(client: &Client, sql: &str) -> i64 {
@@ -111,13 +118,13 @@ async fn count(client: &Client, sql: &str) -> i64 {
 
 /// Takes everything that is due before any of it is settled, as relays do side by side, until nothing is open;
 /// how often each message was taken.
-async fn deliver(store: &dyn Store, client: &Client) -> BTreeMap<Uuid, usize> {
+async fn deliver(store: &dyn Store, client: &Client) -> BTreeMap<MessageId, usize> {
     let mut taken = BTreeMap::new();
     eventually("nothing to be open", PATIENCE, async || {
         store.rescue(100).await.expect("rescue");
         let batches = take_all(store).await;
         for message in batches.iter().flat_map(|batch| &batch.messages) {
-            *taken.entry(message.message.id).or_default() += 1;
+            *taken.entry(message.message.id.clone()).or_default() += 1;
         }
         let sent: Vec<_> = batches.iter().map(|batch| settlement(batch, &Fate::Sent)).collect();
         store.settle(&sent).await.expect("settle");
@@ -144,8 +151,8 @@ async fn take_all(store: &dyn Store) -> Vec<Batch> {
 }
 
 /// Each of these was taken, once, and nothing else.
-fn assert_once(taken: &BTreeMap<Uuid, usize>, open: &BTreeSet<Uuid>) {
-    let once: BTreeMap<Uuid, usize> = open.iter().map(|id| (*id, 1)).collect();
+fn assert_once(taken: &BTreeMap<MessageId, usize>, open: &BTreeSet<MessageId>) {
+    let once: BTreeMap<MessageId, usize> = open.iter().map(|id| (id.clone(), 1)).collect();
     assert_eq!(taken.len(), once.len());
     assert!(*taken == once, "some were taken more than once");
 }
@@ -319,8 +326,11 @@ async fn a_message_that_got_a_number_of_its_own_can_be_cancelled() {
     assert!(store.reconcile().await.expect("reconcile").numbered > 0);
     assert_eq!(store.diagnose().await.expect("diagnose"), []);
     let rows = client.query("SELECT id, seq FROM core_outbox.integration_outbox", &[]).await;
-    let keys: Vec<Key> =
-        rows.expect("messages").iter().map(|row| Key { id: row.get(0), seq: row.get(1) }).collect();
+    let keys: Vec<Key> = rows
+        .expect("messages")
+        .iter()
+        .map(|row| Key { id: row.get::<_, Uuid>(0).into(), seq: row.get(1) })
+        .collect();
     assert_ne!(keys[0].seq, keys[1].seq);
     let action = NewAction { actor: "ann", operation: Operation::Cancel, target: "a test" };
     let action = store.begin_action(&action).await.expect("an action");

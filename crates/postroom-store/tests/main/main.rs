@@ -8,6 +8,7 @@ mod enqueue_function;
 mod grants;
 mod hosts;
 mod isolation;
+mod layouts;
 mod ledger_background;
 mod ledger_by_hand;
 mod ledger_content;

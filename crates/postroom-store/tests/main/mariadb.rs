@@ -1,7 +1,7 @@
 //! The contract on MariaDB, and once more as on a server that cannot pass over locked rows.
 
 use chrono::{DateTime, NaiveDateTime, Utc};
-use postroom_core::{NewMessage, Store};
+use postroom_core::{MessageId, NewMessage, Store};
 use postroom_store::OpenOptions;
 use postroom_store::mysql::MySqlStore;
 use postroom_testkit::contract::{Commit, Harness, PlainRow, Save};
@@ -34,7 +34,7 @@ pub(crate) async fn start() -> Maria {
 /// An outbox whose stores have the rights of `migrate --print-grants`, and no others.
 pub(crate) async fn start_with_least_rights() -> Maria {
     let mut outbox = start().await;
-    let grants = postroom_store::grants(outbox.database.url()).expect("grants");
+    let grants = postroom_store::grants(outbox.database.url(), None).expect("grants");
     outbox.execute(grants.to_owned()).await.expect("granted");
     let user = format!("relay_{}", &Uuid::new_v4().simple().to_string()[..20]);
     outbox
@@ -139,25 +139,25 @@ impl Harness for Maria {
         self.open_with(&OpenOptions { keep_sent, remember_events, ..OpenOptions::default() })
     }
 
-    async fn insert(&self, row: &PlainRow) -> Result<Uuid, String> {
+    async fn insert(&self, row: &PlainRow) -> Result<MessageId, String> {
         if self.name == "mysql" {
-            return self.insert_and_look(row).await.map(Uuid::from);
+            return self.insert_and_look(row).await.map(|id| Uuid::from(id).into());
         }
         let sql = AssertSqlSafe(insert_sql(row));
         let id: Result<Hyphenated, _> = sqlx::query_scalar(sql).fetch_one(&self.by_hand).await;
-        id.map(Uuid::from).map_err(|error| error.to_string())
+        id.map(|id| Uuid::from(id).into()).map_err(|error| error.to_string())
     }
 
     async fn insert_or_skip(&self, row: &PlainRow) -> Result<(), String> {
         self.execute(format!("INSERT IGNORE INTO {}", values_sql(row))).await
     }
 
-    async fn set_status(&self, id: Uuid, status: &str) -> Result<(), String> {
+    async fn set_status(&self, id: &MessageId, status: &str) -> Result<(), String> {
         self.execute(format!("UPDATE integration_outbox SET status = '{status}' WHERE id = '{id}'"))
             .await
     }
 
-    async fn set_due_at(&self, id: Uuid, due_at: DateTime<Utc>) {
+    async fn set_due_at(&self, id: &MessageId, due_at: DateTime<Utc>) {
         let due_at: NaiveDateTime = due_at.naive_utc();
         self.execute(format!(
             "UPDATE integration_outbox SET due_at = '{due_at}' WHERE id = '{id}'"
@@ -166,7 +166,7 @@ impl Harness for Maria {
         .expect("updated");
     }
 
-    async fn set_integration(&self, id: Uuid, integration: &str) {
+    async fn set_integration(&self, id: &MessageId, integration: &str) {
         self.execute(format!(
             "UPDATE integration_outbox SET integration_type = '{integration}' WHERE id = '{id}'"
         ))
@@ -174,7 +174,7 @@ impl Harness for Maria {
         .expect("updated");
     }
 
-    async fn set_unseen(&self, id: Uuid, column: &str, value: &str) {
+    async fn set_unseen(&self, id: &MessageId, column: &str, value: &str) {
         // The trigger leaves alone what looks like a write of Postroom's own.
         self.execute(format!(
             "SET @postroom_relay = 1; \
@@ -186,7 +186,7 @@ impl Harness for Maria {
         .expect("updated");
     }
 
-    async fn make_older(&self, id: Uuid, by: Duration) {
+    async fn make_older(&self, id: &MessageId, by: Duration) {
         let by = format!("INTERVAL {} SECOND", by.as_secs());
         self.execute(format!(
             "UPDATE integration_outbox SET created_at = created_at - {by}, \
@@ -196,13 +196,13 @@ impl Harness for Maria {
         .expect("updated");
     }
 
-    async fn delete(&self, id: Uuid) {
+    async fn delete(&self, id: &MessageId) {
         self.execute(format!("DELETE FROM integration_outbox WHERE id = '{id}'"))
             .await
             .expect("deleted");
     }
 
-    async fn read_whole(&self, id: Uuid) -> Save {
+    async fn read_whole(&self, id: &MessageId) -> Save {
         let mut orm = self.database.connection().await;
         let read = AssertSqlSafe(format!(
             "{LENIENT}; SET SESSION group_concat_max_len = 1000000; \
@@ -275,7 +275,7 @@ impl Harness for Maria {
         Ok(self.database.open_transaction(insert.trim_end_matches(" RETURNING id")).await)
     }
 
-    async fn lock(&self, id: Uuid) -> Result<Commit, &'static str> {
+    async fn lock(&self, id: &MessageId) -> Result<Commit, &'static str> {
         if !self.skip_locked {
             return Err("this server cannot pass over locked rows: a settlement waits for them");
         }

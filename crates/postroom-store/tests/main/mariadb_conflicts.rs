@@ -48,7 +48,7 @@ async fn take(store: &dyn Store, rows: usize) -> Option<postroom_core::Batch> {
 fn all_sent(batch: &postroom_core::Batch) -> Settlement {
     let verdicts = batch.messages.iter().map(|taken| Verdict {
         seq: taken.message.seq,
-        id: taken.message.id,
+        id: taken.message.id.clone(),
         fate: Fate::Sent,
     });
     Settlement { fence: Fence::Claim(batch.token), verdicts: verdicts.collect(), finished: true }
@@ -65,7 +65,7 @@ fn waiting_store(outbox: &Maria) -> Arc<dyn Store> {
 async fn a_deadlock_is_a_conflict_and_the_same_settlement_works_afterwards() {
     let outbox: Maria = start().await;
     let store = waiting_store(&outbox);
-    let id = store.enqueue(&NewMessage::new("noop", "t")).await.expect("enqueue").id();
+    let id = store.enqueue(&NewMessage::new("noop", "t")).await.expect("enqueue").into_id();
     let settlement = all_sent(&take(&*store, 1).await.expect("due"));
 
     // The server gives up the transaction that has written less: that must be the relay's.
@@ -89,7 +89,7 @@ async fn a_deadlock_is_a_conflict_and_the_same_settlement_works_afterwards() {
     let conflict = settling.await.expect("ended").expect_err("a deadlock");
     assert_eq!(conflict.kind, StoreErrorKind::Conflict, "{conflict}");
     assert!(store.settle(&[settlement]).await.expect("settle").late.is_empty());
-    let record = store.find(id).await.expect("find").expect("the message");
+    let record = store.find(&id).await.expect("find").expect("the message");
     assert_eq!((record.status.as_str(), record.message.attempts), ("SENT", 0));
 }
 
@@ -140,17 +140,17 @@ async fn a_producer_with_a_duplicate_keeps_no_relay_waiting() {
     let outbox = start().await;
     let store = outbox.store().await;
     let message = NewMessage::new("noop", "t").event_id("evt-1");
-    let id = store.enqueue(&message).await.expect("enqueue").id();
+    let id = store.enqueue(&message).await.expect("enqueue").into_id();
     let settlement = all_sent(&take(&*store, 1).await.expect("due"));
 
     let mut producer = outbox.database.connection().await;
     let mut tx = producer.begin().await.expect("begin");
     let again = postroom::enqueue(&mut tx, message).await.expect("enqueue");
-    assert_eq!(again, Enqueued::Duplicate(id));
+    assert_eq!(again, Enqueued::Duplicate(id.clone()));
     // Whoever has to wait for the producer gives up after a while.
     assert!(store.settle(&[settlement]).await.expect("not kept waiting").late.is_empty());
     tx.commit().await.expect("commit");
-    assert_eq!(store.find(id).await.expect("find").expect("the message").status, "SENT");
+    assert_eq!(store.find(&id).await.expect("find").expect("the message").status, "SENT");
 }
 
 /// In READ COMMITTED a message that is being closed is locked, and its claimed delivery is not.

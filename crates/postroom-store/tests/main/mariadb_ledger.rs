@@ -3,7 +3,8 @@
 use crate::mariadb::{Maria, start};
 use crate::taking::{all, settlement, wish};
 use postroom_core::{
-    Batch, Fate, Key, NewAction, NewMessage, Operation, Quota, Settled, Store, StoreErrorKind, Take,
+    Batch, Fate, Key, MessageId, NewAction, NewMessage, Operation, Quota, Settled, Store,
+    StoreErrorKind, Take,
 };
 use postroom_store::OpenOptions;
 use postroom_store::mysql::MySqlStore;
@@ -13,7 +14,6 @@ use sqlx::AssertSqlSafe;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use uuid::Uuid;
 
 const SOON: Duration = Duration::from_secs(30);
 /// Less than the time after which the server gives up waiting for a row, or for a table.
@@ -32,10 +32,10 @@ fn failed() -> Fate {
     Fate::Failed { delay: Duration::ZERO, error: "away".to_owned(), took: Duration::ZERO }
 }
 
-async fn enqueue(store: &dyn Store, lane: &str, messages: usize) -> Vec<Uuid> {
+async fn enqueue(store: &dyn Store, lane: &str, messages: usize) -> Vec<MessageId> {
     let mut ids = Vec::new();
     for _ in 0..messages {
-        ids.push(store.enqueue(&NewMessage::new(lane, "t")).await.expect("enqueue").id());
+        ids.push(store.enqueue(&NewMessage::new(lane, "t")).await.expect("enqueue").into_id());
     }
     ids
 }
@@ -49,8 +49,8 @@ const LEFT: &str =
     "SELECT (SELECT COUNT(*) FROM outbox_parcel) + (SELECT COUNT(*) FROM outbox_claim)
     + (SELECT COUNT(*) FROM outbox_delivery) + (SELECT COUNT(*) FROM outbox_pending_edit)";
 
-fn ids(batches: &[Batch]) -> HashSet<Uuid> {
-    batches.iter().flat_map(|batch| &batch.messages).map(|taken| taken.message.id).collect()
+fn ids(batches: &[Batch]) -> HashSet<MessageId> {
+    batches.iter().flat_map(|batch| &batch.messages).map(|taken| taken.message.id.clone()).collect()
 }
 
 /// In the server's default isolation, where what is looked for and not there locks a gap: a producer of fresh
@@ -76,12 +76,13 @@ async fn open_transactions_keep_nobody_waiting(outbox: &Maria, store: Arc<dyn St
         insert("delayed", "UTC_TIMESTAMP(6) + INTERVAL 1 HOUR")
     );
     let producer = outbox.database.open_transaction(&producing).await;
-    let set =
-        |id: Uuid, set: &str| format!("UPDATE integration_outbox SET {set} WHERE id = '{id}'");
+    let set = |id: &MessageId, set: &str| {
+        format!("UPDATE integration_outbox SET {set} WHERE id = '{id}'")
+    };
     let editing = [
-        set(sent[1], "status = 'PENDING'"),
-        set(retried[1], "due_at = due_at - INTERVAL 1 SECOND"),
-        set(fresh[19], "integration_type = 'other'"),
+        set(&sent[1], "status = 'PENDING'"),
+        set(&retried[1], "due_at = due_at - INTERVAL 1 SECOND"),
+        set(&fresh[19], "integration_type = 'other'"),
     ];
     let editor = outbox.database.open_transaction(&editing.join("; ")).await;
 
@@ -201,7 +202,7 @@ async fn deliveries_and_parcels_share_a_take() {
     for batch in take(&*store, "noop").await {
         store.settle(&[settlement(&batch, &failed())]).await.expect("settle");
     }
-    let fresh: HashSet<Uuid> = enqueue(&*store, "noop", 40).await.into_iter().collect();
+    let fresh: HashSet<MessageId> = enqueue(&*store, "noop", 40).await.into_iter().collect();
     let quotas = [Quota { integration: "noop".to_owned(), rows: 10 }];
     let wish = wish(&*store, &quotas).await;
     let limited = Take { bytes: 20, ..wish.clone() };
@@ -234,7 +235,7 @@ async fn opened_again_while_its_batch_is_under_way_it_is_delivered_again() {
     first.finished = false;
     second.verdicts.remove(0);
     store.settle(&[first.clone()]).await.expect("settle");
-    outbox.set_status(first.verdicts[0].id, "PENDING").await.expect("opened");
+    outbox.set_status(&first.verdicts[0].id, "PENDING").await.expect("opened");
     let again = take(&*store, "noop").await.pop().expect("opened again");
     assert_eq!(again.messages.len(), 1);
     assert_eq!(again.messages[0].message.id, first.verdicts[0].id);
@@ -252,14 +253,14 @@ async fn a_late_failure_does_not_open_what_somebody_else_has_sent() {
     let message = &batch.messages[0].message;
     let action = NewAction { actor: "ann", operation: Operation::Release, target: "a test" };
     let action = store.begin_action(&action).await.expect("an action");
-    let key = Key { seq: message.seq, id: message.id };
+    let key = Key { seq: message.seq, id: message.id.clone() };
     assert_eq!(store.release(action, &[key]).await.expect("release"), 1);
     send(&*store, &take(&*store, "noop").await).await;
     for fate in [failed(), Fate::Sent] {
         let settled = store.settle(&[settlement(&batch, &fate)]).await.expect("settle");
         assert!(settled.late.contains(&message.seq), "{settled:?}");
     }
-    let record = store.find(message.id).await.expect("find").expect("there");
+    let record = store.find(&message.id).await.expect("find").expect("there");
     assert_eq!((record.status.as_str(), record.message.attempts), ("SENT", 0));
 }
 
@@ -269,7 +270,7 @@ async fn sent_elsewhere_during_an_attempt_that_fails_it_goes_on_there() {
     let outbox = start().await;
     let store = outbox.store().await;
     for round in 0..2 {
-        let id = enqueue(&*store, "noop", 1).await[0];
+        let id = &enqueue(&*store, "noop", 1).await[0];
         if round == 1 {
             let batch = take(&*store, "noop").await.pop().expect("due");
             store.settle(&[settlement(&batch, &failed())]).await.expect("settle");
@@ -277,9 +278,9 @@ async fn sent_elsewhere_during_an_attempt_that_fails_it_goes_on_there() {
         let batch = take(&*store, "noop").await.pop().expect("due");
         // Twice: the parcel stays in the lane in which it was inserted.
         for lane in ["third", "other"] {
-            outbox.set_integration(id, lane).await;
+            outbox.set_integration(&id, lane).await;
             assert!(take(&*store, lane).await.is_empty(), "{lane}");
-            let record = store.find(id).await.expect("find").expect("there");
+            let record = store.find(&id).await.expect("find").expect("there");
             assert_eq!(record.status, "CLAIMED", "{lane}");
         }
         store.settle(&[settlement(&batch, &failed())]).await.expect("settle");
@@ -298,11 +299,11 @@ async fn sent_elsewhere_during_an_attempt_that_fails_it_goes_on_there() {
 async fn a_message_in_two_parcels_or_with_a_delivery_too_is_delivered_once() {
     let outbox = start().await;
     let store = outbox.store().await;
-    let retried = enqueue(&*store, "noop", 1).await[0];
+    let retried = &enqueue(&*store, "noop", 1).await[0];
     for batch in take(&*store, "noop").await {
         store.settle(&[settlement(&batch, &failed())]).await.expect("settle");
     }
-    let fresh = enqueue(&*store, "noop", 1).await[0];
+    let fresh = &enqueue(&*store, "noop", 1).await[0];
     let parcel = |seq: &str| {
         format!(
             "INSERT INTO outbox_parcel SELECT integration_type, {seq}, id, due_at, 1 \
@@ -324,7 +325,7 @@ async fn a_message_in_two_parcels_or_with_a_delivery_too_is_delivered_once() {
     assert_eq!(store.diagnose().await.expect("diagnose"), []);
     let batches = take(&*store, "noop").await;
     assert_eq!(batches.iter().map(|batch| batch.messages.len()).sum::<usize>(), 2);
-    assert_eq!(ids(&batches), HashSet::from([retried, fresh]));
+    assert_eq!(ids(&batches), HashSet::from([retried.clone(), fresh.clone()]));
     send(&*store, &batches).await;
     assert_eq!(count(&outbox, LEFT).await, 0);
 }
@@ -334,7 +335,7 @@ async fn a_message_in_two_parcels_or_with_a_delivery_too_is_delivered_once() {
 async fn a_delivery_outranks_a_parcel_that_names_its_message() {
     let outbox = start().await;
     let store = outbox.store().await;
-    let id = enqueue(&*store, "noop", 1).await[0];
+    let id = &enqueue(&*store, "noop", 1).await[0];
     for batch in take(&*store, "noop").await {
         store.settle(&[settlement(&batch, &failed())]).await.expect("settle");
     }
@@ -343,7 +344,7 @@ async fn a_delivery_outranks_a_parcel_that_names_its_message() {
     outbox.execute(parcel.to_owned()).await.expect("restored");
     let batches = take(&*store, "noop").await;
     assert_eq!(batches.len(), 1, "{batches:?}");
-    assert_eq!(ids(&batches), HashSet::from([id]));
+    assert_eq!(ids(&batches), HashSet::from([id.clone()]));
     send(&*store, &batches).await;
     assert_eq!(count(&outbox, LEFT).await, 0);
 }

@@ -55,7 +55,7 @@ async fn a_migration_that_was_cut_off_is_finished_by_the_next() {
     migrate(database.url()).await.expect("finished");
     readiness(database).await.expect("ready");
     let store = outbox.store().await;
-    assert!(store.find(id).await.expect("find").is_some(), "what was there stays");
+    assert!(store.find(&id).await.expect("find").is_some(), "what was there stays");
 }
 
 /// A trigger that is being replaced when its migration is cut off is made once.

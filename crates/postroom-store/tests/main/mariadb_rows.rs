@@ -2,7 +2,7 @@
 
 use crate::mariadb::{Maria, start};
 use chrono::{DateTime, Utc};
-use postroom_core::{ContentFault, Enqueued, NewMessage};
+use postroom_core::{ContentFault, Enqueued, MessageId, NewMessage};
 use postroom_testkit::contract::Harness as _;
 use sqlx::{AssertSqlSafe, Connection as _, MySqlConnection};
 use uuid::Uuid;
@@ -15,14 +15,14 @@ async fn execute(connection: &mut MySqlConnection, sql: &str) -> Result<u64, sql
     sqlx::raw_sql(sql).execute(connection).await.map(|done| done.rows_affected())
 }
 
-async fn insert(connection: &mut MySqlConnection, event: &str) -> Uuid {
+async fn insert(connection: &mut MySqlConnection, event: &str) -> MessageId {
     let sql = format!(
         "INSERT INTO integration_outbox ({COLUMNS}) VALUES ('s', '{event}', 'noop', 't', '{{}}') \
          RETURNING id"
     );
     let id: Hyphenated =
         sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(connection).await.expect("a plain row");
-    id.into()
+    Uuid::from(id).into()
 }
 
 #[tokio::test]
@@ -36,18 +36,18 @@ async fn a_session_in_another_time_zone_gives_the_same_instants() {
     let plain = insert(&mut producer, "plain").await;
     let at: DateTime<Utc> = "2026-03-29T01:30:00.123Z".parse().expect("a time");
     let message = NewMessage::new("noop", "t").occurred_at(at).due_at(at);
-    let own = postroom::enqueue(&mut producer, message).await.expect("enqueue").id();
+    let own = postroom::enqueue(&mut producer, message).await.expect("enqueue").into_id();
     let soon = postroom::enqueue(&mut producer, NewMessage::new("noop", "t")).await;
-    let soon = soon.expect("enqueue").id();
+    let soon = soon.expect("enqueue").into_id();
     let after = store.now().await.expect("now");
 
     for id in [plain, soon] {
-        let record = store.find(id).await.expect("find").expect("the message");
+        let record = store.find(&id).await.expect("find").expect("the message");
         for at in [record.message.created_at, record.message.due_at, record.updated_at] {
             assert!(before <= at && at <= after, "{at} is not between {before} and {after}");
         }
     }
-    let own = store.find(own).await.expect("find").expect("the message").message;
+    let own = store.find(&own).await.expect("find").expect("the message").message;
     assert_eq!((own.occurred_at, own.due_at), (Some(at), at));
 }
 
@@ -105,8 +105,8 @@ async fn a_payload_passes_byte_for_byte() {
     let store = outbox.store().await;
     let text = r#"{"b":1,  "a" : 1.50, "a":"\u00e9é📮"}"#;
     let message = NewMessage::new("noop", "t").raw(text);
-    let id = store.enqueue(&message).await.expect("enqueue").id();
-    let record = store.find(id).await.expect("find").expect("the message");
+    let id = store.enqueue(&message).await.expect("enqueue").into_id();
+    let record = store.find(&id).await.expect("find").expect("the message");
     assert_eq!(record.message.payload.as_str(), text);
 }
 
@@ -123,7 +123,7 @@ async fn a_duplicate_that_was_committed_after_the_snapshot_is_found() {
         .expect("a snapshot");
     assert_eq!(seen, 0);
     let message = NewMessage::new("noop", "t").event_id("evt-1");
-    let first = store.enqueue(&message).await.expect("enqueue").id();
+    let first = store.enqueue(&message).await.expect("enqueue").into_id();
     let again = postroom::enqueue(&mut tx, message).await.expect("enqueue");
     assert_eq!(again, Enqueued::Duplicate(first));
     // What was done before is still there to be committed.
@@ -135,7 +135,7 @@ async fn a_duplicate_that_was_committed_after_the_snapshot_is_found() {
 #[tokio::test]
 async fn a_producer_needs_no_rights_but_those_of_its_role() {
     let outbox = start().await;
-    let grants = postroom_store::grants(outbox.database.url()).expect("grants");
+    let grants = postroom_store::grants(outbox.database.url(), None).expect("grants");
     outbox.execute(grants.to_owned()).await.expect("granted");
     let name = format!("p_{}", &Uuid::new_v4().simple().to_string()[..20]);
     outbox
@@ -155,7 +155,7 @@ async fn a_producer_needs_no_rights_but_those_of_its_role() {
     let message = NewMessage::new("noop", "t").event_id("evt-1");
     let first = postroom::enqueue(&mut producer, message.clone()).await.expect("enqueue");
     let again = postroom::enqueue(&mut producer, message).await.expect("enqueue");
-    assert_eq!(again, Enqueued::Duplicate(first.id()));
+    assert_eq!(again, Enqueued::Duplicate(first.id().clone()));
     for forbidden in [
         "SELECT payload FROM integration_outbox",
         "UPDATE integration_outbox SET status = 'SENT'",
@@ -184,7 +184,7 @@ async fn ignore_replace_and_upsert_leave_deliveries_right() {
     let sql = format!("INSERT IGNORE INTO integration_outbox ({COLUMNS}) VALUES {rows}");
     execute(&mut producer, &sql).await.expect("ignored");
     assert_eq!(outbox.deliveries().await, 2);
-    assert!(store.find(first).await.expect("find").is_some());
+    assert!(store.find(&first).await.expect("find").is_some());
 
     let sql = format!(
         "INSERT INTO integration_outbox ({COLUMNS}) VALUES {rows} \
@@ -220,8 +220,8 @@ async fn ids_made_by_the_database_are_different_and_in_order_of_time() {
             .fetch_one(&mut later)
             .await
             .expect("counted");
-    assert_eq!((count, Uuid::from(greatest)), (5_001, last));
-    assert_eq!(last.get_version_num(), 7);
+    assert_eq!((count, MessageId::Uuid(greatest.into())), (5_001, last.clone()));
+    assert_eq!(last.as_uuid().expect("a UUID").get_version_num(), 7);
 }
 
 #[tokio::test]

@@ -1,12 +1,11 @@
 //! The contract on the store in memory.
 
 use chrono::{DateTime, Utc};
-use postroom_core::{NewMessage, Store, SystemClock};
+use postroom_core::{MessageId, NewMessage, Store, SystemClock};
 use postroom_store::memory::MemoryStore;
 use postroom_testkit::contract::{Commit, Harness, PlainRow, Save};
 use std::sync::Arc;
 use std::time::Duration;
-use uuid::Uuid;
 
 pub(crate) struct Memory(MemoryStore);
 
@@ -32,7 +31,7 @@ impl Harness for Memory {
         Arc::new(store.remember_events(Duration::from_secs(3_600)))
     }
 
-    async fn insert(&self, row: &PlainRow) -> Result<Uuid, String> {
+    async fn insert(&self, row: &PlainRow) -> Result<MessageId, String> {
         self.0.by_hand().insert(&row.columns()).map_err(|error| error.to_string())
     }
 
@@ -40,31 +39,31 @@ impl Harness for Memory {
         self.insert(row).await.map(|_| ())
     }
 
-    async fn set_status(&self, id: Uuid, status: &str) -> Result<(), String> {
+    async fn set_status(&self, id: &MessageId, status: &str) -> Result<(), String> {
         self.0.by_hand().set_status(id, status).map_err(|error| error.to_string())
     }
 
-    async fn set_due_at(&self, id: Uuid, due_at: DateTime<Utc>) {
+    async fn set_due_at(&self, id: &MessageId, due_at: DateTime<Utc>) {
         self.0.by_hand().set_due_at(id, due_at);
     }
 
-    async fn set_integration(&self, id: Uuid, integration: &str) {
+    async fn set_integration(&self, id: &MessageId, integration: &str) {
         self.0.by_hand().set_integration(id, integration);
     }
 
-    async fn set_unseen(&self, id: Uuid, column: &str, value: &str) {
+    async fn set_unseen(&self, id: &MessageId, column: &str, value: &str) {
         self.0.by_hand().set_unseen(id, column, value).expect("updated");
     }
 
-    async fn make_older(&self, id: Uuid, by: Duration) {
+    async fn make_older(&self, id: &MessageId, by: Duration) {
         self.0.by_hand().make_older(id, by);
     }
 
-    async fn delete(&self, id: Uuid) {
+    async fn delete(&self, id: &MessageId) {
         self.0.by_hand().delete(id);
     }
 
-    async fn read_whole(&self, id: Uuid) -> Save {
+    async fn read_whole(&self, id: &MessageId) -> Save {
         let store = self.0.clone();
         let stale = store.by_hand().read(id).expect("a row");
         Box::pin(async move { store.by_hand().save(stale) })
@@ -107,7 +106,7 @@ impl Harness for Memory {
         Ok(Box::pin(async move { drop(open.commit()) }))
     }
 
-    async fn lock(&self, _: Uuid) -> Result<Commit, &'static str> {
+    async fn lock(&self, _: &MessageId) -> Result<Commit, &'static str> {
         Err("the store in memory has no locks on rows")
     }
 }

@@ -5,7 +5,7 @@ use crate::taking::{settlement, wish};
 use chrono::{DateTime, Utc};
 use postroom_core::{
     Admin as _, Batch, Claims as _, Clock, Dispatches as _, Enqueued, Fate, Filter, Intake as _,
-    Key, NewAction, NewMessage, Operate as _, Operation, Quota, Rescued, StoreErrorKind,
+    Key, MessageId, NewAction, NewMessage, Operate as _, Operation, Quota, Rescued, StoreErrorKind,
     SystemClock, Take, Upkeep as _,
 };
 use postroom_store::memory::{Ledger, MemoryStore};
@@ -22,10 +22,10 @@ fn message(lane: &str) -> NewMessage {
 }
 
 /// Inserts so many messages at once; their ids.
-async fn insert(store: &MemoryStore, lane: &str, messages: usize) -> Vec<Uuid> {
+async fn insert(store: &MemoryStore, lane: &str, messages: usize) -> Vec<MessageId> {
     let batch: Vec<_> = (0..messages).map(|_| message(lane)).collect();
     let answers = store.accept(&batch, None).await.expect("accepted");
-    answers.into_iter().map(Enqueued::id).collect()
+    answers.into_iter().map(Enqueued::into_id).collect()
 }
 
 async fn take(store: &MemoryStore, lane: &str, rows: usize) -> Vec<Batch> {
@@ -39,9 +39,9 @@ async fn take_one_batch(store: &MemoryStore, lane: &str) -> Batch {
     batches.remove(0)
 }
 
-fn ids(batches: &[Batch]) -> Vec<Uuid> {
+fn ids(batches: &[Batch]) -> Vec<MessageId> {
     let messages = batches.iter().flat_map(|batch| &batch.messages);
-    messages.map(|taken| taken.message.id).collect()
+    messages.map(|taken| taken.message.id.clone()).collect()
 }
 
 /// How many messages each parcel has.
@@ -57,7 +57,7 @@ async fn settle(store: &MemoryStore, batch: &Batch, fate: &Fate) -> Vec<i64> {
     store.settle(&[settlement(batch, fate)]).await.expect("settle").late
 }
 
-async fn status(store: &MemoryStore, id: Uuid) -> String {
+async fn status(store: &MemoryStore, id: &MessageId) -> String {
     store.find(id).await.expect("find").expect("a message").status
 }
 
@@ -114,7 +114,7 @@ async fn a_parcel_that_is_settled_in_parts_goes_with_its_claim() {
     assert_eq!((store.ledger().parcels.len(), store.ledger().claims.len()), (0, 0));
     let mut statuses = Vec::new();
     for id in &all {
-        statuses.push(status(&store, *id).await);
+        statuses.push(status(&store, id).await);
     }
     assert_eq!(statuses, ["SENT", "FAILED", "PENDING"]);
     let again = take_one_batch(&store, "noop").await;
@@ -193,7 +193,7 @@ async fn what_commits_late_is_swept_up() {
     let first = take_one_batch(&store, "noop").await;
     assert_eq!(ids(std::slice::from_ref(&first)), younger);
     assert!(take(&store, "noop", 10).await.is_empty());
-    let late: Vec<Uuid> = open.commit().into_iter().map(Enqueued::id).collect();
+    let late: Vec<MessageId> = open.commit().into_iter().map(Enqueued::into_id).collect();
     let second = take_one_batch(&store, "noop").await;
     assert_eq!(ids(std::slice::from_ref(&second)), late);
     assert!(take(&store, "noop", 10).await.is_empty(), "what claims name is not swept");
@@ -222,7 +222,7 @@ async fn what_commits_late_does_not_wait_for_the_load_to_end() {
         insert(&store, "noop", 1).await;
     }
     take(&store, "noop", 10).await;
-    let late = open.commit()[0].id();
+    let late = open.commit()[0].id().clone();
     assert!(!ids(&take(&store, "noop", 10).await).contains(&late));
     *clock.0.lock().expect("a time") += Duration::from_secs(1);
     assert!(ids(&take(&store, "noop", 10).await).contains(&late));
@@ -306,16 +306,16 @@ async fn changes_by_hand_in_a_parcel_are_followed_by_whoever_takes_there() {
     let store = outbox();
     let all = insert(&store, "noop", 5).await;
     let by_hand = store.by_hand();
-    by_hand.set_status(all[0], "SENT").expect("closed");
-    by_hand.set_status(all[1], "DEAD").expect("closed");
-    by_hand.set_integration(all[2], "other");
-    by_hand.set_due_at(all[3], Utc::now() + Duration::from_secs(60));
+    by_hand.set_status(&all[0], "SENT").expect("closed");
+    by_hand.set_status(&all[1], "DEAD").expect("closed");
+    by_hand.set_integration(&all[2], "other");
+    by_hand.set_due_at(&all[3], Utc::now() + Duration::from_secs(60));
     assert_eq!((sizes(&store.ledger()), by_hand.counts().pending_edits), (vec![5], 4));
     assert_eq!(store.diagnose().await.expect("diagnose"), []);
     let elsewhere = take_one_batch(&store, "other").await;
-    assert_eq!(ids(std::slice::from_ref(&elsewhere)), [all[2]]);
+    assert_eq!(ids(std::slice::from_ref(&elsewhere)), [all[2].clone()]);
     let here = take_one_batch(&store, "noop").await;
-    assert_eq!(ids(std::slice::from_ref(&here)), [all[4]]);
+    assert_eq!(ids(std::slice::from_ref(&here)), [all[4].clone()]);
     assert_eq!(by_hand.counts().pending_edits, 0);
     assert_eq!(store.diagnose().await.expect("diagnose"), []);
     for batch in [elsewhere, here] {
@@ -331,16 +331,16 @@ async fn what_a_parcel_names_by_mistake_is_not_handed_out() {
     let all = insert(&store, "noop", 6).await;
     let by_hand = store.by_hand();
     let later = (Utc::now() + Duration::from_secs(60)).to_rfc3339();
-    by_hand.set_unseen(all[0], "status", "SENT").expect("closed");
-    by_hand.set_unseen(all[1], "status", "DEAD").expect("closed");
-    by_hand.set_unseen(all[2], "integration_type", "other").expect("changed");
-    by_hand.set_unseen(all[3], "due_at", &later).expect("changed");
-    by_hand.delete(all[4]);
+    by_hand.set_unseen(&all[0], "status", "SENT").expect("closed");
+    by_hand.set_unseen(&all[1], "status", "DEAD").expect("closed");
+    by_hand.set_unseen(&all[2], "integration_type", "other").expect("changed");
+    by_hand.set_unseen(&all[3], "due_at", &later).expect("changed");
+    by_hand.delete(&all[4]);
     let batch = take_one_batch(&store, "noop").await;
-    assert_eq!(ids(std::slice::from_ref(&batch)), [all[5]]);
+    assert_eq!(ids(std::slice::from_ref(&batch)), [all[5].clone()]);
     assert_eq!(store.ledger().deliveries.len(), 3, "dead, elsewhere, later");
     assert!(settle(&store, &batch, &Fate::Sent).await.is_empty());
-    assert_eq!(ids(&take(&store, "other", 10).await), [all[2]]);
+    assert_eq!(ids(&take(&store, "other", 10).await), [all[2].clone()]);
     assert_eq!(store.diagnose().await.expect("diagnose"), []);
 }
 
@@ -356,9 +356,9 @@ async fn opened_again_while_its_batch_is_under_way_it_is_delivered_again() {
     first.finished = false;
     second.verdicts.remove(0);
     store.settle(&[first.clone()]).await.expect("settle");
-    store.by_hand().set_status(first.verdicts[0].id, "PENDING").expect("opened");
+    store.by_hand().set_status(&first.verdicts[0].id, "PENDING").expect("opened");
     let again = take_one_batch(&store, "noop").await;
-    assert_eq!(ids(std::slice::from_ref(&again)), [first.verdicts[0].id]);
+    assert_eq!(ids(std::slice::from_ref(&again)), [first.verdicts[0].id.clone()]);
     store.settle(&[second, settlement(&again, &Fate::Sent)]).await.expect("settle");
     assert_empty(&store);
 }
@@ -372,24 +372,24 @@ async fn a_late_failure_does_not_open_what_somebody_else_has_sent() {
     let message = &batch.messages[0].message;
     let action = NewAction { actor: "ann", operation: Operation::Release, target: "a test" };
     let action = store.begin_action(&action).await.expect("an action");
-    let key = Key { seq: message.seq, id: message.id };
+    let key = Key { seq: message.seq, id: message.id.clone() };
     assert_eq!(store.release(action, &[key]).await.expect("release"), 1);
     let other = take_one_batch(&store, "noop").await;
     assert!(settle(&store, &other, &Fate::Sent).await.is_empty());
     for fate in [failed(), Fate::Released, Fate::Sent] {
         assert!(settle(&store, &batch, &fate).await.contains(&message.seq), "{fate:?}");
     }
-    assert_eq!(status(&store, message.id).await, "SENT");
+    assert_eq!(status(&store, &message.id).await, "SENT");
 }
 
 #[tokio::test]
 async fn sent_elsewhere_during_an_attempt_that_fails_it_goes_on_there() {
     let store = outbox();
-    let id = insert(&store, "noop", 1).await[0];
+    let id = &insert(&store, "noop", 1).await[0];
     // Out of a parcel, then out of a delivery.
     for (from, to) in [("noop", "other"), ("other", "noop")] {
         let batch = take_one_batch(&store, from).await;
-        store.by_hand().set_integration(id, to);
+        store.by_hand().set_integration(&id, to);
         assert!(settle(&store, &batch, &failed()).await.is_empty());
         assert!(take(&store, from, 10).await.is_empty(), "{from}");
         assert_eq!(store.diagnose().await.expect("diagnose"), [], "{from}");
@@ -403,7 +403,7 @@ async fn sent_elsewhere_during_an_attempt_that_fails_it_goes_on_there() {
 async fn operators_reach_what_is_in_parcels() {
     let store = outbox();
     let all = insert(&store, "noop", 3).await;
-    let record = store.find(all[1]).await.expect("find").expect("there");
+    let record = store.find(&all[1]).await.expect("find").expect("there");
     let action = NewAction { actor: "ann", operation: Operation::Cancel, target: "a test" };
     let action = store.begin_action(&action).await.expect("an action");
     assert_eq!(store.cancel(action, &[record.key()]).await.expect("cancel"), 1);
@@ -411,7 +411,7 @@ async fn operators_reach_what_is_in_parcels() {
     assert_eq!((lane.pending, lane.dead), (2, 1));
     assert_eq!(store.integrations().await.expect("integrations"), ["noop"]);
     let batch = take_one_batch(&store, "noop").await;
-    assert_eq!(ids(std::slice::from_ref(&batch)), [all[0], all[2]]);
+    assert_eq!(ids(std::slice::from_ref(&batch)), [all[0].clone(), all[2].clone()]);
     assert_eq!(store.cancel(action, &[record.key()]).await.expect("cancel"), 0);
     assert_eq!(store.redrive(action, &[record.key()]).await.expect("redrive"), 1);
 }
@@ -428,7 +428,7 @@ async fn reconciling_leaves_every_open_message_in_one_place() {
     let by_hand = store.by_hand();
     by_hand.insert_parcel("noop", &all[..2]);
     by_hand.insert_parcel("other", &failing);
-    by_hand.insert_parcel("noop", &[Uuid::now_v7()]);
+    by_hand.insert_parcel("noop", &[Uuid::now_v7().into()]);
     assert_eq!(store.diagnose().await.expect("diagnose").len(), 2);
     let mended = store.reconcile().await.expect("reconcile");
     assert_eq!((mended.numbered, mended.removed, mended.total()), (3, 1, 4));

@@ -136,7 +136,7 @@ async fn settle(store: &dyn Store, relay: RelayId, held: &[Token], batch: &Batch
         } else {
             Fate::Sent
         };
-        Verdict { seq: taken.message.seq, id: taken.message.id, fate }
+        Verdict { seq: taken.message.seq, id: taken.message.id.clone(), fate }
     });
     let verdicts: Vec<_> = verdicts.collect();
     let claim_time = Duration::from_secs(30);

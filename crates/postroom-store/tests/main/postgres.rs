@@ -2,7 +2,7 @@
 
 use crate::grants;
 use chrono::{DateTime, SecondsFormat, Utc};
-use postroom_core::{NewMessage, Store};
+use postroom_core::{MessageId, NewMessage, Store};
 use postroom_store::OpenOptions;
 use postroom_testkit::contract::{Commit, Harness, PlainRow, Save};
 use postroom_testkit::{PgBouncer, Postgres, TestDatabase};
@@ -33,7 +33,7 @@ pub(crate) async fn start() -> Database {
 /// The same, for stores that have no right but those of a relay.
 pub(crate) async fn start_with_least_rights() -> Database {
     let mut outbox = start().await;
-    grants::grant(&outbox.by_hand, outbox.database.url()).await;
+    grants::grant(&outbox.by_hand, outbox.database.url(), None).await;
     outbox.store_url = grants::as_role(outbox.database.url(), "postroom_relay");
     outbox
 }
@@ -80,7 +80,7 @@ impl Database {
     }
 
     /// Changes a message by hand.
-    async fn change(&self, id: Uuid, set: &str) -> Result<(), String> {
+    async fn change(&self, id: &MessageId, set: &str) -> Result<(), String> {
         self.record().await;
         self.execute(&format!("UPDATE {TABLE} SET {set} WHERE id = '{id}'")).await
     }
@@ -140,9 +140,9 @@ impl Harness for Database {
         self.open_with(OpenOptions { keep_sent, remember_events, ..OpenOptions::default() }).await
     }
 
-    async fn insert(&self, row: &PlainRow) -> Result<Uuid, String> {
+    async fn insert(&self, row: &PlainRow) -> Result<MessageId, String> {
         let inserted = self.by_hand.query_one(&row.insert_sql(TABLE), &[]).await;
-        inserted.map(|row| row.get(0)).map_err(|error| reason(&error))
+        inserted.map(|row| row.get::<_, Uuid>(0).into()).map_err(|error| reason(&error))
     }
 
     async fn insert_or_skip(&self, row: &PlainRow) -> Result<(), String> {
@@ -150,21 +150,21 @@ impl Harness for Database {
         self.execute(&format!("INSERT INTO {row} ON CONFLICT DO NOTHING")).await
     }
 
-    async fn set_status(&self, id: Uuid, status: &str) -> Result<(), String> {
+    async fn set_status(&self, id: &MessageId, status: &str) -> Result<(), String> {
         self.change(id, &format!("status = '{status}'")).await
     }
 
-    async fn set_due_at(&self, id: Uuid, due_at: DateTime<Utc>) {
+    async fn set_due_at(&self, id: &MessageId, due_at: DateTime<Utc>) {
         let due_at = due_at.to_rfc3339_opts(SecondsFormat::Millis, false);
         self.change(id, &format!("due_at = '{due_at}'")).await.expect("updated");
     }
 
-    async fn set_integration(&self, id: Uuid, integration: &str) {
+    async fn set_integration(&self, id: &MessageId, integration: &str) {
         let set = format!("integration_type = '{integration}'");
         self.change(id, &set).await.expect("updated");
     }
 
-    async fn set_unseen(&self, id: Uuid, column: &str, value: &str) {
+    async fn set_unseen(&self, id: &MessageId, column: &str, value: &str) {
         self.record().await;
         self.execute(&format!(
             "BEGIN; SET LOCAL session_replication_role = replica; \
@@ -174,7 +174,7 @@ impl Harness for Database {
         .expect("updated");
     }
 
-    async fn make_older(&self, id: Uuid, by: Duration) {
+    async fn make_older(&self, id: &MessageId, by: Duration) {
         let by = format!("interval '{} seconds'", by.as_secs());
         let set = format!(
             "created_at = created_at - {by}, sent_at = sent_at - {by}, \
@@ -183,11 +183,11 @@ impl Harness for Database {
         self.change(id, &set).await.expect("updated");
     }
 
-    async fn delete(&self, id: Uuid) {
+    async fn delete(&self, id: &MessageId) {
         self.execute(&format!("DELETE FROM {TABLE} WHERE id = '{id}'")).await.expect("deleted");
     }
 
-    async fn read_whole(&self, id: Uuid) -> Save {
+    async fn read_whole(&self, id: &MessageId) -> Save {
         let orm = self.client().await;
         orm.batch_execute(&format!(
             "CREATE TEMP TABLE stale AS SELECT * FROM {TABLE} WHERE id = '{id}'"
@@ -259,7 +259,7 @@ impl Harness for Database {
         Ok(self.database.open_transaction(&row.insert_sql(TABLE)).await)
     }
 
-    async fn lock(&self, id: Uuid) -> Result<Commit, &'static str> {
+    async fn lock(&self, id: &MessageId) -> Result<Commit, &'static str> {
         let lock = format!("SELECT FROM {TABLE} WHERE id = '{id}' FOR UPDATE");
         Ok(self.database.open_transaction(&lock).await)
     }

@@ -89,7 +89,7 @@ async fn intake_refuses_what_the_old_fence_would_lose() {
     let to = |integration: &str| NewMessage::new(integration, "t").event_id("e").stream("s");
     let same = [to("webhook:a"), to("webhook:a")];
     let answers = store.accept(&same, None).await.expect("accepted");
-    assert_eq!(answers[1], Enqueued::Duplicate(answers[0].id()));
+    assert_eq!(answers[1], Enqueued::Duplicate(answers[0].id().clone()));
     let other = [to("webhook:a"), to("webhook:b")];
     let error = store.accept(&other, None).await.expect_err("the old fence");
     assert_eq!(error.kind, StoreErrorKind::Refused, "{error}");

@@ -1,7 +1,7 @@
 //! The contract on SQLite.
 
 use chrono::{DateTime, SecondsFormat, Utc};
-use postroom_core::{NewMessage, Store};
+use postroom_core::{MessageId, NewMessage, Store};
 use postroom_store::OpenOptions;
 use postroom_testkit::contract::{Commit, Harness, PlainRow, Save};
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool, SqlitePoolOptions};
@@ -70,7 +70,7 @@ impl Harness for Sqlite {
         self.open_with(OpenOptions { keep_sent, remember_events, ..OpenOptions::default() }).await
     }
 
-    async fn insert(&self, row: &PlainRow) -> Result<Uuid, String> {
+    async fn insert(&self, row: &PlainRow) -> Result<MessageId, String> {
         let sql = AssertSqlSafe(row.insert_sql("integration_outbox"));
         let inserted = sqlx::query(sql).fetch_one(&self.by_hand).await;
         let id: String = inserted.map_err(|error| error.to_string())?.get(0);
@@ -82,12 +82,12 @@ impl Harness for Sqlite {
         self.execute(format!("INSERT OR IGNORE INTO {row}")).await
     }
 
-    async fn set_status(&self, id: Uuid, status: &str) -> Result<(), String> {
+    async fn set_status(&self, id: &MessageId, status: &str) -> Result<(), String> {
         self.execute(format!("UPDATE integration_outbox SET status = '{status}' WHERE id = '{id}'"))
             .await
     }
 
-    async fn set_due_at(&self, id: Uuid, due_at: DateTime<Utc>) {
+    async fn set_due_at(&self, id: &MessageId, due_at: DateTime<Utc>) {
         let due_at = due_at.to_rfc3339_opts(SecondsFormat::Millis, false);
         self.execute(format!(
             "UPDATE integration_outbox SET due_at = '{due_at}' WHERE id = '{id}'"
@@ -96,7 +96,7 @@ impl Harness for Sqlite {
         .expect("updated");
     }
 
-    async fn set_integration(&self, id: Uuid, integration: &str) {
+    async fn set_integration(&self, id: &MessageId, integration: &str) {
         self.execute(format!(
             "UPDATE integration_outbox SET integration_type = '{integration}' WHERE id = '{id}'"
         ))
@@ -104,7 +104,7 @@ impl Harness for Sqlite {
         .expect("updated");
     }
 
-    async fn set_unseen(&self, id: Uuid, column: &str, value: &str) {
+    async fn set_unseen(&self, id: &MessageId, column: &str, value: &str) {
         let trigger = "SELECT sql FROM sqlite_schema WHERE name = 'outbox_follow'";
         let trigger: String =
             sqlx::query_scalar(trigger).fetch_one(&self.by_hand).await.expect("the trigger");
@@ -115,7 +115,7 @@ impl Harness for Sqlite {
         }
     }
 
-    async fn make_older(&self, id: Uuid, by: Duration) {
+    async fn make_older(&self, id: &MessageId, by: Duration) {
         let by = by.as_secs();
         self.execute(format!(
             "UPDATE integration_outbox SET created_at = datetime(created_at, '-{by} seconds'), \
@@ -126,13 +126,13 @@ impl Harness for Sqlite {
         .expect("updated");
     }
 
-    async fn delete(&self, id: Uuid) {
+    async fn delete(&self, id: &MessageId) {
         self.execute(format!("DELETE FROM integration_outbox WHERE id = '{id}'"))
             .await
             .expect("deleted");
     }
 
-    async fn read_whole(&self, id: Uuid) -> Save {
+    async fn read_whole(&self, id: &MessageId) -> Save {
         let stale = format!("stale_{}", Uuid::new_v4().simple());
         self.execute(format!(
             "CREATE TEMP TABLE {stale} AS SELECT * FROM integration_outbox WHERE id = '{id}'"
@@ -146,11 +146,11 @@ impl Harness for Sqlite {
         .await
         .expect("columns");
         let orm = self.by_hand.clone();
+        let save = AssertSqlSafe(format!(
+            "UPDATE integration_outbox SET ({columns}) = (SELECT {columns} FROM {stale}) \
+             WHERE id = '{id}'"
+        ));
         Box::pin(async move {
-            let save = AssertSqlSafe(format!(
-                "UPDATE integration_outbox SET ({columns}) = (SELECT {columns} FROM {stale}) \
-                 WHERE id = '{id}'"
-            ));
             sqlx::query(save).execute(&orm).await.expect("saved");
         })
     }
@@ -205,7 +205,7 @@ impl Harness for Sqlite {
         Err("SQLite has one writer at a time: numbers are given in the order of commits")
     }
 
-    async fn lock(&self, _: Uuid) -> Result<Commit, &'static str> {
+    async fn lock(&self, _: &MessageId) -> Result<Commit, &'static str> {
         Err("SQLite locks the whole file, and no single row")
     }
 }

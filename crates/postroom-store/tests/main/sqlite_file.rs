@@ -203,7 +203,7 @@ async fn text_that_is_no_utf_8_does_not_stop_its_lane() {
     let id = outbox.insert(&PlainRow::new("noop")).await.expect("a row");
     execute(&outbox, "UPDATE integration_outbox SET user_id = CAST(x'4a6f73e9' AS TEXT)").await;
     assert_eq!(take(&*store).await.expect("take"), 1);
-    let record = store.find(id).await.expect("find").expect("the message");
+    let record = store.find(&id).await.expect("find").expect("the message");
     assert_eq!(record.message.user_id.as_deref(), Some("Jos\u{fffd}"));
 }
 
@@ -239,7 +239,7 @@ async fn an_id_is_found_in_either_case() {
     let outbox = start().await;
     let id = outbox.insert(&PlainRow::new("noop")).await.expect("a row");
     execute(&outbox, "UPDATE integration_outbox SET id = upper(id)").await;
-    let found = outbox.store().await.find(id).await.expect("find");
+    let found = outbox.store().await.find(&id).await.expect("find");
     assert_eq!(found.expect("the message").message.id, id);
 }
 

@@ -3,7 +3,8 @@
 use crate::sqlite::{Sqlite, start};
 use crate::taking::{all, settlement, wish};
 use postroom_core::{
-    Batch, Fate, Key, NewAction, Operation, Quota, Reconciled, Rescued, Settlement, Store, Take,
+    Batch, Fate, Key, MessageId, NewAction, Operation, Quota, Reconciled, Rescued, Settlement,
+    Store, Take,
 };
 use postroom_testkit::contract::{Harness as _, PlainRow};
 use postroom_testkit::eventually;
@@ -34,7 +35,7 @@ async fn claims(outbox: &Sqlite) -> i64 {
 }
 
 /// Messages for `noop`; their ids in order.
-async fn insert(outbox: &Sqlite, messages: usize) -> Vec<Uuid> {
+async fn insert(outbox: &Sqlite, messages: usize) -> Vec<MessageId> {
     let mut ids = Vec::new();
     for n in 0..messages {
         let row = PlainRow::new("noop").with("source_event_id", &format!("{n}-{}", Uuid::new_v4()));
@@ -53,8 +54,8 @@ async fn take_rows(store: &dyn Store, rows: usize) -> Vec<Batch> {
     store.take(&wish(store, &quotas).await).await.expect("take")
 }
 
-fn ids(batches: &[Batch]) -> Vec<Uuid> {
-    batches.iter().flat_map(|batch| &batch.messages).map(|taken| taken.message.id).collect()
+fn ids(batches: &[Batch]) -> Vec<MessageId> {
+    batches.iter().flat_map(|batch| &batch.messages).map(|taken| taken.message.id.clone()).collect()
 }
 
 fn failed() -> Fate {
@@ -67,7 +68,7 @@ async fn send(store: &dyn Store, batches: &[Batch]) {
     assert_eq!(store.settle(&sent).await.expect("settle").late, [0; 0]);
 }
 
-async fn status(store: &dyn Store, id: Uuid) -> String {
+async fn status(store: &dyn Store, id: &MessageId) -> String {
     store.find(id).await.expect("find").expect("the message").status
 }
 
@@ -261,7 +262,7 @@ async fn opened_again_while_its_batch_is_under_way_it_is_delivered_again() {
     execute(&outbox, "UPDATE integration_outbox SET status = 'PENDING' WHERE status = 'SENT'")
         .await;
     let again = take(&*store, "noop").await;
-    assert_eq!(ids(&again), [first.verdicts[0].id]);
+    assert_eq!(ids(&again), [first.verdicts[0].id.clone()]);
     store.settle(&[second]).await.expect("settle");
     send(&*store, &again).await;
     assert_over(&outbox, &*store).await;
@@ -277,16 +278,16 @@ async fn a_late_failure_does_not_open_what_somebody_else_has_sent() {
     let message = &batch.messages[0].message;
     let action = NewAction { actor: "ann", operation: Operation::Release, target: "a test" };
     let action = store.begin_action(&action).await.expect("an action");
-    let key = Key { seq: message.seq, id: message.id };
+    let key = Key { seq: message.seq, id: message.id.clone() };
     assert_eq!(store.release(action, &[key]).await.expect("release"), 1);
     let other = take(&*store, "noop").await;
-    assert_eq!(ids(&other), [message.id]);
+    assert_eq!(ids(&other), [message.id.clone()]);
     send(&*store, &other).await;
     for fate in [failed(), Fate::Sent] {
         let settled = store.settle(&[settlement(&batch, &fate)]).await.expect("settle");
         assert!(settled.late.contains(&message.seq), "{settled:?}");
     }
-    let record = store.find(message.id).await.expect("find").expect("there");
+    let record = store.find(&message.id).await.expect("find").expect("there");
     assert_eq!((record.status.as_str(), record.message.attempts), ("SENT", 0));
 }
 
@@ -297,7 +298,7 @@ async fn sent_elsewhere_during_an_attempt_that_fails_it_goes_on_there() {
     let outbox = start().await;
     let store = outbox.store().await;
     for (fate, is_sent) in [(failed(), false), (Fate::Sent, true)] {
-        let id = insert(&outbox, 1).await[0];
+        let id = &insert(&outbox, 1).await[0];
         let batch = take(&*store, "noop").await.remove(0);
         for (column, value) in
             [("integration_type", "third"), ("status", "FAILED"), ("integration_type", "other")]
@@ -307,7 +308,7 @@ async fn sent_elsewhere_during_an_attempt_that_fails_it_goes_on_there() {
                 &format!("UPDATE integration_outbox SET {column} = '{value}' WHERE id = '{id}'"),
             )
             .await;
-            assert_eq!(status(&*store, id).await, "CLAIMED", "{column}");
+            assert_eq!(status(&*store, &id).await, "CLAIMED", "{column}");
             assert_eq!(deliveries(&outbox).await, 0, "{column}");
         }
         assert_eq!(store.reconcile().await.expect("reconcile"), Reconciled::default());
@@ -332,21 +333,21 @@ async fn a_take_sets_aside_what_a_parcel_names_by_mistake() {
     let messages = insert(&outbox, 6).await;
     let tomorrow = "2100-01-01T00:00:00Z";
     for (id, column, value) in [
-        (messages[0], "status", "SENT"),
-        (messages[1], "status", "DEAD"),
-        (messages[2], "due_at", tomorrow),
-        (messages[3], "integration_type", "other"),
+        (messages[0].clone(), "status", "SENT"),
+        (messages[1].clone(), "status", "DEAD"),
+        (messages[2].clone(), "due_at", tomorrow),
+        (messages[3].clone(), "integration_type", "other"),
     ] {
-        outbox.set_unseen(id, column, value).await;
+        outbox.set_unseen(&id, column, value).await;
     }
-    outbox.delete(messages[4]).await;
+    outbox.delete(&messages[4]).await;
     let taken = take(&*store, "noop").await;
-    assert_eq!(ids(&taken), [messages[5]]);
+    assert_eq!(ids(&taken), [messages[5].clone()]);
     assert_eq!((parcels(&outbox).await, deliveries(&outbox).await), (1, 3));
     assert_eq!(store.diagnose().await.expect("diagnose"), []);
     let elsewhere = take(&*store, "other").await;
-    assert_eq!(ids(&elsewhere), [messages[3]]);
-    assert_eq!(status(&*store, messages[1]).await, "DEAD");
+    assert_eq!(ids(&elsewhere), [messages[3].clone()]);
+    assert_eq!(status(&*store, &messages[1]).await, "DEAD");
 }
 
 /// More than is put right under one write lock.
@@ -398,8 +399,8 @@ async fn reconciling_leaves_one_place_for_every_open_message() {
         ),
     )
     .await;
-    outbox.delete(messages[3]).await;
-    outbox.set_unseen(messages[4], "integration_type", "other").await;
+    outbox.delete(&messages[3]).await;
+    outbox.set_unseen(&messages[4], "integration_type", "other").await;
     execute(&outbox, &format!("DELETE FROM outbox_parcel WHERE message_id = '{}'", messages[5]))
         .await;
     let findings = store.diagnose().await.expect("diagnose");
@@ -413,7 +414,8 @@ async fn reconciling_leaves_one_place_for_every_open_message() {
     rest.extend(take(&*store, "elsewhere").await);
     let mut delivered = ids(&rest);
     delivered.sort_unstable();
-    let mut expected = vec![messages[1], messages[2], messages[4], messages[5]];
+    let mut expected =
+        vec![messages[1].clone(), messages[2].clone(), messages[4].clone(), messages[5].clone()];
     expected.sort_unstable();
     assert_eq!(delivered, expected);
     send(&*store, &held).await;
@@ -427,7 +429,7 @@ async fn reconciling_leaves_one_place_for_every_open_message() {
 async fn a_delivery_outranks_a_parcel_that_is_held() {
     let outbox = start().await;
     let store = outbox.store().await;
-    let id = insert(&outbox, 1).await[0];
+    let id = &insert(&outbox, 1).await[0];
     let held = take(&*store, "noop").await;
     execute(
         &outbox,
@@ -435,12 +437,12 @@ async fn a_delivery_outranks_a_parcel_that_is_held() {
          SELECT message_id, seq, due_at, due_at, 'w', integration FROM outbox_parcel",
     )
     .await;
-    assert_eq!(status(&*store, id).await, "PENDING");
+    assert_eq!(status(&*store, &id).await, "PENDING");
     let again = take(&*store, "noop").await;
-    assert_eq!(ids(&again), [id]);
+    assert_eq!(ids(&again), [id.clone()]);
     let late = store.settle(&[settlement(&held[0], &Fate::Sent)]).await.expect("settle").late;
     assert_eq!(late.len(), 1);
-    assert_eq!(status(&*store, id).await, "CLAIMED");
+    assert_eq!(status(&*store, &id).await, "CLAIMED");
     send(&*store, &again).await;
     assert_over(&outbox, &*store).await;
 }
@@ -473,7 +475,7 @@ async fn an_expired_claim_on_parcels_becomes_deliveries() {
 async fn a_row_that_is_replaced_whole_is_delivered_once() {
     let outbox = start().await;
     let store = outbox.store().await;
-    let id = insert(&outbox, 1).await[0];
+    let id = &insert(&outbox, 1).await[0];
     let columns: String = sqlx::query_scalar(
         "SELECT group_concat(name, ', ') FROM pragma_table_info('integration_outbox')",
     )
@@ -494,7 +496,7 @@ async fn a_row_that_is_replaced_whole_is_delivered_once() {
     execute(&outbox, &save).await;
     assert_eq!((parcels(&outbox).await, deliveries(&outbox).await), (0, 1));
     let again = take(&*store, "noop").await;
-    assert_eq!(ids(&again), [id]);
+    assert_eq!(ids(&again), [id.clone()]);
     send(&*store, &again).await;
     assert_over(&outbox, &*store).await;
 }

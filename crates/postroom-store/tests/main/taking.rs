@@ -26,7 +26,7 @@ pub(crate) async fn wish<'a>(store: &dyn Store, quotas: &'a [Quota]) -> Take<'a>
 pub(crate) fn settlement(batch: &Batch, fate: &Fate) -> Settlement {
     let verdicts = batch.messages.iter().map(|taken| Verdict {
         seq: taken.message.seq,
-        id: taken.message.id,
+        id: taken.message.id.clone(),
         fate: fate.clone(),
     });
     let fence = Fence::Claim(batch.token);

@@ -5,7 +5,7 @@ use super::steps::{
     assert_same, dead, enqueue, enqueue_many, failed, find, message, now, settle_one,
     take_and_settle, take_one,
 };
-use postroom_core::{Fate, Filter, Record, Status, Store};
+use postroom_core::{Fate, Filter, MessageId, Record, Status, Store};
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -13,15 +13,15 @@ async fn list(store: &dyn Store, filter: Filter) -> Vec<Record> {
     store.list(&filter).await.expect("list")
 }
 
-fn ids(records: &[Record]) -> Vec<Uuid> {
-    records.iter().map(|record| record.message.id).collect()
+fn ids(records: &[Record]) -> Vec<MessageId> {
+    records.iter().map(|record| record.message.id.clone()).collect()
 }
 
 /// An id nobody has is nothing, and no error.
 pub async fn an_unknown_id_is_not_found(outbox: &impl Harness) {
     let store = outbox.store().await;
     enqueue(&*store, &message("noop")).await;
-    assert!(store.find(Uuid::now_v7()).await.expect("find").is_none());
+    assert!(store.find(&Uuid::now_v7().into()).await.expect("find").is_none());
 }
 
 /// A list is newest first, and goes on where the page before ended.
@@ -37,7 +37,7 @@ pub async fn a_list_is_newest_first_and_in_pages(outbox: &impl Harness) {
     let before = Some(rest[2].message.seq);
     assert!(list(&*store, Filter { before, limit: 10, ..Filter::default() }).await.is_empty());
     // A listed row is the row that is found.
-    assert_same(&rest[0], &find(&*store, all[2]).await);
+    assert_same(&rest[0], &find(&*store, &all[2]).await);
 }
 
 /// Each status is listed as the view shows it, CLAIMED included.
@@ -66,11 +66,11 @@ pub async fn a_list_is_filtered_by_status_and_integration(outbox: &impl Harness)
             ..Filter::default()
         };
         let found = list(&*store, filter).await;
-        assert_eq!(ids(&found), [*id], "{status}");
+        assert_eq!(ids(&found), [id.clone()], "{status}");
         assert_eq!(found[0].status, status.as_str());
     }
     let pending = Filter { status: Some(Status::Pending), limit: 10, ..Filter::default() };
-    assert_eq!(ids(&list(&*store, pending).await), [other, expected[4].1]);
+    assert_eq!(ids(&list(&*store, pending).await), [other, expected[4].1.clone()]);
     let of_a = list(&*store, Filter { integration, limit: 10, ..Filter::default() }).await;
     assert_eq!(of_a.len(), 5);
 }
@@ -99,7 +99,7 @@ pub async fn a_list_is_filtered_by_what_a_message_says(outbox: &impl Harness) {
         Filter { stream: text("order-7"), status: Some(Status::Pending), ..all() },
         Filter { event_id: text("evt-1"), tenant: text("acme"), ..all() },
     ] {
-        assert_eq!(ids(&list(&*store, filter.clone()).await), [wanted], "{filter:?}");
+        assert_eq!(ids(&list(&*store, filter.clone()).await), [wanted.clone()], "{filter:?}");
         let elsewhere = Filter { integration: text("b"), ..filter };
         assert!(list(&*store, elsewhere.clone()).await.is_empty(), "{elsewhere:?}");
     }
@@ -112,20 +112,20 @@ pub async fn a_list_is_filtered_by_time(outbox: &impl Harness) {
     const HOUR: Duration = Duration::from_secs(3_600);
     let store = outbox.store().await;
     let old = enqueue(&*store, &message("noop")).await;
-    outbox.make_older(old, 3 * HOUR).await;
+    outbox.make_older(&old, 3 * HOUR).await;
     let young = enqueue(&*store, &message("noop")).await;
     let now = now(&*store).await;
     let all = || Filter { limit: 10, ..Filter::default() };
     for (status, since) in [(None, true), (Some(Status::Pending), true), (None, false)] {
         let (filter, found) = if since {
-            (Filter { status, since: Some(now - HOUR), ..all() }, young)
+            (Filter { status, since: Some(now - HOUR), ..all() }, young.clone())
         } else {
-            (Filter { status, until: Some(now - HOUR), ..all() }, old)
+            (Filter { status, until: Some(now - HOUR), ..all() }, old.clone())
         };
         assert_eq!(ids(&list(&*store, filter.clone()).await), [found], "{filter:?}");
     }
     // A moment belongs to what begins with it.
-    let exactly = find(&*store, young).await.message.created_at;
+    let exactly = find(&*store, &young).await.message.created_at;
     let from = Filter { since: Some(exactly), ..all() };
     assert_eq!(ids(&list(&*store, from).await), [young]);
     let before = Filter { until: Some(exactly), ..all() };
@@ -143,7 +143,7 @@ pub async fn filters_are_joined_and_paged_in_every_status(outbox: &impl Harness)
         (Status::Dead, Some(dead())),
         (Status::Claimed, None),
     ];
-    let mut expected: Vec<(Status, Vec<Uuid>)> = Vec::new();
+    let mut expected: Vec<(Status, Vec<MessageId>)> = Vec::new();
     for (status, fate) in fates {
         let mut wanted = Vec::new();
         for n in 0..6 {
@@ -223,14 +223,14 @@ pub async fn integrations_with_waiting_messages_are_named(outbox: &impl Harness)
 pub async fn a_claim_is_found_by_its_worker(outbox: &impl Harness) {
     let store = outbox.store().await;
     let id = enqueue(&*store, &message("noop")).await;
-    assert_eq!(store.claim_of("worker", id).await.expect("claim"), None);
+    assert_eq!(store.claim_of("worker", &id).await.expect("claim"), None);
     let (token, taken) = take_one(&*store, "worker", "noop").await;
-    let held = store.claim_of("worker", id).await.expect("claim");
+    let held = store.claim_of("worker", &id).await.expect("claim");
     assert_eq!(held, Some((token, taken.message.seq)));
-    assert_eq!(store.claim_of("other", id).await.expect("claim"), None);
-    assert_eq!(store.claim_of("worker", Uuid::now_v7()).await.expect("claim"), None);
+    assert_eq!(store.claim_of("other", &id).await.expect("claim"), None);
+    assert_eq!(store.claim_of("worker", &Uuid::now_v7().into()).await.expect("claim"), None);
     settle_one(&*store, token, &taken, Fate::Sent).await;
-    assert_eq!(store.claim_of("worker", id).await.expect("claim"), None);
+    assert_eq!(store.claim_of("worker", &id).await.expect("claim"), None);
 }
 
 /// A clock that goes forward, in this century.

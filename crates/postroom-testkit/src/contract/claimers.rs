@@ -47,13 +47,13 @@ pub async fn fault_08_a_rescue_racing_a_completion_leaves_sent_as_sent(outbox: &
             assert_eq!(freed, 0, "freed after it was SENT");
         } else {
             assert_eq!((settled.late, freed), (vec![taken.message.seq], 1));
-            assert_eq!(find(&*relay, id).await.status, "PENDING");
+            assert_eq!(find(&*relay, &id).await.status, "PENDING");
             let mut rescued = take_rescued(&*relay, "next", &["noop"]).await;
             let batch = rescued.pop().expect("the rescued message");
             let again = settle_one(&*relay, batch.token, &batch.messages[0], Fate::Sent).await;
             assert!(again.late.is_empty());
         }
-        assert_eq!(find(&*relay, id).await.status, "SENT");
+        assert_eq!(find(&*relay, &id).await.status, "SENT");
         assert_nothing_due(&*relay, "noop").await;
         assert_eq!((outbox.deliveries().await, outbox.claims().await), (0, 0));
     }

@@ -2,12 +2,11 @@
 
 use super::steps::{enqueue, ids, message, settle, take, take_batches, take_within, verdict};
 use super::{Harness, PlainRow};
-use postroom_core::{ContentFault, Fate};
-use uuid::Uuid;
+use postroom_core::{ContentFault, Fate, MessageId};
 
 /// Inserts a row whose payload is a list of numbers: in jsonb 16 bytes each, as text 131,072.
 /// `None` where the store refuses such numbers, which is reported.
-async fn insert_numbers(outbox: &impl Harness, test: &str, count: usize) -> Option<Uuid> {
+async fn insert_numbers(outbox: &impl Harness, test: &str, count: usize) -> Option<MessageId> {
     let numbers = format!("[{}]", vec!["1e131071"; count].join(","));
     match outbox.insert(&PlainRow::new("noop").with("payload", &numbers)).await {
         Ok(id) => Some(id),
@@ -28,7 +27,7 @@ pub async fn fault_48_a_payload_that_cannot_become_text_is_a_fault_of_its_row(
     let small = enqueue(&*store, &message("noop")).await;
     let other = enqueue(&*store, &message("other")).await;
     let batch = take(&*store, "worker", &["noop", "other"], 10).await.expect("due");
-    assert_eq!(ids(&batch), [huge, small, other]);
+    assert_eq!(ids(&batch), [huge.clone(), small, other]);
     for taken in &batch.messages {
         assert!(taken.message.weight() <= 1 << 20, "{} bytes", taken.message.weight());
         assert!(taken.fault.is_none() || taken.message.id == huge, "{:?}", taken.fault);
@@ -36,7 +35,7 @@ pub async fn fault_48_a_payload_that_cannot_become_text_is_a_fault_of_its_row(
     let verdicts = batch.messages.iter().map(|taken| verdict(taken, Fate::Sent)).collect();
     assert!(settle(&*store, batch.token, verdicts, true).await.late.is_empty());
     // Who looks for it finds it.
-    store.find(huge).await.expect("find").expect("the message");
+    store.find(&huge).await.expect("find").expect("the message");
 }
 
 /// A row that grows is read as far as it is within the limit, and has a fault beyond.

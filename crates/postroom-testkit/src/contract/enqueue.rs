@@ -3,16 +3,17 @@
 use super::Harness;
 use super::steps::{assert_between, assert_same, enqueue, find, in_ms, message, now};
 use chrono::{DateTime, Utc};
-use postroom_core::{Enqueued, Filter, Message, NewMessage, RawJson, Record, StoreErrorKind};
+use postroom_core::{
+    Enqueued, Filter, Message, MessageId, NewMessage, RawJson, Record, StoreErrorKind,
+};
 use serde_json::json;
 use std::time::Duration;
-use uuid::Uuid;
 
 /// What a new message looks like; ids and times of the database are taken from `actual`.
-fn expected(new: &NewMessage, id: Uuid, actual: &Record) -> Record {
+fn expected(new: &NewMessage, id: &MessageId, actual: &Record) -> Record {
     Record {
         message: Message {
-            id,
+            id: id.clone(),
             seq: actual.message.seq,
             event_id: new.event_id.clone(),
             stream_id: new.stream_id().to_owned(),
@@ -69,9 +70,9 @@ pub async fn a_message_is_stored_whole(outbox: &impl Harness) {
     let id = enqueue(&*store, &new).await;
     let after = now(&*store).await;
 
-    let actual = find(&*store, id).await;
+    let actual = find(&*store, &id).await;
     assert_between(before, actual.message.created_at, after);
-    assert_same(&actual, &expected(&new, id, &actual));
+    assert_same(&actual, &expected(&new, &id, &actual));
 }
 
 /// What is not given is null, or has its default.
@@ -82,13 +83,13 @@ pub async fn a_message_with_nothing_set_has_the_defaults(outbox: &impl Harness) 
     let id = enqueue(&*store, &new).await;
     let after = now(&*store).await;
 
-    let actual = find(&*store, id).await;
+    let actual = find(&*store, &id).await;
     assert_between(before, actual.message.created_at, after);
     assert_between(before, actual.message.due_at, after);
     assert_eq!(actual.message.stream_id, new.event_id);
     assert_eq!(actual.message.max_attempts, 10);
     assert_eq!(actual.message.schema_version, 1);
-    assert_same(&actual, &expected(&new, id, &actual));
+    assert_same(&actual, &expected(&new, &id, &actual));
 }
 
 /// The fence: the first message stays as it was.
@@ -96,12 +97,12 @@ pub async fn fault_40_a_duplicate_has_the_first_id_and_changes_nothing(outbox: &
     let store = outbox.store().await;
     let first = message("noop").event_id("evt-1");
     let id = enqueue(&*store, &first).await;
-    let before = find(&*store, id).await;
+    let before = find(&*store, &id).await;
 
     let again = first.clone().json(&json!({"other": true})).tenant("other").max_attempts(3);
     let answer = store.enqueue(&again).await.expect("enqueue");
-    assert_eq!(answer, Enqueued::Duplicate(id));
-    assert_same(&find(&*store, id).await, &before);
+    assert_eq!(answer, Enqueued::Duplicate(id.clone()));
+    assert_same(&find(&*store, &id).await, &before);
     let all = store.list(&Filter { limit: 10, ..Filter::default() }).await.expect("list");
     assert_eq!(all.len(), 1);
     assert_eq!(outbox.deliveries().await, 1);
@@ -155,10 +156,10 @@ pub async fn an_invalid_message_is_refused_and_not_written(outbox: &impl Harness
 /// Ids grow with time, as UUIDv7 does.
 pub async fn ids_and_sequence_numbers_grow(outbox: &impl Harness) {
     let store = outbox.store().await;
-    let first = find(&*store, enqueue(&*store, &message("noop")).await).await;
-    let second = find(&*store, enqueue(&*store, &message("noop")).await).await;
+    let first = find(&*store, &enqueue(&*store, &message("noop")).await).await;
+    let second = find(&*store, &enqueue(&*store, &message("noop")).await).await;
     assert!(first.message.seq < second.message.seq);
-    assert_eq!(first.message.id.get_version_num(), 7);
+    assert_eq!(first.message.id.as_uuid().expect("a UUID").get_version_num(), 7);
     assert!(first.message.id < second.message.id);
 }
 
@@ -167,11 +168,11 @@ pub async fn a_payload_of_any_json_type_passes_through(outbox: &impl Harness) {
     let store = outbox.store().await;
     for text in ["null", "1", "\"text\"", "[]", "{\"a\":{\"b\":[{}]}}", "\"\u{1f4ee} é \\n\""] {
         let id = enqueue(&*store, &message("noop").raw(text)).await;
-        let mut expected = find(&*store, id).await;
+        let mut expected = find(&*store, &id).await;
         expected.message.payload = RawJson::trusted(text);
-        assert_same(&find(&*store, id).await, &expected);
+        assert_same(&find(&*store, &id).await, &expected);
     }
     let at = in_ms(now(&*store).await);
     let id = enqueue(&*store, &message("noop").due_at(at)).await;
-    assert_eq!(find(&*store, id).await.message.due_at, at);
+    assert_eq!(find(&*store, &id).await.message.due_at, at);
 }

@@ -17,17 +17,17 @@ pub async fn fault_07_a_late_completion_changes_nothing(outbox: &impl Harness) {
         let (token, taken) = take_one(&*store, "paused", "noop").await;
         outbox.expire_claims().await;
         assert_eq!(store.rescue(10).await.expect("rescue"), 1);
-        let rescued = find(&*store, id).await;
+        let rescued = find(&*store, &id).await;
         let late = settle_one(&*store, token, &taken, fate.clone()).await;
         assert_eq!(late.late, [taken.message.seq]);
-        assert_same(&find(&*store, id).await, &rescued);
+        assert_same(&find(&*store, &id).await, &rescued);
 
         // Nor does it while another relay holds the message.
         let other = take_rescued(&*store, "other", &["noop"]).await.pop().expect("rescued");
-        let held = find(&*store, id).await;
+        let held = find(&*store, &id).await;
         let late = settle_one(&*store, token, &taken, fate).await;
         assert_eq!(late.late, [taken.message.seq]);
-        assert_same(&find(&*store, id).await, &held);
+        assert_same(&find(&*store, &id).await, &held);
         let settled = settle_one(&*store, other.token, &other.messages[0], Fate::Sent).await;
         assert_eq!(settled, Settled::default());
     }
@@ -42,11 +42,11 @@ pub async fn a_late_word_on_a_settled_message_changes_nothing(outbox: &impl Harn
     store.rescue(10).await.expect("rescue");
     let other = take_rescued(&*store, "other", &["noop"]).await.pop().expect("rescued");
     settle_one(&*store, other.token, &other.messages[0], Fate::Sent).await;
-    let sent = find(&*store, id).await;
+    let sent = find(&*store, &id).await;
     for fate in [Fate::Sent, failed(Duration::ZERO), dead()] {
         let settled = settle_one(&*store, token, &taken, fate).await;
         assert_eq!(settled.late, [taken.message.seq]);
-        assert_same(&find(&*store, id).await, &sent);
+        assert_same(&find(&*store, &id).await, &sent);
     }
     assert_eq!(outbox.deliveries().await, 0);
 }
@@ -83,7 +83,7 @@ pub async fn a_death_is_announced_beside_a_late_word_on_the_same_message(outbox:
         settlement(again.token, &again.messages[0], death),
     ];
     store.settle(&settlements).await.expect("settle");
-    assert_eq!(find(&*store, id).await.status, "DEAD");
+    assert_eq!(find(&*store, &id).await.status, "DEAD");
     let announcements = take(&*store, "worker", &["kafka:dead"], 10).await.expect("one");
     assert_eq!(announcements.messages.len(), 1);
 }
@@ -101,10 +101,10 @@ pub async fn an_unknown_token_settles_nothing(outbox: &impl Harness) {
     let store = outbox.store().await;
     let id = enqueue(&*store, &message("noop")).await;
     let (_, taken) = take_one(&*store, "worker", "noop").await;
-    let before = find(&*store, id).await;
+    let before = find(&*store, &id).await;
     let settled = settle_one(&*store, Token::random(), &taken, Fate::Sent).await;
     assert_eq!(settled.late, [taken.message.seq]);
-    assert_same(&find(&*store, id).await, &before);
+    assert_same(&find(&*store, &id).await, &before);
     assert_eq!(outbox.claims().await, 1);
 }
 
@@ -126,7 +126,7 @@ pub async fn fault_06_a_repeated_settlement_happens_once(outbox: &impl Harness) 
         assert_eq!(settled, Settled::default(), "round {round}");
         let mut now = Vec::new();
         for taken in &batch.messages {
-            now.push(find(&*store, taken.message.id).await);
+            now.push(find(&*store, &taken.message.id).await);
         }
         if round == 0 {
             records = now;
@@ -148,6 +148,6 @@ pub async fn a_settlement_that_is_late_in_part_counts_in_part(outbox: &impl Harn
         vec![verdict(&lost.messages[0], Fate::Sent), verdict(&held.messages[0], Fate::Sent)];
     let settled = settle(&*store, held.token, verdicts, true).await;
     assert_eq!(settled.late, [lost.messages[0].message.seq]);
-    assert_eq!(find(&*store, held.messages[0].message.id).await.status, "SENT");
-    assert_eq!(find(&*store, lost.messages[0].message.id).await.status, "CLAIMED");
+    assert_eq!(find(&*store, &held.messages[0].message.id).await.status, "SENT");
+    assert_eq!(find(&*store, &lost.messages[0].message.id).await.status, "CLAIMED");
 }

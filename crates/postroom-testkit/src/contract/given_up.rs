@@ -59,6 +59,6 @@ pub async fn fault_50_a_settlement_that_is_given_up_half_way_can_be_said_again(
         let _ = tokio::time::timeout(patience, settling).await;
         let again = settle_one(&*store, token, &taken, Fate::Sent).await;
         assert!(again.late.is_empty(), "after {patience:?}");
-        assert_eq!(find(&*store, id).await.status, "SENT");
+        assert_eq!(find(&*store, &id).await.status, "SENT");
     }
 }

@@ -2,11 +2,10 @@
 
 use super::PlainRow;
 use chrono::{DateTime, Utc};
-use postroom_core::{NewMessage, Store};
+use postroom_core::{MessageId, NewMessage, Store};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use uuid::Uuid;
 
 /// Commits a transaction that was left open, when it is awaited.
 pub type Commit = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -42,35 +41,44 @@ pub trait Harness: Send + Sync {
     fn store_that_remembers(&self, keep_sent: bool) -> impl Future<Output = Arc<dyn Store>> + Send;
 
     /// Inserts a row; an error is what the database said when it refused.
-    fn insert(&self, row: &PlainRow) -> impl Future<Output = Result<Uuid, String>> + Send;
+    fn insert(&self, row: &PlainRow) -> impl Future<Output = Result<MessageId, String>> + Send;
 
     /// Inserts a row as producers do that skip duplicates: `ON CONFLICT DO NOTHING` and its like. An
     /// error is what the database said when it refused.
     fn insert_or_skip(&self, row: &PlainRow) -> impl Future<Output = Result<(), String>> + Send;
 
     /// Sets a message's status; an error is what the database said when it refused.
-    fn set_status(&self, id: Uuid, status: &str)
-    -> impl Future<Output = Result<(), String>> + Send;
+    fn set_status(
+        &self,
+        id: &MessageId,
+        status: &str,
+    ) -> impl Future<Output = Result<(), String>> + Send;
 
     /// Sets a message's due time.
-    fn set_due_at(&self, id: Uuid, due_at: DateTime<Utc>) -> impl Future<Output = ()> + Send;
+    fn set_due_at(&self, id: &MessageId, due_at: DateTime<Utc>) -> impl Future<Output = ()> + Send;
 
     /// Sends a message elsewhere.
-    fn set_integration(&self, id: Uuid, integration: &str) -> impl Future<Output = ()> + Send;
+    fn set_integration(&self, id: &MessageId, integration: &str)
+    -> impl Future<Output = ()> + Send;
 
     /// Sets a column of a message and no trigger sees it: what replication, or a restore with
     /// triggers turned off, does.
-    fn set_unseen(&self, id: Uuid, column: &str, value: &str) -> impl Future<Output = ()> + Send;
+    fn set_unseen(
+        &self,
+        id: &MessageId,
+        column: &str,
+        value: &str,
+    ) -> impl Future<Output = ()> + Send;
 
     /// Moves the times at which a message was created, sent and last changed into the past.
-    fn make_older(&self, id: Uuid, by: Duration) -> impl Future<Output = ()> + Send;
+    fn make_older(&self, id: &MessageId, by: Duration) -> impl Future<Output = ()> + Send;
 
     /// Deletes a message.
-    fn delete(&self, id: Uuid) -> impl Future<Output = ()> + Send;
+    fn delete(&self, id: &MessageId) -> impl Future<Output = ()> + Send;
 
     /// Reads every column of a message, as an ORM does. The answer writes all of them back: by then
     /// the object is stale.
-    fn read_whole(&self, id: Uuid) -> impl Future<Output = Save> + Send;
+    fn read_whole(&self, id: &MessageId) -> impl Future<Output = Save> + Send;
 
     /// `TRUNCATE` with numbers restarted: every message goes, and what belongs to them stays.
     fn truncate(&self) -> impl Future<Output = ()> + Send;
@@ -107,5 +115,5 @@ pub trait Harness: Send + Sync {
 
     /// Locks a message in a transaction that stays open until the answer is awaited. An error says
     /// why rows of this store cannot be locked one by one, or why its relays wait for them.
-    fn lock(&self, id: Uuid) -> impl Future<Output = Result<Commit, &'static str>> + Send;
+    fn lock(&self, id: &MessageId) -> impl Future<Output = Result<Commit, &'static str>> + Send;
 }

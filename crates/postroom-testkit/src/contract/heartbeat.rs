@@ -46,7 +46,7 @@ pub async fn a_heartbeat_keeps_claims(outbox: &impl Harness) {
     outbox.expire_claims().await;
     assert!(beat(&*store, relay, &[batch.token], CLAIM_TIME).await.is_empty());
     assert_eq!(store.rescue(10).await.expect("rescue"), 0);
-    assert_eq!(find(&*store, id).await.status, "CLAIMED");
+    assert_eq!(find(&*store, &id).await.status, "CLAIMED");
     let settled = settle_one(&*store, batch.token, &batch.messages[0], Fate::Sent).await;
     assert!(settled.late.is_empty());
 }
@@ -183,7 +183,7 @@ pub async fn a_claim_that_is_given_up_counts_no_attempt(outbox: &impl Harness) {
     assert_eq!(store.rescue(10).await.expect("rescue"), 1);
     let again = take_alone(&*store, "next", "noop").await;
     assert_eq!((again.messages[0].rescues, again.messages[0].message.attempts), (1, 0));
-    assert!(store.attempts(id).await.expect("attempts").is_empty());
+    assert!(store.attempts(&id).await.expect("attempts").is_empty());
 }
 
 /// A relay that takes while it sends a heartbeat does not lose what it takes.

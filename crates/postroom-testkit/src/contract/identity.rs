@@ -6,19 +6,18 @@ use super::steps::{
     take_rescued, verdict,
 };
 use super::{Harness, PlainRow};
-use postroom_core::{Fate, Filter, Operation, Store};
+use postroom_core::{Fate, Filter, MessageId, Operation, Store};
 use std::collections::HashSet;
 use std::time::Duration;
-use uuid::Uuid;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
 /// Enqueues as many messages as there were before the numbers began again, and makes sure that they
 /// have the same numbers.
-async fn enqueue_again(store: &dyn Store, lane: &str, old: &[i64]) -> Vec<Uuid> {
+async fn enqueue_again(store: &dyn Store, lane: &str, old: &[i64]) -> Vec<MessageId> {
     let new = enqueue_many(store, lane, old.len()).await;
     for (id, seq) in new.iter().zip(old) {
-        assert_eq!(find(store, *id).await.message.seq, *seq, "numbers begin again");
+        assert_eq!(find(store, id).await.message.seq, *seq, "numbers begin again");
     }
     new
 }
@@ -38,9 +37,9 @@ pub async fn fault_45_an_attempt_under_way_marks_no_new_message(outbox: &impl Ha
     late.sort_unstable();
     assert_eq!(late, seqs);
     for id in &new {
-        let record = find(&*store, *id).await;
+        let record = find(&*store, id).await;
         assert_eq!((record.status.as_str(), record.message.attempts), ("PENDING", 0));
-        assert_eq!(store.attempts(*id).await.expect("attempts"), []);
+        assert_eq!(store.attempts(id).await.expect("attempts"), []);
     }
     assert_eq!(ids(&take(&*store, "worker", &["noop"], 10).await.expect("due")), new);
 }
@@ -63,9 +62,9 @@ pub async fn fault_45_an_attempt_under_way_leaves_an_unknown_status_alone(outbox
     let (token, old) = take_one(&*store, "worker", "noop").await;
     outbox.truncate().await;
     let id = outbox.insert(&PlainRow::new("noop").with("status", "ON_HOLD")).await.expect("row");
-    assert_eq!(find(&*store, id).await.message.seq, old.message.seq);
+    assert_eq!(find(&*store, &id).await.message.seq, old.message.seq);
     settle_one(&*store, token, &old, Fate::Sent).await;
-    assert_eq!(find(&*store, id).await.status, "ON_HOLD");
+    assert_eq!(find(&*store, &id).await.status, "ON_HOLD");
 }
 
 /// Deliveries that were dead, put off, rescued or held stay behind; the new messages are taken at
@@ -90,7 +89,7 @@ pub async fn fault_45_old_deliveries_hide_no_new_message(outbox: &impl Harness) 
     outbox.truncate().await;
     let new = enqueue_again(&*store, "third", &old).await;
     for id in &new {
-        assert_eq!(find(&*store, *id).await.status, "PENDING");
+        assert_eq!(find(&*store, id).await.status, "PENDING");
     }
     let batch = take(&*store, "worker", &["third"], 10).await.expect("due");
     assert_eq!(ids(&batch), new);
@@ -117,7 +116,7 @@ pub async fn fault_45_a_stale_job_settles_no_new_message(outbox: &impl Harness) 
         assert_eq!(taken.dispatch, old.dispatch, "the first of both");
         let settled = settle_dispatch(&*store, old.dispatch, &old.message, fate).await;
         assert_eq!(settled.late, [old.message.seq]);
-        let record = find(&*store, new[0]).await;
+        let record = find(&*store, &new[0]).await;
         assert_eq!((record.status.as_str(), record.message.attempts), ("CLAIMED", 0));
         let settled = settle_dispatch(&*store, taken.dispatch, &taken.message, Fate::Sent).await;
         assert!(settled.late.is_empty());
@@ -139,7 +138,7 @@ pub async fn fault_45_an_old_claim_that_expires_concerns_no_new_message(outbox: 
     outbox.expire_claims().await;
     store.rescue(10).await.expect("rescue");
     let (_, taken) = take_one(&*store, "worker", "noop").await;
-    assert_eq!((taken.message.id, taken.rescues, taken.message.attempts), (new[0], 0, 0));
+    assert_eq!((taken.message.id, taken.rescues, taken.message.attempts), (new[0].clone(), 0, 0));
 }
 
 /// What was tried before is not the new message's history.
@@ -152,9 +151,9 @@ pub async fn fault_45_attempts_of_an_old_message_are_not_a_new_ones(outbox: &imp
     let old = take_and_settle(&*store, "noop", Fate::Sent).await;
     outbox.truncate().await;
     let new = enqueue_again(&*store, "noop", &[old.message.seq]).await;
-    assert_eq!(store.attempts(new[0]).await.expect("attempts"), []);
+    assert_eq!(store.attempts(&new[0]).await.expect("attempts"), []);
     take_and_settle(&*store, "noop", failed(Duration::ZERO)).await;
-    assert_eq!(store.attempts(new[0]).await.expect("attempts").len(), 1);
+    assert_eq!(store.attempts(&new[0]).await.expect("attempts").len(), 1);
     // Those of the old one are swept in time.
     store.prune(HOUR, 100).await.expect("prune");
     assert_eq!(outbox.attempts().await, 1);
@@ -164,19 +163,19 @@ pub async fn fault_45_attempts_of_an_old_message_are_not_a_new_ones(outbox: &imp
 pub async fn fault_45_an_operator_changes_no_new_message_by_an_old_key(outbox: &impl Harness) {
     let store = outbox.store().await;
     let old = enqueue(&*store, &message("noop")).await;
-    let key = find(&*store, old).await.key();
+    let key = find(&*store, &old).await.key();
     outbox.truncate().await;
-    let new = enqueue_again(&*store, "noop", &[key.seq]).await[0];
+    let new = &enqueue_again(&*store, "noop", &[key.seq]).await[0];
 
     let action = begin(&*store, Operation::Cancel).await;
-    assert_eq!(store.cancel(action, &[key]).await.expect("cancel"), 0);
-    assert_eq!(find(&*store, new).await.status, "PENDING");
+    assert_eq!(store.cancel(action, &[key.clone()]).await.expect("cancel"), 0);
+    assert_eq!(find(&*store, &new).await.status, "PENDING");
     let (token, taken) = take_one(&*store, "worker", "noop").await;
-    assert_eq!(store.release(action, &[key]).await.expect("release"), 0);
+    assert_eq!(store.release(action, &[key.clone()]).await.expect("release"), 0);
     assert!(settle_one(&*store, token, &taken, dead()).await.late.is_empty());
-    assert_eq!(store.redrive(action, &[key]).await.expect("redrive"), 0);
-    assert_eq!(find(&*store, new).await.status, "DEAD");
-    outbox.set_status(new, "SENT").await.expect("set by hand");
+    assert_eq!(store.redrive(action, &[key.clone()]).await.expect("redrive"), 0);
+    assert_eq!(find(&*store, &new).await.status, "DEAD");
+    outbox.set_status(&new, "SENT").await.expect("set by hand");
     assert!(store.replay(action, &[key], false).await.expect("replay").is_empty());
 }
 

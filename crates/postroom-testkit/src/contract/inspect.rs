@@ -2,31 +2,37 @@
 
 use super::Harness;
 use super::steps::{dead, enqueue, enqueue_many, failed, find, message, take_and_settle, take_one};
-use postroom_core::{Fate, Filter, Record, Status};
+use postroom_core::{Fate, Filter, IdPrefix, MessageId, Record, Status};
 use std::time::Duration;
-use uuid::Uuid;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-fn ids(records: &[Record]) -> Vec<Uuid> {
-    records.iter().map(|record| record.message.id).collect()
+fn ids(records: &[Record]) -> Vec<MessageId> {
+    records.iter().map(|record| record.message.id.clone()).collect()
 }
 
-/// Whoever names a message types the beginning of its id: a range, lowest first, in bounds.
+/// Whoever names a message types the beginning of its id: lowest first, in bounds.
 pub async fn a_message_is_found_by_the_beginning_of_its_id(outbox: &impl Harness) {
     let store = outbox.store().await;
     let mut all = enqueue_many(&*store, "noop", 3).await;
     all.sort_unstable();
-    let range = async |first, last, limit| {
-        ids(&store.find_range(first..=last, limit).await.expect("find_range"))
+    let found = async |prefix: &str, limit| {
+        let prefix: IdPrefix = prefix.parse().expect("a prefix");
+        ids(&store.find_prefix(&prefix, limit).await.expect("find_prefix"))
     };
-    assert_eq!(range(Uuid::nil(), Uuid::max(), 10).await, all);
-    assert_eq!(range(Uuid::nil(), Uuid::max(), 2).await, all[..2]);
-    // All but the last four digits.
-    let (low, high) = (all[1].as_u128() & !0xffff, all[1].as_u128() | 0xffff);
-    let found = range(Uuid::from_u128(low), Uuid::from_u128(high), 10).await;
-    assert!(found.contains(&all[1]), "{found:?}");
-    assert!(range(Uuid::nil(), Uuid::from_u128(1), 10).await.is_empty());
+    let texts: Vec<String> = all.iter().map(MessageId::to_string).collect();
+    // They were made within one second.
+    let shared = &texts[0][..6];
+    assert_eq!(found(shared, 10).await, all);
+    assert_eq!(found(shared, 2).await, all[..2]);
+    let whole = &texts[1];
+    assert_eq!(found(whole, 10).await, [all[1].clone()]);
+    assert_eq!(found(&whole.to_uppercase().replace('-', ""), 10).await, [all[1].clone()]);
+    let beginning = found(&whole[..whole.len() - 4], 10).await;
+    assert!(beginning.contains(&all[1]), "{beginning:?}");
+    for nothing in ["00000000-0", "order-7", &format!("{whole}0")] {
+        assert!(found(nothing, 10).await.is_empty(), "{nothing}");
+    }
 }
 
 /// A part of the text, in upper or lower case; signs of patterns mean themselves.
@@ -44,7 +50,7 @@ pub async fn a_list_is_filtered_by_a_part_of_the_error(outbox: &impl Harness) {
             let filter = Filter { status, error, limit: 10, ..Filter::default() };
             ids(&store.list(&filter).await.expect("list"))
         };
-        assert_eq!(list("% refused").await, [wanted], "{status:?}");
+        assert_eq!(list("% refused").await, [wanted.clone()], "{status:?}");
         assert!(list("1_0%").await.is_empty(), "{status:?}");
         assert!(list("' OR 1 = 1").await.is_empty(), "{status:?}");
     }
@@ -64,7 +70,7 @@ pub async fn errors_are_grouped_by_integration_and_text(outbox: &impl Harness) {
         let filter = Filter { status, limit, ..Filter::default() };
         let groups = store.errors(&filter).await.expect("errors");
         for group in &groups {
-            let example = find(&*store, group.example).await;
+            let example = find(&*store, &group.example).await;
             assert_eq!(example.message.integration, group.integration);
             assert_eq!(example.last_error.as_deref(), Some(group.error.as_str()));
             assert!(group.oldest <= example.message.created_at);
@@ -89,7 +95,7 @@ pub async fn new_messages_are_counted_by_integration(outbox: &impl Harness) {
     enqueue(&*store, &message("a")).await;
     let mark = store.last_seq().await.expect("last_seq");
     enqueue_many(&*store, "a", 2).await;
-    let last = find(&*store, enqueue(&*store, &message("b")).await).await.message.seq;
+    let last = find(&*store, &enqueue(&*store, &message("b")).await).await.message.seq;
     take_and_settle(&*store, "b", Fate::Sent).await;
     let arrived = store.arrived(mark).await.expect("arrived");
     let told: Vec<_> = arrived.iter().map(|one| (one.integration.as_str(), one.messages)).collect();
@@ -108,7 +114,7 @@ pub async fn what_is_new_and_what_is_due_next_can_be_followed(outbox: &impl Harn
     let sent = take_and_settle(&*store, "a", Fate::Sent).await.message.seq;
     enqueue(&*store, &message("a")).await;
     let late = take_and_settle(&*store, "a", failed(HOUR)).await.message.seq;
-    let due = find(&*store, enqueue(&*store, &message("a")).await).await.message.seq;
+    let due = find(&*store, &enqueue(&*store, &message("a")).await).await.message.seq;
     enqueue(&*store, &message("b")).await;
     let (_, held) = take_one(&*store, "worker", "b").await;
     let held = held.message.seq;
@@ -126,7 +132,7 @@ pub async fn what_is_new_and_what_is_due_next_can_be_followed(outbox: &impl Harn
     states.sort_unstable_by_key(|record| record.message.seq);
     let told: Vec<_> = states.iter().map(|one| (one.message.seq, one.status.as_str())).collect();
     assert_eq!(told, [(sent, "SENT"), (late, "FAILED"), (held, "CLAIMED")]);
-    assert_eq!(states[1].last_error, find(&*store, states[1].message.id).await.last_error);
+    assert_eq!(states[1].last_error, find(&*store, &states[1].message.id).await.last_error);
     assert!(states.iter().all(|one| one.message.payload.as_str() == "null"));
     assert!(store.states(&[]).await.expect("states").is_empty());
 }

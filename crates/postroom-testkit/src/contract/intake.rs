@@ -3,11 +3,10 @@
 use super::Harness;
 use super::steps::{assert_nothing_due, assert_same, enqueue, find, ids, message, take};
 use postroom_core::{
-    Admin, Checkpoint, Enqueued, Filter, NewMessage, POSITION_BYTES, StoreErrorKind,
+    Admin, Checkpoint, Enqueued, Filter, MessageId, NewMessage, POSITION_BYTES, StoreErrorKind,
 };
 use serde_json::json;
 use std::collections::BTreeSet;
-use uuid::Uuid;
 
 const READER: &str = "orders";
 
@@ -25,8 +24,8 @@ fn moving(expected: Option<&str>, position: &str) -> Checkpoint {
     }
 }
 
-fn ids_of(answers: &[Enqueued]) -> Vec<Uuid> {
-    answers.iter().map(|answer| answer.id()).collect()
+fn ids_of(answers: &[Enqueued]) -> Vec<MessageId> {
+    answers.iter().map(|answer| answer.id().clone()).collect()
 }
 
 async fn count(store: &dyn Admin) -> usize {
@@ -40,15 +39,16 @@ pub async fn many_messages_are_accepted_at_once_in_their_order(outbox: &impl Har
     // The order of their event ids is another one.
     let answers = store.accept(&batch("e", 1_000), None).await.expect("accept");
     assert_eq!(answers.len(), 1_000);
-    assert_eq!(answers[500], Enqueued::Duplicate(there));
-    let new: Vec<Uuid> = answers.iter().filter(|one| one.is_new()).map(|one| one.id()).collect();
+    assert_eq!(answers[500], Enqueued::Duplicate(there.clone()));
+    let new: Vec<MessageId> =
+        answers.iter().filter(|one| one.is_new()).map(|one| one.id().clone()).collect();
     assert_eq!(new.iter().collect::<BTreeSet<_>>().len(), 999);
 
     let taken = take(&*store, "worker", &["noop"], 2_000).await.expect("due messages");
     let mut by_number: Vec<_> =
-        taken.messages.iter().map(|one| (one.message.seq, one.message.id)).collect();
+        taken.messages.iter().map(|one| (one.message.seq, one.message.id.clone())).collect();
     by_number.sort_unstable();
-    let by_number: Vec<Uuid> = by_number.into_iter().map(|(_, id)| id).collect();
+    let by_number: Vec<MessageId> = by_number.into_iter().map(|(_, id)| id).collect();
     assert_eq!(by_number[0], there);
     assert_eq!(by_number[1..], new, "numbered in the batch's order");
     assert_nothing_due(&*store, "noop").await;
@@ -76,10 +76,10 @@ pub async fn accepted_messages_are_stored_whole(outbox: &impl Harness) {
         let alone = enqueue(&*store, &new).await;
         let together = [new.clone().copy(1), new.copy(2)];
         let answers = store.accept(&together, None).await.expect("accept");
-        let mut expected = find(&*store, alone).await;
+        let mut expected = find(&*store, &alone).await;
         for (answer, new) in answers.iter().zip(&together) {
             let actual = find(&*store, answer.id()).await;
-            expected.message.id = answer.id();
+            expected.message.id = answer.id().clone();
             expected.message.copy = new.copy;
             expected.message.seq = actual.message.seq;
             expected.message.created_at = actual.message.created_at;
@@ -126,8 +126,8 @@ pub async fn a_duplicate_within_the_batch_is_answered_with_the_first_id(outbox: 
     let answers = store.accept(&batch, None).await.expect("accept");
     let new: Vec<bool> = answers.iter().map(|answer| answer.is_new()).collect();
     assert_eq!(new, [true, true, false, true, true, false]);
-    assert_eq!(answers[2], Enqueued::Duplicate(answers[0].id()));
-    assert_eq!(answers[5], Enqueued::Duplicate(answers[0].id()));
+    assert_eq!(answers[2], Enqueued::Duplicate(answers[0].id().clone()));
+    assert_eq!(answers[5], Enqueued::Duplicate(answers[0].id().clone()));
     assert!(!find(&*store, answers[0].id()).await.message.payload.as_str().contains("second"));
     assert_eq!(outbox.deliveries().await, 4);
 }
@@ -256,7 +256,7 @@ pub async fn of_racing_accepts_from_one_checkpoint_one_wins(outbox: &impl Harnes
         expected = store.checkpoint(READER).await.expect("checkpoint");
         assert_eq!(expected, Some(position));
         let taken = take(&*store, "worker", &["noop"], 10).await.expect("due messages");
-        let taken: BTreeSet<Uuid> = ids(&taken).into_iter().collect();
+        let taken: BTreeSet<MessageId> = ids(&taken).into_iter().collect();
         assert_eq!(taken, ids_of(&answers).into_iter().collect());
     }
 }

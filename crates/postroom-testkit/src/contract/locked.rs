@@ -5,12 +5,11 @@ use super::steps::{
     verdict,
 };
 use super::{Commit, Harness};
-use postroom_core::{Fate, Settled, Verdict};
+use postroom_core::{Fate, MessageId, Settled, Verdict};
 use std::time::Duration;
-use uuid::Uuid;
 
 /// Locks a message; `None` where that cannot be, which is reported.
-async fn lock(outbox: &impl Harness, test: &str, id: Uuid) -> Option<Commit> {
+async fn lock(outbox: &impl Harness, test: &str, id: &MessageId) -> Option<Commit> {
     match outbox.lock(id).await {
         Ok(commit) => Some(commit),
         Err(reason) => {
@@ -27,7 +26,7 @@ pub async fn fault_49_what_is_not_locked_is_settled(outbox: &impl Harness) {
     let store = outbox.store().await;
     let ids = enqueue_many(&*store, "noop", 6).await;
     let batch = take(&*store, "worker", &["noop"], 10).await.expect("due");
-    let Some(commit) = lock(outbox, test, ids[1]).await else { return };
+    let Some(commit) = lock(outbox, test, &ids[1]).await else { return };
     let later = Duration::from_secs(600);
     let (held_up, status) =
         if outbox.notes_sent() { (failed(later), "FAILED") } else { (Fate::Sent, "SENT") };
@@ -46,7 +45,7 @@ pub async fn fault_49_what_is_not_locked_is_settled(outbox: &impl Harness) {
     assert_eq!(settled, Settled { late: vec![], locked: vec![locked.seq] });
     let mut statuses = Vec::new();
     for id in &ids {
-        statuses.push(find(&*store, *id).await.status);
+        statuses.push(find(&*store, id).await.status);
     }
     assert_eq!(statuses, ["SENT", "CLAIMED", "FAILED", "DEAD", "PENDING", "PENDING"]);
     assert_eq!(outbox.claims().await, 1, "it is held for the one that is left");
@@ -56,7 +55,7 @@ pub async fn fault_49_what_is_not_locked_is_settled(outbox: &impl Harness) {
     commit.await;
     let freed = settle(&*store, batch.token, vec![locked], true).await;
     assert_eq!(freed, Settled::default());
-    assert_eq!(find(&*store, ids[1]).await.status, status);
+    assert_eq!(find(&*store, &ids[1]).await.status, status);
     assert_eq!(outbox.claims().await, 0);
 }
 
@@ -67,14 +66,14 @@ pub async fn fault_49_a_locked_dispatch_is_settled_later(outbox: &impl Harness) 
     let ids = enqueue_many(&*store, "noop", 1).await;
     let batch = take_for_queue(&*store, "noop", 1).await;
     let message = &batch.messages[0].message;
-    let Some(commit) = lock(outbox, test, ids[0]).await else { return };
+    let Some(commit) = lock(outbox, test, &ids[0]).await else { return };
     let settled = settle_dispatch(&*store, 1, message, failed(Duration::ZERO)).await;
     assert_eq!(settled, Settled { late: vec![], locked: vec![message.seq] });
-    assert_eq!(number(&*store, ids[0]).await, Some(1), "its dispatch is not over");
+    assert_eq!(number(&*store, &ids[0]).await, Some(1), "its dispatch is not over");
     commit.await;
     let settled = settle_dispatch(&*store, 1, message, failed(Duration::ZERO)).await;
     assert_eq!(settled, Settled::default());
-    assert_eq!(number(&*store, ids[0]).await, Some(2));
+    assert_eq!(number(&*store, &ids[0]).await, Some(2));
 }
 
 /// Messages that somebody is changing are left for the next time, and hold up no other.
@@ -83,7 +82,7 @@ pub async fn fault_49_reconciling_passes_over_what_is_locked(outbox: &impl Harne
     let store = outbox.store().await;
     let ids = enqueue_many(&*store, "noop", 3).await;
     outbox.delete_deliveries().await;
-    let Some(commit) = lock(outbox, test, ids[1]).await else { return };
+    let Some(commit) = lock(outbox, test, &ids[1]).await else { return };
     assert_eq!(store.reconcile().await.expect("reconcile").made, 2);
     commit.await;
     assert_eq!(store.reconcile().await.expect("reconcile").made, 1);

@@ -6,13 +6,12 @@ use super::steps::{
 };
 use super::{Harness, PlainRow};
 use postroom_core::{
-    Dispatched, Fate, Fence, Message, Settled, Settlement, Status, Store, Token, Verdict,
+    Dispatched, Fate, Fence, Message, MessageId, Settled, Settlement, Status, Store, Token, Verdict,
 };
 use std::time::Duration;
-use uuid::Uuid;
 
-async fn dispatched(store: &dyn Store, id: Uuid) -> Option<Dispatched> {
-    store.dispatched(&[id]).await.expect("dispatched").pop()
+async fn dispatched(store: &dyn Store, id: &MessageId) -> Option<Dispatched> {
+    store.dispatched(&[id.clone()]).await.expect("dispatched").pop()
 }
 
 /// Whoever hears of the job's end reads what its worker wrote, and can settle it at once.
@@ -26,17 +25,17 @@ pub async fn what_a_worker_marked_is_read_and_settled(outbox: &impl Harness) {
     ] {
         let id = enqueue(&*store, &message("noop")).await;
         let batch = take_for_queue(&*store, "noop", 1).await;
-        outbox.set_status(id, marked.as_str()).await.expect("marked");
-        let read = dispatched(&*store, id).await.expect("its dispatch is not over");
+        outbox.set_status(&id, marked.as_str()).await.expect("marked");
+        let read = dispatched(&*store, &id).await.expect("its dispatch is not over");
         assert_eq!((read.number, read.status), (1, marked));
         let settled = settle_dispatch(&*store, 1, &batch.messages[0].message, fate).await;
         assert_eq!(settled, Settled::default());
-        assert_eq!(find(&*store, id).await.status, marked.as_str());
+        assert_eq!(find(&*store, &id).await.status, marked.as_str());
         assert_eq!(outbox.deliveries().await, deliveries);
         assert_nothing_due(&*store, "noop").await;
         settle(&*store, batch.token, Vec::new(), true).await;
         assert_eq!(outbox.claims().await, 0, "nothing is left to be rescued");
-        outbox.delete(id).await;
+        outbox.delete(&id).await;
         outbox.delete_deliveries().await;
     }
 }
@@ -45,10 +44,10 @@ pub async fn what_a_worker_marked_is_read_and_settled(outbox: &impl Harness) {
 pub async fn the_error_of_a_failed_message_is_read(outbox: &impl Harness) {
     let store = outbox.store().await;
     let id = enqueue(&*store, &message("noop")).await;
-    assert_eq!(dispatched(&*store, id).await.expect("open").last_error, None);
+    assert_eq!(dispatched(&*store, &id).await.expect("open").last_error, None);
     let batch = take_for_queue(&*store, "noop", 1).await;
     settle_dispatch(&*store, 1, &batch.messages[0].message, failed(Duration::ZERO)).await;
-    let read = dispatched(&*store, id).await.expect("open");
+    let read = dispatched(&*store, &id).await.expect("open");
     assert_eq!(read.status, Status::Failed);
     assert_eq!(read.last_error.as_deref(), Some("503 from the receiver"));
 }
@@ -73,9 +72,9 @@ pub async fn an_attempt_that_its_worker_counted_is_counted_once(outbox: &impl Ha
             let message = &batch.messages[0].message;
             let settled = settle_counted(&*store, message, failed_before, fate).await;
             assert_eq!(settled, Settled::default());
-            let attempts = find(&*store, id).await.message.attempts;
+            let attempts = find(&*store, &id).await.message.attempts;
             assert_eq!(attempts, expected, "{in_row} in the row, {failed_before:?} before");
-            assert_eq!(store.attempts(id).await.expect("attempts").len(), 1);
+            assert_eq!(store.attempts(&id).await.expect("attempts").len(), 1);
         }
     }
 }
@@ -87,7 +86,7 @@ async fn settle_counted(
     fate: Fate,
 ) -> Settled {
     let fence = Fence::Dispatch { number: 1, token: Token::random(), failed_before };
-    let verdicts = vec![Verdict { seq: message.seq, id: message.id, fate }];
+    let verdicts = vec![Verdict { seq: message.seq, id: message.id.clone(), fate }];
     store.settle(&[Settlement { fence, verdicts, finished: false }]).await.expect("settle")
 }
 
@@ -105,17 +104,17 @@ pub async fn a_failed_message_is_reopened_before_its_next_dispatch(outbox: &impl
         for _ in 0..2 {
             let locked = store.reopen(batch.token, &[seq]).await.expect("reopen");
             assert!(locked.is_empty());
-            let read = dispatched(&*store, id).await.expect("open");
+            let read = dispatched(&*store, &id).await.expect("open");
             assert_eq!((read.number, read.status, read.message.attempts), (2, Status::Pending, 1));
             assert_eq!(read.last_error.as_deref(), Some("503 from the receiver"));
             assert_eq!(read.message.due_at, taken.message.due_at);
         }
-        assert_eq!(find(&*store, id).await.status, "CLAIMED");
+        assert_eq!(find(&*store, &id).await.status, "CLAIMED");
         let released = settle(&*store, batch.token, vec![verdict(taken, fate)], true).await;
         assert_eq!(released, Settled::default());
-        assert_eq!(find(&*store, id).await.status, "PENDING");
+        assert_eq!(find(&*store, &id).await.status, "PENDING");
         let again = take_for_queue(&*store, "noop", 1).await;
-        assert_eq!((again.messages[0].message.id, again.messages[0].dispatch), (id, 2));
+        assert_eq!((again.messages[0].message.id.clone(), again.messages[0].dispatch), (id, 2));
         assert_eq!(settle_dispatch(&*store, 2, &taken.message, Fate::Sent).await.late, [0; 0]);
     }
 }
@@ -130,11 +129,11 @@ pub async fn a_message_is_reopened_by_its_claim_alone(outbox: &impl Harness) {
     let second = take_for_queue(&*store, "noop", 1).await;
     for stranger in [first.token, Token::random()] {
         store.reopen(stranger, &[seq]).await.expect("reopen");
-        assert_eq!(dispatched(&*store, id).await.map(|read| read.status), Some(Status::Failed));
+        assert_eq!(dispatched(&*store, &id).await.map(|read| read.status), Some(Status::Failed));
     }
     // Marked by its worker after the job was added, it stays as that has marked it.
     store.reopen(second.token, &[seq]).await.expect("reopen");
-    outbox.set_status(id, "FAILED").await.expect("marked");
-    assert_eq!(dispatched(&*store, id).await.map(|read| read.status), Some(Status::Failed));
-    assert_eq!(number(&*store, id).await, Some(2));
+    outbox.set_status(&id, "FAILED").await.expect("marked");
+    assert_eq!(dispatched(&*store, &id).await.map(|read| read.status), Some(Status::Failed));
+    assert_eq!(number(&*store, &id).await, Some(2));
 }

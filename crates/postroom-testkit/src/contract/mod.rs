@@ -28,7 +28,7 @@ pub mod remember;
 pub mod replay;
 pub mod rescue;
 pub mod settle;
-mod steps;
+pub(crate) mod steps;
 pub mod take;
 pub mod upkeep;
 

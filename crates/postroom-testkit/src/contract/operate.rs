@@ -6,17 +6,17 @@ use super::steps::{
     failed, find, fresh_relay, ids, in_ms, message, now, settle, settle_one, take, take_and_settle,
     take_by, take_one, verdict,
 };
-use postroom_core::{CANCELLED, Fate, Key, Operation, Store};
+use postroom_core::{CANCELLED, Fate, Key, MessageId, Operation, Store};
 use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-async fn keys(store: &dyn Store, ids: &[Uuid]) -> Vec<Key> {
+async fn keys(store: &dyn Store, ids: &[MessageId]) -> Vec<Key> {
     let mut keys = Vec::new();
     for id in ids {
-        keys.push(find(store, *id).await.key());
+        keys.push(find(store, id).await.key());
     }
     keys
 }
@@ -91,7 +91,7 @@ pub async fn a_redriven_message_has_all_its_attempts_again(outbox: &impl Harness
     let action = begin(&*store, Operation::Redrive).await;
     let before = now(&*store).await;
     store.redrive(action, &[expected.key()]).await.expect("redrive");
-    let redriven = find(&*store, id).await;
+    let redriven = find(&*store, &id).await;
     assert_between(before, redriven.message.due_at, now(&*store).await);
     assert_between(before, redriven.updated_at, now(&*store).await);
     expected.status = "PENDING".to_owned();
@@ -100,12 +100,12 @@ pub async fn a_redriven_message_has_all_its_attempts_again(outbox: &impl Harness
     expected.updated_at = redriven.updated_at;
     assert_same(&redriven, &expected);
     assert_eq!(redriven.last_error.as_deref(), Some("400 from the receiver"));
-    assert_eq!(store.attempts(id).await.expect("attempts").len(), 2);
+    assert_eq!(store.attempts(&id).await.expect("attempts").len(), 2);
 
     let (token, taken) = take_one(&*store, "worker", "noop").await;
-    assert_eq!((taken.message.id, taken.message.attempts, taken.rescues), (id, 0, 0));
+    assert_eq!((&taken.message.id, taken.message.attempts, taken.rescues), (&id, 0, 0));
     settle_one(&*store, token, &taken, failed(HOUR)).await;
-    assert_eq!(store.attempts(id).await.expect("attempts").len(), 3);
+    assert_eq!(store.attempts(&id).await.expect("attempts").len(), 3);
     let lane = &store.backlog().await.expect("backlog").lanes[0];
     assert_eq!((lane.failed, lane.dead), (1, 0));
 }
@@ -123,15 +123,15 @@ pub async fn only_dead_messages_are_redriven(outbox: &impl Harness) {
     all.push(enqueue(&*store, &message("noop").due_at(now(&*store).await + HOUR)).await);
     let mut before = Vec::new();
     for id in &all {
-        before.push(find(&*store, *id).await);
+        before.push(find(&*store, id).await);
     }
     let action = begin(&*store, Operation::Redrive).await;
     let keys = keys(&*store, &all).await;
     assert_eq!(store.redrive(action, &keys).await.expect("redrive"), 0);
     for record in &before {
-        assert_same(&find(&*store, record.message.id).await, record);
+        assert_same(&find(&*store, &record.message.id).await, record);
     }
-    outbox.set_status(all[3], "DEAD").await.expect("by hand");
+    outbox.set_status(&all[3], "DEAD").await.expect("by hand");
     assert_eq!(store.redrive(action, &keys).await.expect("redrive"), 1);
     assert_eq!(take_one(&*store, "worker", "noop").await.1.message.id, all[3]);
 }
@@ -142,12 +142,12 @@ pub async fn waiting_messages_are_cancelled(outbox: &impl Harness) {
     let pending = enqueue(&*store, &message("noop")).await;
     enqueue(&*store, &message("other")).await;
     let retried = take_and_settle(&*store, "other", failed(HOUR)).await.message.id;
-    let keys = keys(&*store, &[pending, retried]).await;
+    let keys = keys(&*store, &[pending.clone(), retried.clone()]).await;
     let action = begin(&*store, Operation::Cancel).await;
     assert_eq!(store.cancel(action, &keys).await.expect("cancel"), 2);
     assert_eq!(store.cancel(action, &keys).await.expect("cancel"), 0);
-    for (id, attempts) in [(pending, 0), (retried, 1)] {
-        let record = find(&*store, id).await;
+    for (id, attempts) in [(pending.clone(), 0), (retried, 1)] {
+        let record = find(&*store, &id).await;
         assert_eq!(record.status, "DEAD");
         assert_eq!(record.last_error.as_deref(), Some(CANCELLED));
         assert_eq!(record.message.attempts, attempts);
@@ -163,13 +163,13 @@ pub async fn a_claimed_message_is_not_cancelled(outbox: &impl Harness) {
     let store = outbox.store().await;
     let id = enqueue(&*store, &message("noop")).await;
     let (token, taken) = take_one(&*store, "worker", "noop").await;
-    let before = find(&*store, id).await;
+    let before = find(&*store, &id).await;
     let action = begin(&*store, Operation::Cancel).await;
     assert_eq!(store.cancel(action, &[before.key()]).await.expect("cancel"), 0);
-    assert_same(&find(&*store, id).await, &before);
+    assert_same(&find(&*store, &id).await, &before);
     assert!(settle_one(&*store, token, &taken, Fate::Sent).await.late.is_empty());
     assert_eq!(store.cancel(action, &[before.key()]).await.expect("cancel"), 0);
-    assert_eq!(find(&*store, id).await.status, "SENT");
+    assert_eq!(find(&*store, &id).await.status, "SENT");
 }
 
 /// Due at once for others; the relay that held it comes too late.
@@ -183,16 +183,16 @@ pub async fn a_released_message_is_taken_from_its_relay(outbox: &impl Harness) {
         let (token, taken) = take_one(&*store, "stuck", "noop").await;
         let before = now(&*store).await;
         let action = begin(&*store, Operation::Release).await;
-        let key = Key { seq: taken.message.seq, id };
-        assert_eq!(store.release(action, &[key]).await.expect("release"), 1);
+        let key = Key { seq: taken.message.seq, id: id.clone() };
+        assert_eq!(store.release(action, &[key.clone()]).await.expect("release"), 1);
         assert_eq!(store.release(action, &[key]).await.expect("release"), 0);
-        let released = find(&*store, id).await;
+        let released = find(&*store, &id).await;
         assert_eq!((released.status.as_str(), released.locked_by.as_deref()), (status, None));
         assert_between(before, released.message.due_at, now(&*store).await);
 
         let late = settle_one(&*store, token, &taken, Fate::Sent).await;
         assert_eq!(late.late, [taken.message.seq]);
-        assert_same(&find(&*store, id).await, &released);
+        assert_same(&find(&*store, &id).await, &released);
         let (token, taken) = take_one(&*store, "other", "noop").await;
         assert_eq!(taken.message.id, id);
         assert!(settle_one(&*store, token, &taken, Fate::Sent).await.late.is_empty());
@@ -211,11 +211,11 @@ pub async fn a_release_leaves_the_rest_of_the_batch_alone(outbox: &impl Harness)
     assert_eq!(store.release(action, &keys).await.expect("release"), 1);
     assert!(beat(&*store, relay, &[batch.token], HOUR).await.is_empty());
     let again = take(&*store, "other", &["noop"], 10).await.expect("due");
-    assert_eq!(ids(&again), [all[1]]);
+    assert_eq!(ids(&again), [all[1].clone()]);
     let verdicts = batch.messages.iter().map(|taken| verdict(taken, Fate::Sent)).collect();
     let settled = settle(&*store, batch.token, verdicts, true).await;
     assert_eq!(settled.late, [keys[0].seq]);
-    let claimed = find(&*store, all[1]).await;
+    let claimed = find(&*store, &all[1]).await;
     assert_eq!(claimed.locked_by.as_deref(), Some("other"));
 }
 
@@ -224,16 +224,16 @@ pub async fn a_release_follows_what_was_changed_by_hand(outbox: &impl Harness) {
     let store = outbox.store().await;
     let elsewhere = enqueue(&*store, &message("noop")).await;
     take_one(&*store, "worker", "noop").await;
-    outbox.set_integration(elsewhere, "other").await;
+    outbox.set_integration(&elsewhere, "other").await;
     let closed = enqueue(&*store, &message("noop")).await;
     take_one(&*store, "worker", "noop").await;
-    outbox.set_status(closed, "DEAD").await.expect("by hand");
+    outbox.set_status(&closed, "DEAD").await.expect("by hand");
     let action = begin(&*store, Operation::Release).await;
-    let keys = keys(&*store, &[elsewhere, closed]).await;
+    let keys = keys(&*store, &[elsewhere.clone(), closed.clone()]).await;
     assert_eq!(store.release(action, &keys).await.expect("release"), 2);
     assert_nothing_due(&*store, "noop").await;
     assert_eq!(take_one(&*store, "worker", "other").await.1.message.id, elsewhere);
-    assert_eq!(find(&*store, closed).await.status, "DEAD");
+    assert_eq!(find(&*store, &closed).await.status, "DEAD");
     assert_eq!(store.redrive(action, &keys[1..]).await.expect("redrive"), 1);
 }
 
@@ -265,8 +265,8 @@ pub async fn actions_are_on_record_newest_first(outbox: &impl Harness) {
 pub async fn a_message_that_is_gone_is_left_alone(outbox: &impl Harness) {
     let store = outbox.store().await;
     let mut keys = dead_messages(&*store, 2).await;
-    outbox.delete(keys[0].id).await;
-    keys.push(Key { seq: 1 << 40, id: Uuid::now_v7() });
+    outbox.delete(&keys[0].id).await;
+    keys.push(Key { seq: 1 << 40, id: Uuid::now_v7().into() });
     let action = begin(&*store, Operation::Redrive).await;
     assert_eq!(store.redrive(action, &keys).await.expect("redrive"), 1);
     assert_eq!(store.cancel(action, &keys[..1]).await.expect("cancel"), 0);

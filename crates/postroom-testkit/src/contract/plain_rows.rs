@@ -16,8 +16,8 @@ pub async fn a_row_with_the_required_columns_is_delivered(outbox: &impl Harness)
     let id = outbox.insert(&row).await.expect("a plain row");
     let after = now(&*store).await;
 
-    let record = find(&*store, id).await;
-    assert_eq!(record.message.id.get_version_num(), 7);
+    let record = find(&*store, &id).await;
+    assert_eq!(record.message.id.as_uuid().expect("a UUID").get_version_num(), 7);
     assert_eq!(record.status, "PENDING");
     assert_eq!((record.message.attempts, record.message.max_attempts), (0, 10));
     assert_eq!((record.message.copy, record.message.schema_version), (0, 1));
@@ -44,7 +44,7 @@ pub async fn a_row_with_every_known_column_is_read_whole(outbox: &impl Harness) 
         .with("max_attempts", "5")
         .with("status", "FAILED");
     let id = outbox.insert(&row).await.expect("a plain row");
-    let message = find(&*store, id).await.message;
+    let message = find(&*store, &id).await.message;
     assert_eq!(message.headers.as_ref().map(|json| json.is_object()), Some(true));
     assert_eq!(message.tenant_id.as_deref(), Some("acme"));
     assert_eq!(message.user_id.as_deref(), Some("it's me"));
@@ -63,7 +63,7 @@ pub async fn a_due_time_in_another_zone_is_the_same_instant(outbox: &impl Harnes
     let row = PlainRow::new("noop").with("due_at", "2999-12-31T23:30:00-01:00");
     let id = outbox.insert(&row).await.expect("a plain row");
     let due: DateTime<Utc> = "3000-01-01T00:30:00Z".parse().expect("a time");
-    assert_eq!(find(&*store, id).await.message.due_at, due);
+    assert_eq!(find(&*store, &id).await.message.due_at, due);
     assert_nothing_due(&*store, "noop").await;
 }
 
@@ -111,8 +111,8 @@ pub async fn the_status_claimed_is_refused(outbox: &impl Harness) {
     }
     assert_refused(outbox, PlainRow::new("noop").with("status", "CLAIMED")).await;
     let id = outbox.insert(&PlainRow::new("noop")).await.expect("a plain row");
-    outbox.set_status(id, "CLAIMED").await.expect_err("must be refused");
-    assert_eq!(find(&*outbox.store().await, id).await.status, "PENDING");
+    outbox.set_status(&id, "CLAIMED").await.expect_err("must be refused");
+    assert_eq!(find(&*outbox.store().await, &id).await.status, "PENDING");
 }
 
 /// Payload and headers are JSON.
@@ -164,7 +164,7 @@ pub async fn a_row_with_an_unknown_status_is_left_alone(outbox: &impl Harness) {
     assert_nothing_due(&*store, "noop").await;
     store.reconcile().await.expect("reconcile");
     assert_nothing_due(&*store, "noop").await;
-    assert_eq!(find(&*store, id).await.status, "ON_HOLD");
+    assert_eq!(find(&*store, &id).await.status, "ON_HOLD");
     let counts = store.status_counts().await.expect("counts");
     assert_eq!(counts.counts, [("ON_HOLD".to_owned(), 1)]);
 }
@@ -188,7 +188,7 @@ async fn assert_refused(outbox: &impl Harness, row: PlainRow) {
 pub async fn a_number_that_is_taken_loses_no_message(outbox: &impl Harness) {
     let store = outbox.store().await;
     let first = outbox.insert(&PlainRow::new("noop")).await.expect("a row");
-    let seq = find(&*store, first).await.message.seq;
+    let seq = find(&*store, &first).await.message.seq;
     let row = PlainRow::new("noop").with("seq", &seq.to_string());
     let mut kept = vec![first];
     kept.extend(outbox.insert(&row).await.ok());

@@ -2,18 +2,17 @@
 
 use super::Harness;
 use super::steps::{begin, dead, enqueue, failed, find, message, take_and_settle};
-use postroom_core::{Fate, Operation, Status};
+use postroom_core::{Fate, MessageId, Operation, Status};
 use std::time::Duration;
-use uuid::Uuid;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-async fn settled(outbox: &impl Harness, fate: Fate, age: Duration) -> Uuid {
+async fn settled(outbox: &impl Harness, fate: Fate, age: Duration) -> MessageId {
     let store = outbox.store().await;
     enqueue(&*store, &message("noop")).await;
     take_and_settle(&*store, "noop", failed(Duration::ZERO)).await;
     let id = take_and_settle(&*store, "noop", fate).await.message.id;
-    outbox.make_older(id, age).await;
+    outbox.make_older(&id, age).await;
     id
 }
 
@@ -34,10 +33,10 @@ pub async fn old_messages_are_pruned_on_record(outbox: &impl Harness) {
     }
     assert_eq!(store.prunable(Status::Sent, HOUR).await.expect("count"), 0);
     for id in old {
-        assert!(store.find(id).await.expect("find").is_none());
+        assert!(store.find(&id).await.expect("find").is_none());
     }
-    find(&*store, young).await;
-    find(&*store, dead).await;
+    find(&*store, &young).await;
+    find(&*store, &dead).await;
     assert_eq!(store.actions(None, 1).await.expect("actions")[0].messages, 3);
 }
 
@@ -52,8 +51,8 @@ pub async fn dead_messages_are_pruned_with_all_they_have(outbox: &impl Harness) 
     let prune = async || store.prune_on_record(action, Status::Dead, HOUR, 10).await;
     assert_eq!(prune().await.expect("prune"), 1);
     assert_eq!(prune().await.expect("prune"), 0);
-    assert!(store.find(old).await.expect("find").is_none());
-    assert_eq!(find(&*store, young).await.status, "DEAD");
+    assert!(store.find(&old).await.expect("find").is_none());
+    assert_eq!(find(&*store, &young).await.status, "DEAD");
     assert_eq!((outbox.deliveries().await, outbox.attempts().await), (1, 2));
 }
 

@@ -4,19 +4,18 @@ use super::Harness;
 use super::steps::{
     assert_nothing_due, begin, enqueue, find, message, settle_one, take, take_and_settle, take_one,
 };
-use postroom_core::{Fate, Key, Operation, Store};
+use postroom_core::{Fate, Key, MessageId, Operation, Store};
 use std::time::Duration;
-use uuid::Uuid;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// Delivers the event, and prunes its message at that age.
-async fn pruned(outbox: &impl Harness, store: &dyn Store, event: &str, age: Duration) -> Uuid {
+async fn pruned(outbox: &impl Harness, store: &dyn Store, event: &str, age: Duration) -> MessageId {
     let id = enqueue(store, &message("noop").event_id(event)).await;
     take_and_settle(store, "noop", Fate::Sent).await;
-    outbox.make_older(id, age).await;
+    outbox.make_older(&id, age).await;
     assert_eq!(store.prune(30 * MINUTE, 10).await.expect("prune"), 1);
-    assert!(store.find(id).await.expect("find").is_none());
+    assert!(store.find(&id).await.expect("find").is_none());
     id
 }
 
@@ -33,7 +32,7 @@ pub async fn a_remembered_event_is_not_delivered_again(outbox: &impl Harness) {
     take_and_settle(&*store, "noop", Fate::Sent).await;
     take_and_settle(&*store, "other", Fate::Sent).await;
     assert_nothing_due(&*store, "noop").await;
-    let record = find(&*store, again).await;
+    let record = find(&*store, &again).await;
     assert_eq!(record.status, "SENT");
     let why = record.last_error.expect("why it was not delivered");
     assert!(why.contains("delivered before"), "{why}");
@@ -68,10 +67,10 @@ pub async fn an_event_is_remembered_without_history(outbox: &impl Harness) {
     let first = enqueue(&*store, &new).await;
     let (token, taken) = take_one(&*store, "worker", "noop").await;
     settle_one(&*store, token, &taken, Fate::Sent).await;
-    assert!(store.find(first).await.expect("find").is_none());
+    assert!(store.find(&first).await.expect("find").is_none());
     let again = enqueue(&*store, &new).await;
     assert_nothing_due(&*store, "noop").await;
-    assert_eq!(find(&*store, again).await.status, "SENT");
+    assert_eq!(find(&*store, &again).await.status, "SENT");
 }
 
 /// Whoever replays a message means it, though an earlier replay of the same copy is pruned.
@@ -79,13 +78,13 @@ pub async fn a_replay_is_delivered_though_its_event_is_remembered(outbox: &impl 
     let store = outbox.store_that_remembers(true).await;
     let id = enqueue(&*store, &message("noop").event_id("evt-1")).await;
     take_and_settle(&*store, "noop", Fate::Sent).await;
-    let record = find(&*store, id).await;
+    let record = find(&*store, &id).await;
     let key = Key { seq: record.message.seq, id };
     let action = begin(&*store, Operation::Replay).await;
     for _ in 0..2 {
-        let made = store.replay(action, &[key], false).await.expect("replay")[0];
+        let made = &store.replay(action, &[key.clone()], false).await.expect("replay")[0];
         take_and_settle(&*store, "noop", Fate::Sent).await;
-        outbox.make_older(made, 40 * MINUTE).await;
+        outbox.make_older(&made, 40 * MINUTE).await;
         assert_eq!(store.prune(30 * MINUTE, 10).await.expect("prune"), 1);
     }
 }
@@ -96,9 +95,9 @@ pub async fn a_remembered_event_that_is_opened_by_hand_is_delivered(outbox: &imp
     pruned(outbox, &*store, "evt-1", 40 * MINUTE).await;
     let again = enqueue(&*store, &message("noop").event_id("evt-1")).await;
     assert_nothing_due(&*store, "noop").await;
-    assert_eq!(find(&*store, again).await.status, "SENT");
-    outbox.set_status(again, "PENDING").await.expect("opened again");
+    assert_eq!(find(&*store, &again).await.status, "SENT");
+    outbox.set_status(&again, "PENDING").await.expect("opened again");
     take_and_settle(&*store, "noop", Fate::Sent).await;
-    let record = find(&*store, again).await;
+    let record = find(&*store, &again).await;
     assert_eq!((record.status.as_str(), record.message.id), ("SENT", again));
 }

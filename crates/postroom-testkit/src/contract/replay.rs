@@ -27,7 +27,7 @@ async fn send(store: &dyn Store, new: &NewMessage) -> Record {
     let id = enqueue(store, new).await;
     take_and_settle(store, &new.integration, failed(Duration::ZERO)).await;
     take_and_settle(store, &new.integration, Fate::Sent).await;
-    find(store, id).await
+    find(store, &id).await
 }
 
 async fn replay(store: &dyn Store, key: Key, fresh_ids: bool) -> Record {
@@ -35,7 +35,7 @@ async fn replay(store: &dyn Store, key: Key, fresh_ids: bool) -> Record {
     let made = store.replay(action, &[key], fresh_ids).await.expect("replay");
     assert_eq!(made.len(), 1);
     assert_eq!(store.actions(None, 1).await.expect("actions")[0].messages, 1);
-    find(store, made[0]).await
+    find(store, &made[0]).await
 }
 
 fn headers(message: &Message) -> Value {
@@ -54,7 +54,7 @@ pub async fn a_replay_is_a_new_row_that_names_the_first(outbox: &impl Harness) {
     assert_between(before, again.message.created_at, now(&*store).await);
     assert_eq!(headers(&again.message), json!({ REPLAY_HEADER: first.message.id.to_string() }));
     let expected = Message {
-        id: again.message.id,
+        id: again.message.id.clone(),
         seq: again.message.seq,
         copy: 1,
         attempts: 0,
@@ -65,7 +65,7 @@ pub async fn a_replay_is_a_new_row_that_names_the_first(outbox: &impl Harness) {
     };
     assert_eq!(again.message, expected);
     assert_eq!((again.sent_at, again.last_error), (None, None));
-    assert_eq!(find(&*store, first.message.id).await, first);
+    assert_eq!(find(&*store, &first.message.id).await, first);
 
     let taken = take_and_settle(&*store, "noop", Fate::Sent).await;
     assert_eq!(taken.message.id, again.message.id);
@@ -83,7 +83,7 @@ pub async fn replays_count_their_copies(outbox: &impl Harness) {
     let made = store.replay(action, &keys, false).await.expect("replay");
     let mut copies = Vec::new();
     for id in made {
-        let record = find(&*store, id).await;
+        let record = find(&*store, &id).await;
         copies.push((record.message.copy, headers(&record.message)[REPLAY_HEADER].clone()));
     }
     copies.sort_by_key(|(copy, _)| *copy);
@@ -126,16 +126,16 @@ pub async fn only_sent_messages_are_replayed(outbox: &impl Harness) {
     }
     let claimed = enqueue(&*store, &message("noop")).await;
     take_one(&*store, "worker", "noop").await;
-    outbox.set_status(claimed, "SENT").await.expect("by hand, during an attempt");
-    keys.push(find(&*store, claimed).await.key());
+    outbox.set_status(&claimed, "SENT").await.expect("by hand, during an attempt");
+    keys.push(find(&*store, &claimed).await.key());
     let pending = enqueue(&*store, &message("noop")).await;
-    keys.push(find(&*store, pending).await.key());
+    keys.push(find(&*store, &pending).await.key());
     let action = begin(&*store, Operation::Replay).await;
     assert!(store.replay(action, &keys, false).await.expect("replay").is_empty());
     assert!(store.replay(action, &keys, true).await.expect("replay").is_empty());
 
     // SENT by hand is sent.
-    outbox.set_status(pending, "SENT").await.expect("by hand");
+    outbox.set_status(&pending, "SENT").await.expect("by hand");
     assert_eq!(store.replay(action, &keys, false).await.expect("replay").len(), 1);
 }
 
@@ -145,7 +145,7 @@ pub async fn racing_replays_make_a_row_each(outbox: &impl Harness) {
     let key = sent(&*store).await.key();
     let mut racing = Vec::new();
     for _ in 0..4 {
-        let store = outbox.store().await;
+        let (store, key) = (outbox.store().await, key.clone());
         racing.push(tokio::spawn(async move {
             let action = begin(&*store, Operation::Replay).await;
             store.replay(action, &[key], false).await.expect("replay")
@@ -154,7 +154,7 @@ pub async fn racing_replays_make_a_row_each(outbox: &impl Harness) {
     let mut copies = Vec::new();
     for operator in racing {
         let made = operator.await.expect("an operator");
-        copies.push(find(&*store, made[0]).await.message.copy);
+        copies.push(find(&*store, &made[0]).await.message.copy);
     }
     copies.sort_unstable();
     assert_eq!(copies, [1, 2, 3, 4]);

@@ -23,16 +23,16 @@ pub async fn a_living_claim_is_left_alone(outbox: &impl Harness) {
     let id = enqueue(&*store, &message("noop")).await;
     take_one(&*store, "worker", "noop").await;
     assert_eq!(store.rescue(10).await.expect("rescue"), 0);
-    assert_eq!(find(&*store, id).await.status, "CLAIMED");
+    assert_eq!(find(&*store, &id).await.status, "CLAIMED");
 }
 
 /// A rescue is no attempt: the row is as it was before it was taken.
 pub async fn a_rescued_message_is_untouched(outbox: &impl Harness) {
     let store = outbox.store().await;
     let id = enqueue(&*store, &message("noop")).await;
-    let before = find(&*store, id).await;
+    let before = find(&*store, &id).await;
     lose(outbox, &*store, "noop").await;
-    assert_same(&find(&*store, id).await, &before);
+    assert_same(&find(&*store, &id).await, &before);
     assert_eq!((outbox.deliveries().await, outbox.claims().await), (1, 0));
 }
 
@@ -53,7 +53,7 @@ pub async fn rescued_messages_come_in_claims_of_their_own(outbox: &impl Harness)
     assert_ne!(rescued[0].token, rescued[1].token);
     assert!(rescued.iter().flat_map(|batch| &batch.messages).all(|taken| taken.rescues == 1));
     let next = take_lost(&*store, "worker", &["a", "b"], 6, Rescued::Together).await;
-    assert_eq!(next.iter().flat_map(ids).collect::<Vec<_>>(), [a[3]]);
+    assert_eq!(next.iter().flat_map(ids).collect::<Vec<_>>(), [a[3].clone()]);
     for batch in rescued.into_iter().chain(next) {
         let verdicts = batch.messages.iter().map(|taken| verdict(taken, Fate::Sent)).collect();
         assert!(settle(&*store, batch.token, verdicts, true).await.late.is_empty());
@@ -83,7 +83,7 @@ pub async fn fault_25_claims_are_halved_until_a_message_is_alone(outbox: &impl H
         outbox.expire_claims().await;
         assert_eq!(store.rescue(100).await.expect("rescue"), ROWS as u64);
         for id in &all {
-            assert_eq!(find(&*store, *id).await.message.attempts, 0);
+            assert_eq!(find(&*store, id).await.message.attempts, 0);
         }
     }
     assert!(take_lost(&*store, "dying", &["noop"], ROWS, Rescued::Together).await.is_empty());
@@ -92,7 +92,7 @@ pub async fn fault_25_claims_are_halved_until_a_message_is_alone(outbox: &impl H
     outbox.expire_claims().await;
     assert_eq!(store.rescue(100).await.expect("rescue"), 1);
     for (id, attempts) in all.iter().zip([1, 0, 0, 0]) {
-        assert_eq!(find(&*store, *id).await.message.attempts, attempts);
+        assert_eq!(find(&*store, id).await.message.attempts, attempts);
     }
 }
 
@@ -150,7 +150,7 @@ pub async fn fault_52_a_claim_that_the_caller_holds_is_left_to_it(outbox: &impl 
     assert_eq!(store.rescue_except(relay, 10).await.expect("rescue"), 0);
     let settled = settle_one(&*store, batch.token, &batch.messages[0], Fate::Sent).await;
     assert!(settled.late.is_empty());
-    assert_eq!(find(&*store, id).await.status, "SENT");
+    assert_eq!(find(&*store, &id).await.status, "SENT");
     assert_eq!(take_rescued(&*store, "worker", &["a", "b"]).await.len(), 1);
 }
 
@@ -158,7 +158,7 @@ pub async fn fault_52_a_claim_that_the_caller_holds_is_left_to_it(outbox: &impl 
 pub async fn a_rescued_message_keeps_its_due_time(outbox: &impl Harness) {
     let store = outbox.store().await;
     let id = enqueue(&*store, &message("noop")).await;
-    let due_at = find(&*store, id).await.message.due_at;
+    let due_at = find(&*store, &id).await.message.due_at;
     lose(outbox, &*store, "noop").await;
     let rescued = take_rescued(&*store, "worker", &["noop"]).await;
     assert_eq!(rescued[0].messages[0].message.due_at, due_at);
@@ -168,7 +168,7 @@ pub async fn a_rescued_message_keeps_its_due_time(outbox: &impl Harness) {
 pub async fn fault_25_lost_alone_counts_as_an_attempt(outbox: &impl Harness) {
     let store = outbox.store().await;
     let id = enqueue(&*store, &message("noop")).await;
-    let mut expected = find(&*store, id).await;
+    let mut expected = find(&*store, &id).await;
     lose(outbox, &*store, "noop").await;
     for attempts in 1..=3 {
         let rescued = take_alone(&*store, "worker-9", "noop").await;
@@ -177,7 +177,7 @@ pub async fn fault_25_lost_alone_counts_as_an_attempt(outbox: &impl Harness) {
         outbox.expire_claims().await;
         assert_eq!(store.rescue(10).await.expect("rescue"), 1);
 
-        let record = find(&*store, id).await;
+        let record = find(&*store, &id).await;
         let error = record.last_error.clone().expect("a reason");
         assert!(error.starts_with("lost with its relay: the claim of worker-9 expired"), "{error}");
         expected.status = "FAILED".to_owned();
@@ -240,8 +240,8 @@ pub async fn only_what_is_unsettled_is_rescued(outbox: &impl Harness) {
     settle(&*store, batch.token, vec![verdict(&batch.messages[0], Fate::Sent)], false).await;
     outbox.expire_claims().await;
     assert_eq!(store.rescue(10).await.expect("rescue"), 1);
-    assert_eq!(find(&*store, batch.messages[0].message.id).await.status, "SENT");
-    assert_eq!(find(&*store, batch.messages[1].message.id).await.status, "PENDING");
+    assert_eq!(find(&*store, &batch.messages[0].message.id).await.status, "SENT");
+    assert_eq!(find(&*store, &batch.messages[1].message.id).await.status, "PENDING");
 
     let rescued = take_rescued(&*store, "dying", &["noop"]).await.pop().expect("rescued");
     settle(&*store, rescued.token, vec![verdict(&rescued.messages[0], Fate::Sent)], false).await;
@@ -262,7 +262,7 @@ pub async fn what_left_when_it_was_sent_is_not_rescued(outbox: &impl Harness) {
     outbox.expire_claims().await;
     assert_eq!(store.rescue(10).await.expect("rescue"), 1);
     let rescued = take_rescued(&*store, "worker", &["noop"]).await.pop().expect("rescued");
-    assert_eq!(ids(&rescued), [batch.messages[2].message.id]);
+    assert_eq!(ids(&rescued), [batch.messages[2].message.id.clone()]);
 }
 
 /// Claims that hold nothing any more do not stand in the way of one that does.

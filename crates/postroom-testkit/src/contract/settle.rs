@@ -17,7 +17,7 @@ use std::time::Duration;
 pub async fn sent_is_recorded(outbox: &impl Harness) {
     let store = outbox.store().await;
     let id = enqueue(&*store, &message("noop")).await;
-    let mut expected = find(&*store, id).await;
+    let mut expected = find(&*store, &id).await;
     let before = now(&*store).await;
     let sent = take_and_settle(&*store, "noop", Fate::Sent).await;
     let after = now(&*store).await;
@@ -52,7 +52,7 @@ pub async fn without_history_sent_messages_leave(outbox: &impl Harness) {
 pub async fn failed_is_recorded(outbox: &impl Harness) {
     let store = outbox.store().await;
     let id = enqueue(&*store, &message("noop")).await;
-    let mut expected = find(&*store, id).await;
+    let mut expected = find(&*store, &id).await;
     let before = now(&*store).await;
     let record = take_and_settle(&*store, "noop", failed(Duration::from_millis(61_500))).await;
     let after = now(&*store).await;
@@ -84,7 +84,7 @@ pub async fn the_last_error_stays_after_success(outbox: &impl Harness) {
 pub async fn dead_is_recorded(outbox: &impl Harness) {
     let store = outbox.store().await;
     let id = enqueue(&*store, &message("noop")).await;
-    let mut expected = find(&*store, id).await;
+    let mut expected = find(&*store, &id).await;
     let record = take_and_settle(&*store, "noop", dead()).await;
     expected.status = "DEAD".to_owned();
     expected.message.attempts = 1;
@@ -108,7 +108,7 @@ pub async fn dead_without_an_attempt_counts_none(outbox: &impl Harness) {
 pub async fn released_is_untouched(outbox: &impl Harness) {
     let store = outbox.store().await;
     let id = enqueue(&*store, &message("noop")).await;
-    let before = find(&*store, id).await;
+    let before = find(&*store, &id).await;
     let after = take_and_settle(&*store, "noop", Fate::Released).await;
     assert_same(&after, &before);
     assert_eq!(outbox.claims().await, 0);
@@ -122,17 +122,17 @@ pub async fn postponed_is_due_later_and_else_untouched(outbox: &impl Harness) {
     let fresh = enqueue(&*store, &message("noop")).await;
     let tried = enqueue(&*store, &message("other")).await;
     take_and_settle(&*store, "other", failed(Duration::ZERO)).await;
-    for (id, lane) in [(fresh, "noop"), (tried, "other")] {
-        let mut expected = find(&*store, id).await;
-        let history = store.attempts(id).await.expect("attempts").len();
+    for (id, lane) in [(fresh.clone(), "noop"), (tried, "other")] {
+        let mut expected = find(&*store, &id).await;
+        let history = store.attempts(&id).await.expect("attempts").len();
         // More than once: each time counts from then.
         for delay in [Duration::ZERO, Duration::from_millis(61_500)] {
             let before = now(&*store).await;
             let (token, taken) = take_one(&*store, "worker", lane).await;
-            assert_eq!((taken.message.id, taken.rescues, taken.dispatch), (id, 0, 1));
+            assert_eq!((&taken.message.id, taken.rescues, taken.dispatch), (&id, 0, 1));
             let settled = settle_one(&*store, token, &taken, Fate::Postponed { delay }).await;
             assert_eq!(settled, Settled::default());
-            let record = find(&*store, id).await;
+            let record = find(&*store, &id).await;
             let after = now(&*store).await;
             assert_between(before + delay, record.message.due_at, after + delay);
             assert_between(before, record.updated_at, after);
@@ -140,14 +140,14 @@ pub async fn postponed_is_due_later_and_else_untouched(outbox: &impl Harness) {
             expected.updated_at = record.updated_at;
             assert_same(&record, &expected);
         }
-        assert_eq!(store.attempts(id).await.expect("attempts").len(), history);
+        assert_eq!(store.attempts(&id).await.expect("attempts").len(), history);
         assert_nothing_due(&*store, lane).await;
     }
     assert_eq!((outbox.deliveries().await, outbox.claims().await), (2, 0));
     // Both tables say so.
     assert_eq!(store.reconcile().await.expect("reconcile"), Reconciled::default());
     // Brought forward by hand, like anything that waits.
-    outbox.set_due_at(fresh, in_ms(now(&*store).await) - TimeDelta::hours(1)).await;
+    outbox.set_due_at(&fresh, in_ms(now(&*store).await) - TimeDelta::hours(1)).await;
     assert_eq!(take_one(&*store, "worker", "noop").await.1.message.id, fresh);
 }
 
@@ -174,7 +174,7 @@ pub async fn postponed_messages_go_by_their_delays(outbox: &impl Harness) {
         (taken.len() == 3).then_some(())
     })
     .await;
-    assert_eq!(taken, [all[1], all[2], all[0]]);
+    assert_eq!(taken, [all[1].clone(), all[2].clone(), all[0].clone()]);
 }
 
 /// A batch that is settled in part keeps its claim on the rest.
@@ -187,15 +187,15 @@ pub async fn a_batch_is_settled_in_parts(outbox: &impl Harness) {
     assert_eq!(settle(&*store, batch.token, first, false).await, Settled::default());
     let mut statuses = Vec::new();
     for id in &all {
-        statuses.push(find(&*store, *id).await.status);
+        statuses.push(find(&*store, id).await.status);
     }
     assert_eq!(statuses, ["SENT", "FAILED", "CLAIMED", "CLAIMED"]);
     assert_eq!(outbox.claims().await, 1);
 
     let rest = vec![verdict(c, dead()), verdict(d, Fate::Released)];
     assert_eq!(settle(&*store, batch.token, rest, true).await, Settled::default());
-    assert_eq!(find(&*store, all[2]).await.status, "DEAD");
-    assert_eq!(find(&*store, all[3]).await.status, "PENDING");
+    assert_eq!(find(&*store, &all[2]).await.status, "DEAD");
+    assert_eq!(find(&*store, &all[3]).await.status, "PENDING");
     assert_eq!(outbox.claims().await, 0);
 }
 
@@ -210,8 +210,8 @@ pub async fn fault_05_a_claim_that_holds_something_is_not_removed(outbox: &impl 
     assert_eq!(outbox.claims().await, 1);
     outbox.expire_claims().await;
     assert_eq!(store.rescue(10).await.expect("rescue"), 1);
-    assert_eq!(find(&*store, all[0]).await.status, "PENDING");
-    assert_eq!(find(&*store, all[1]).await.status, "SENT");
+    assert_eq!(find(&*store, &all[0]).await.status, "PENDING");
+    assert_eq!(find(&*store, &all[1]).await.status, "SENT");
     assert_eq!(outbox.claims().await, 0);
 }
 
@@ -237,9 +237,9 @@ pub async fn several_batches_are_settled_at_once(outbox: &impl Harness) {
     ];
     let settled = store.settle(&settlements).await.expect("settle");
     assert_eq!(settled.late, [three.message.seq]);
-    assert_eq!(find(&*store, three.message.id).await.status, "CLAIMED");
-    assert_eq!(find(&*store, one.message.id).await.status, "SENT");
-    assert_eq!(find(&*store, two.message.id).await.status, "DEAD");
+    assert_eq!(find(&*store, &three.message.id).await.status, "CLAIMED");
+    assert_eq!(find(&*store, &one.message.id).await.status, "SENT");
+    assert_eq!(find(&*store, &two.message.id).await.status, "DEAD");
     assert_eq!(store.settle(&[]).await.expect("settle"), Settled::default());
 }
 
@@ -255,7 +255,7 @@ pub async fn a_death_is_announced_with_it(outbox: &impl Harness) {
         announcement: Some(Box::new(announcement)),
     };
     settle_one(&*store, token, &taken, fate).await;
-    assert_eq!(find(&*store, id).await.status, "DEAD");
+    assert_eq!(find(&*store, &id).await.status, "DEAD");
     let (_, told) = take_one(&*store, "worker", "kafka:dead").await;
     assert_eq!(told.message.event_type, DEAD_EVENT_TYPE);
     assert_eq!(told.message.causation_id.as_ref(), Some(&taken.message.event_id));
@@ -277,7 +277,7 @@ pub async fn a_refused_announcement_undoes_its_settlement(outbox: &impl Harness)
     let error = store.settle(&[settlement]).await.expect_err("must be refused");
     assert_eq!(error.kind, StoreErrorKind::Refused, "{error}");
     for taken in &batch.messages {
-        assert_eq!(find(&*store, taken.message.id).await.status, "CLAIMED");
+        assert_eq!(find(&*store, &taken.message.id).await.status, "CLAIMED");
     }
     assert_eq!((outbox.deliveries().await, outbox.claims().await), (2, 1));
 }
@@ -296,6 +296,6 @@ pub async fn an_error_text_is_clipped(outbox: &impl Harness) {
         enqueue(&*store, &message("noop")).await;
         let record = take_and_settle(&*store, "noop", fate).await;
         assert_eq!(record.last_error, Some("é".repeat(ERROR_TEXT_CHARS)));
-        outbox.delete(record.message.id).await;
+        outbox.delete(&record.message.id).await;
     }
 }

@@ -2,24 +2,24 @@
 
 use chrono::{DateTime, SubsecRound as _, Utc};
 use postroom_core::{
-    ActionId, AttemptOutcome, Batch, Enqueued, Fate, Fence, Heartbeat, Intake, Message, NewAction,
-    NewMessage, Operation, Quota, RawJson, Record, RelayId, Rescued, Settled, Settlement, Store,
-    Take, Taken, Token, Tried, Verdict,
+    ActionId, AttemptOutcome, Batch, Enqueued, Fate, Fence, Heartbeat, Intake, Message, MessageId,
+    NewAction, NewMessage, Operation, Quota, RawJson, Record, RelayId, Rescued, Settled,
+    Settlement, Store, Take, Taken, Token, Tried, Verdict,
 };
 use serde_json::json;
+use std::slice;
 use std::time::Duration;
-use uuid::Uuid;
 
 /// Long enough that no claim expires by itself during a test.
-pub(super) const CLAIM_TIME: Duration = Duration::from_secs(600);
+pub(crate) const CLAIM_TIME: Duration = Duration::from_secs(600);
 
 /// A message to `integration` with a payload of its own.
-pub(super) fn message(integration: &str) -> NewMessage {
+pub(crate) fn message(integration: &str) -> NewMessage {
     NewMessage::new(integration, "order.created.v1").stream("order-1").json(&json!({"orderId": 1}))
 }
 
 /// Enqueues a message that must be new, and returns its id.
-pub(super) async fn enqueue(store: &dyn Intake, message: &NewMessage) -> Uuid {
+pub(crate) async fn enqueue(store: &dyn Intake, message: &NewMessage) -> MessageId {
     match store.enqueue(message).await.expect("enqueue") {
         Enqueued::New(id) => id,
         Enqueued::Duplicate(id) => panic!("{id} should be new"),
@@ -27,7 +27,11 @@ pub(super) async fn enqueue(store: &dyn Intake, message: &NewMessage) -> Uuid {
 }
 
 /// Enqueues `n` messages to `integration`; their ids in order.
-pub(super) async fn enqueue_many(store: &dyn Intake, integration: &str, n: usize) -> Vec<Uuid> {
+pub(crate) async fn enqueue_many(
+    store: &dyn Intake,
+    integration: &str,
+    n: usize,
+) -> Vec<MessageId> {
     let mut ids = Vec::with_capacity(n);
     for _ in 0..n {
         ids.push(enqueue(store, &message(integration)).await);
@@ -36,7 +40,7 @@ pub(super) async fn enqueue_many(store: &dyn Intake, integration: &str, n: usize
 }
 
 /// Takes up to `rows` messages of each lane, bounded by nothing else: all under one claim.
-pub(super) async fn take(
+pub(crate) async fn take(
     store: &dyn Store,
     worker: &str,
     lanes: &[&str],
@@ -46,7 +50,7 @@ pub(super) async fn take(
 }
 
 /// The same with limits of the test's choice.
-pub(super) async fn take_within(
+pub(crate) async fn take_within(
     store: &dyn Store,
     worker: &str,
     lanes: &[&str],
@@ -59,7 +63,7 @@ pub(super) async fn take_within(
 }
 
 /// The same where what is fresh and what is not may come together.
-pub(super) async fn take_batches(
+pub(crate) async fn take_batches(
     store: &dyn Store,
     worker: &str,
     lanes: &[&str],
@@ -73,7 +77,7 @@ pub(super) async fn take_batches(
 }
 
 /// Takes what is due in a lane and gives it back: nothing of it is fresh any more.
-pub(super) async fn give_back_all(store: &dyn Store, lane: &str) {
+pub(crate) async fn give_back_all(store: &dyn Store, lane: &str) {
     for batch in take_batches(store, "hasty", &[lane], 1_000, |_| {}).await {
         let back = batch.messages.iter().map(|taken| verdict(taken, Fate::Released)).collect();
         assert_eq!(settle(store, batch.token, back, true).await, Settled::default());
@@ -81,7 +85,7 @@ pub(super) async fn give_back_all(store: &dyn Store, lane: &str) {
 }
 
 /// Takes what was rescued: claims of several messages, or else one message to be handled alone.
-pub(super) async fn take_rescued(store: &dyn Store, worker: &str, lanes: &[&str]) -> Vec<Batch> {
+pub(crate) async fn take_rescued(store: &dyn Store, worker: &str, lanes: &[&str]) -> Vec<Batch> {
     let together = take_lost(store, worker, lanes, 10, Rescued::Together).await;
     if !together.is_empty() {
         return together;
@@ -90,13 +94,13 @@ pub(super) async fn take_rescued(store: &dyn Store, worker: &str, lanes: &[&str]
 }
 
 /// Takes a rescued message of a lane to be handled alone: its claim cannot be halved.
-pub(super) async fn take_alone(store: &dyn Store, worker: &str, lane: &str) -> Batch {
+pub(crate) async fn take_alone(store: &dyn Store, worker: &str, lane: &str) -> Batch {
     let mut alone = take_lost(store, worker, &[lane], 1, Rescued::Alone).await;
     alone.pop().expect("a rescued message")
 }
 
 /// Takes what was rescued, of one kind, in claims of up to half of `rows`.
-pub(super) async fn take_lost(
+pub(crate) async fn take_lost(
     store: &dyn Store,
     worker: &str,
     lanes: &[&str],
@@ -109,13 +113,13 @@ pub(super) async fn take_lost(
 }
 
 /// Takes up to `rows` messages of a lane for a queue.
-pub(super) async fn take_for_queue(store: &dyn Store, lane: &str, rows: usize) -> Batch {
+pub(crate) async fn take_for_queue(store: &dyn Store, lane: &str, rows: usize) -> Batch {
     let relay = fresh_relay(store, "dispatcher").await;
     take_by(store, relay, lane, rows, true).await
 }
 
 /// Takes up to `rows` messages of a lane for a relay that lives.
-pub(super) async fn take_by(
+pub(crate) async fn take_by(
     store: &dyn Store,
     relay: RelayId,
     lane: &str,
@@ -130,7 +134,7 @@ pub(super) async fn take_by(
 }
 
 /// A heartbeat of a relay with one lane; what it has lost.
-pub(super) async fn beat(
+pub(crate) async fn beat(
     store: &dyn Store,
     relay: RelayId,
     held: &[Token],
@@ -142,7 +146,7 @@ pub(super) async fn beat(
 
 /// A relay that has just sent its only heartbeat. Each take of these steps has one of its own: its
 /// claims last for [`CLAIM_TIME`] or until `Harness::expire_claims`, and no later take revives them.
-pub(super) async fn fresh_relay(store: &dyn Store, name: &str) -> RelayId {
+pub(crate) async fn fresh_relay(store: &dyn Store, name: &str) -> RelayId {
     let relay = RelayId::random();
     let beat = Heartbeat { relay, name, lanes: 1, held: &[], claim_time: CLAIM_TIME };
     store.beat(&beat).await.expect("beat");
@@ -150,14 +154,14 @@ pub(super) async fn fresh_relay(store: &dyn Store, name: &str) -> RelayId {
 }
 
 /// Takes one message of a lane, which must be due.
-pub(super) async fn take_one(store: &dyn Store, worker: &str, lane: &str) -> (Token, Taken) {
+pub(crate) async fn take_one(store: &dyn Store, worker: &str, lane: &str) -> (Token, Taken) {
     let batch = take(store, worker, &[lane], 1).await.expect("a due message");
     let token = batch.token;
     (token, batch.messages.into_iter().next().expect("a batch has messages"))
 }
 
 /// Asserts that nothing at all can be taken from a lane.
-pub(super) async fn assert_nothing_due(store: &dyn Store, lane: &str) {
+pub(crate) async fn assert_nothing_due(store: &dyn Store, lane: &str) {
     if let Some(batch) = take(store, "nobody", &[lane], 10).await {
         panic!("taken, though nothing should be due: {:?}", ids(&batch));
     }
@@ -170,12 +174,12 @@ fn quotas(lanes: &[&str], rows: usize) -> Vec<Quota> {
 }
 
 /// A wish that nothing but its quotas bounds, of a relay that lives.
-pub(super) async fn wish<'a>(store: &dyn Store, worker: &'a str, quotas: &'a [Quota]) -> Take<'a> {
+pub(crate) async fn wish<'a>(store: &dyn Store, worker: &'a str, quotas: &'a [Quota]) -> Take<'a> {
     Take { worker, ..wish_of(fresh_relay(store, worker).await, quotas) }
 }
 
 /// The same, whether or not the relay lives.
-pub(super) fn wish_of(relay: RelayId, quotas: &[Quota]) -> Take<'_> {
+pub(crate) fn wish_of(relay: RelayId, quotas: &[Quota]) -> Take<'_> {
     Take {
         worker: "relay",
         relay,
@@ -188,17 +192,17 @@ pub(super) fn wish_of(relay: RelayId, quotas: &[Quota]) -> Take<'_> {
 }
 
 /// The ids of a batch, in its order.
-pub(super) fn ids(batch: &Batch) -> Vec<Uuid> {
-    batch.messages.iter().map(|taken| taken.message.id).collect()
+pub(crate) fn ids(batch: &Batch) -> Vec<MessageId> {
+    batch.messages.iter().map(|taken| taken.message.id.clone()).collect()
 }
 
 /// A verdict on a taken message.
-pub(super) fn verdict(taken: &Taken, fate: Fate) -> Verdict {
-    Verdict { seq: taken.message.seq, id: taken.message.id, fate }
+pub(crate) fn verdict(taken: &Taken, fate: Fate) -> Verdict {
+    Verdict { seq: taken.message.seq, id: taken.message.id.clone(), fate }
 }
 
 /// A failure that is due again after `delay`.
-pub(super) fn failed(delay: Duration) -> Fate {
+pub(crate) fn failed(delay: Duration) -> Fate {
     Fate::Failed {
         delay,
         error: "503 from the receiver".to_owned(),
@@ -207,12 +211,12 @@ pub(super) fn failed(delay: Duration) -> Fate {
 }
 
 /// An attempt that the receiver rejected.
-pub(super) fn rejected() -> Tried {
+pub(crate) fn rejected() -> Tried {
     Tried { outcome: AttemptOutcome::Reject, took: Duration::from_millis(34) }
 }
 
 /// A death after a failed attempt, without an announcement.
-pub(super) fn dead() -> Fate {
+pub(crate) fn dead() -> Fate {
     Fate::Dead {
         error: "400 from the receiver".to_owned(),
         tried: Some(rejected()),
@@ -221,7 +225,7 @@ pub(super) fn dead() -> Fate {
 }
 
 /// Settles one message that is all there is in its batch.
-pub(super) async fn settle_one(
+pub(crate) async fn settle_one(
     store: &dyn Store,
     token: Token,
     taken: &Taken,
@@ -231,7 +235,7 @@ pub(super) async fn settle_one(
 }
 
 /// Settles verdicts on one batch.
-pub(super) async fn settle(
+pub(crate) async fn settle(
     store: &dyn Store,
     token: Token,
     verdicts: Vec<Verdict>,
@@ -244,58 +248,58 @@ pub(super) async fn settle(
 }
 
 /// Settles one message by the number of its dispatch.
-pub(super) async fn settle_dispatch(
+pub(crate) async fn settle_dispatch(
     store: &dyn Store,
     number: u32,
     message: &Message,
     fate: Fate,
 ) -> Settled {
     let fence = Fence::Dispatch { number, token: Token::random(), failed_before: None };
-    let verdicts = vec![Verdict { seq: message.seq, id: message.id, fate }];
+    let verdicts = vec![Verdict { seq: message.seq, id: message.id.clone(), fate }];
     store.settle(&[Settlement { fence, verdicts, finished: false }]).await.expect("settle")
 }
 
 /// The number of the dispatch that counts for a message; `None` when nothing is to be delivered.
-pub(super) async fn number(store: &dyn Store, id: Uuid) -> Option<u32> {
-    let dispatched = store.dispatched(&[id]).await.expect("dispatched").pop()?;
+pub(crate) async fn number(store: &dyn Store, id: &MessageId) -> Option<u32> {
+    let dispatched = store.dispatched(slice::from_ref(id)).await.expect("dispatched").pop()?;
     if !dispatched.is_open() {
         return None;
     }
-    assert_eq!(dispatched.message.id, id);
+    assert_eq!(dispatched.message.id, *id);
     Some(dispatched.number)
 }
 
 /// Takes a message of a lane and gives it this fate; its record afterwards.
-pub(super) async fn take_and_settle(store: &dyn Store, lane: &str, fate: Fate) -> Record {
+pub(crate) async fn take_and_settle(store: &dyn Store, lane: &str, fate: Fate) -> Record {
     let (token, taken) = take_one(store, "worker", lane).await;
     let settled = settle_one(store, token, &taken, fate).await;
     assert!(settled.late.is_empty());
-    find(store, taken.message.id).await
+    find(store, &taken.message.id).await
 }
 
 /// The record of a message that must be there.
-pub(super) async fn find(store: &dyn Store, id: Uuid) -> Record {
+pub(crate) async fn find(store: &dyn Store, id: &MessageId) -> Record {
     store.find(id).await.expect("find").unwrap_or_else(|| panic!("{id} is not there"))
 }
 
 /// The database's clock.
-pub(super) async fn now(store: &dyn Store) -> DateTime<Utc> {
+pub(crate) async fn now(store: &dyn Store) -> DateTime<Utc> {
     store.now().await.expect("now")
 }
 
 /// A moment in milliseconds, which every store keeps whole.
-pub(super) fn in_ms(at: DateTime<Utc>) -> DateTime<Utc> {
+pub(crate) fn in_ms(at: DateTime<Utc>) -> DateTime<Utc> {
     at.trunc_subsecs(3)
 }
 
 /// Asserts that a moment lies between two readings of the database's clock, in milliseconds.
-pub(super) fn assert_between(before: DateTime<Utc>, at: DateTime<Utc>, after: DateTime<Utc>) {
+pub(crate) fn assert_between(before: DateTime<Utc>, at: DateTime<Utc>, after: DateTime<Utc>) {
     let (low, high) = (in_ms(before), after + Duration::from_millis(1));
     assert!(low <= at && at <= high, "{at} is not between {low} and {high}");
 }
 
 /// Asserts that two whole rows are the same; JSON counts as the same when it means the same.
-pub(super) fn assert_same(actual: &Record, expected: &Record) {
+pub(crate) fn assert_same(actual: &Record, expected: &Record) {
     assert_eq!(comparable(actual), comparable(expected));
 }
 
@@ -312,7 +316,7 @@ fn comparable(record: &Record) -> (Record, serde_json::Value, Option<serde_json:
 }
 
 /// Puts an operation on record.
-pub(super) async fn begin(store: &dyn Store, operation: Operation) -> ActionId {
+pub(crate) async fn begin(store: &dyn Store, operation: Operation) -> ActionId {
     let action = NewAction { actor: "ann@desk", operation, target: "a test" };
     store.begin_action(&action).await.expect("an action")
 }

@@ -60,7 +60,7 @@ pub async fn a_taken_message_is_the_stored_one(outbox: &impl Harness) {
         .headers(&json!({"k": "v"}))
         .occurred_at("2026-01-01T00:00:00.001Z".parse().expect("a time"));
     let id = enqueue(&*store, &new).await;
-    let stored = find(&*store, id).await;
+    let stored = find(&*store, &id).await;
     let (_, taken) = take_one(&*store, "worker", "noop").await;
     assert_eq!((taken.rescues, taken.fault), (0, None));
     let mut as_record = stored.clone();
@@ -72,12 +72,12 @@ pub async fn a_taken_message_is_the_stored_one(outbox: &impl Harness) {
 pub async fn a_taken_message_is_shown_as_claimed(outbox: &impl Harness) {
     let store = outbox.store().await;
     let id = enqueue(&*store, &message("noop")).await;
-    let mut expected = find(&*store, id).await;
+    let mut expected = find(&*store, &id).await;
     let before = now(&*store).await;
     take_one(&*store, "worker-7", "noop").await;
     let after = now(&*store).await;
 
-    let claimed = find(&*store, id).await;
+    let claimed = find(&*store, &id).await;
     assert_between(before, claimed.locked_at.expect("a time"), after);
     expected.status = "CLAIMED".to_owned();
     expected.locked_by = Some("worker-7".to_owned());
@@ -106,7 +106,7 @@ pub async fn failed_and_due_is_taken_again(outbox: &impl Harness) {
     let retried = take_and_settle(&*store, "other", failed(Duration::ZERO)).await;
     let (_, taken) = take_one(&*store, "worker", "other").await;
     assert_eq!((taken.message.id, taken.message.attempts), (retried.message.id, 1));
-    assert_eq!(find(&*store, id).await.status, "FAILED");
+    assert_eq!(find(&*store, &id).await.status, "FAILED");
 }
 
 /// A message that is held is nobody else's.
@@ -127,7 +127,7 @@ pub async fn an_unknown_integration_is_never_taken(outbox: &impl Harness) {
     let batch = take(&*store, "worker", &["noop", "stdout"], 10).await.expect("due");
     assert_eq!(ids(&batch), [known]);
     assert_nothing_due(&*store, "noop").await;
-    assert_eq!(find(&*store, id).await.status, "PENDING");
+    assert_eq!(find(&*store, &id).await.status, "PENDING");
 }
 
 /// Each lane gives at most its quota, and all together at most the rows asked for.

@@ -24,14 +24,14 @@ pub async fn pruning_keeps_what_is_open_or_young(outbox: &impl Harness) {
     let old = take_and_settle(&*store, "other", Fate::Sent).await.message.id;
     // All are old but the young SENT one; what is open may be as old as it likes.
     for id in kept.iter().filter(|id| **id != kept[2]).chain([&old]) {
-        outbox.make_older(*id, 3 * HOUR).await;
+        outbox.make_older(id, 3 * HOUR).await;
     }
 
     assert_eq!(store.prune(4 * HOUR, 100).await.expect("prune"), 0);
     assert_eq!(store.prune(2 * HOUR, 100).await.expect("prune"), 1);
-    assert!(store.find(old).await.expect("find").is_none());
+    assert!(store.find(&old).await.expect("find").is_none());
     for id in kept {
-        find(&*store, id).await;
+        find(&*store, &id).await;
     }
 }
 
@@ -39,9 +39,9 @@ pub async fn pruning_keeps_what_is_open_or_young(outbox: &impl Harness) {
 pub async fn what_was_set_to_sent_by_hand_is_pruned_by_its_age(outbox: &impl Harness) {
     let store = outbox.store().await;
     let id = enqueue(&*store, &message("noop")).await;
-    outbox.set_status(id, "SENT").await.expect("set by hand");
+    outbox.set_status(&id, "SENT").await.expect("set by hand");
     assert_eq!(store.prune(HOUR, 10).await.expect("prune"), 0);
-    outbox.make_older(id, 3 * HOUR).await;
+    outbox.make_older(&id, 3 * HOUR).await;
     assert_eq!(store.prune(HOUR, 10).await.expect("prune"), 1);
 }
 
@@ -52,10 +52,10 @@ pub async fn the_delivery_of_a_dead_message_that_was_deleted_is_pruned(outbox: &
     let gone = take_and_settle(&*store, "noop", dead()).await.message.id;
     enqueue(&*store, &message("noop")).await;
     let kept = take_and_settle(&*store, "noop", dead()).await.message.id;
-    outbox.delete(gone).await;
+    outbox.delete(&gone).await;
     assert_eq!(store.prune(HOUR, 10).await.expect("prune"), 0);
     assert_eq!(outbox.deliveries().await, 1);
-    assert_eq!(find(&*store, kept).await.status, "DEAD");
+    assert_eq!(find(&*store, &kept).await.status, "DEAD");
 }
 
 /// They are looked for in bounded steps, and again from the beginning after the last.
@@ -71,15 +71,15 @@ pub async fn such_deliveries_are_looked_for_round_after_round(outbox: &impl Harn
             store.prune(HOUR, 2).await.expect("prune");
         }
     };
-    for id in [all[0], all[3], all[4]] {
-        outbox.delete(id).await;
+    for id in [all[0].clone(), all[3].clone(), all[4].clone()] {
+        outbox.delete(&id).await;
     }
     round().await;
     assert_eq!(outbox.deliveries().await, 2);
-    outbox.delete(all[1]).await;
+    outbox.delete(&all[1]).await;
     round().await;
     assert_eq!(outbox.deliveries().await, 1);
-    assert_eq!(find(&*store, all[2]).await.status, "DEAD");
+    assert_eq!(find(&*store, &all[2]).await.status, "DEAD");
 }
 
 /// Pruning goes in bounded steps.
@@ -87,7 +87,7 @@ pub async fn pruning_stops_at_its_limit(outbox: &impl Harness) {
     let store = outbox.store().await;
     for id in enqueue_many(&*store, "noop", 5).await {
         take_and_settle(&*store, "noop", Fate::Sent).await;
-        outbox.make_older(id, 3 * HOUR).await;
+        outbox.make_older(&id, 3 * HOUR).await;
     }
     for expected in [2, 2, 1, 0] {
         assert_eq!(store.prune(HOUR, 2).await.expect("prune"), expected);
@@ -100,7 +100,7 @@ pub async fn a_pruned_event_can_be_enqueued_again(outbox: &impl Harness) {
     let new = message("noop").event_id("evt-1");
     let id = enqueue(&*store, &new).await;
     take_and_settle(&*store, "noop", Fate::Sent).await;
-    outbox.make_older(id, 3 * HOUR).await;
+    outbox.make_older(&id, 3 * HOUR).await;
     store.prune(HOUR, 10).await.expect("prune");
     assert_ne!(enqueue(&*store, &new).await, id);
 }
@@ -187,7 +187,7 @@ pub async fn the_backlog_follows_changes_by_hand(outbox: &impl Harness) {
     let store = outbox.store().await;
     let all = enqueue_many(&*store, "noop", 4).await;
     for (id, status) in all.iter().zip(["SENT", "FAILED", "DEAD"]) {
-        outbox.set_status(*id, status).await.expect("set");
+        outbox.set_status(id, status).await.expect("set");
     }
     let backlog = store.backlog().await.expect("backlog");
     let lane = &backlog.lanes[0];
@@ -202,7 +202,7 @@ pub async fn messages_without_a_delivery_get_one(outbox: &impl Harness) {
     let base = in_ms(now(&*store).await);
     let waiting = enqueue(&*store, &message("noop").due_at(base - HOUR)).await;
     let retried = enqueue(&*store, &message("noop")).await;
-    outbox.set_status(retried, "FAILED").await.expect("set");
+    outbox.set_status(&retried, "FAILED").await.expect("set");
     let later = enqueue(&*store, &message("noop").due_at(base + HOUR)).await;
     for status in ["DEAD", "SENT", "ON_HOLD"] {
         outbox.insert(&PlainRow::new("noop").with("status", status)).await.expect("a row");
@@ -214,7 +214,7 @@ pub async fn messages_without_a_delivery_get_one(outbox: &impl Harness) {
     assert_eq!(store.reconcile().await.expect("reconcile").total(), 0);
     let batch = take(&*store, "worker", &["noop"], 10).await.expect("due");
     assert_eq!(ids(&batch), [waiting, retried]);
-    assert_eq!(find(&*store, later).await.status, "PENDING");
+    assert_eq!(find(&*store, &later).await.status, "PENDING");
     let lane = &store.backlog().await.expect("backlog").lanes[0];
     assert_eq!((lane.pending, lane.claimed, lane.failed, lane.dead), (1, 2, 0, 1));
 }
@@ -224,12 +224,12 @@ pub async fn deliveries_without_a_message_go(outbox: &impl Harness) {
     let store = outbox.store().await;
     let all = enqueue_many(&*store, "noop", 3).await;
     take(&*store, "worker", &["noop"], 1).await.expect("due");
-    outbox.delete(all[0]).await;
-    outbox.delete(all[1]).await;
+    outbox.delete(&all[0]).await;
+    outbox.delete(&all[1]).await;
     assert_eq!(store.reconcile().await.expect("reconcile").removed, 1);
     assert_eq!(outbox.deliveries().await, 2);
     let batch = take(&*store, "worker", &["noop"], 10).await.expect("due");
-    assert_eq!(ids(&batch), [all[2]]);
+    assert_eq!(ids(&batch), [all[2].clone()]);
 }
 
 /// A delivery whose claim is gone is held by nobody, and would wait for ever.
@@ -240,8 +240,8 @@ pub async fn deliveries_under_a_claim_that_is_gone_are_freed(outbox: &impl Harne
     let taken = take_batches(&*store, "worker", &["noop"], 3, |_| {}).await;
     assert_eq!(taken.iter().map(|batch| batch.messages.len()).sum::<usize>(), 3);
     // What was changed by hand while it was claimed counts now.
-    outbox.set_integration(all[1], "other").await;
-    outbox.set_status(all[2], "DEAD").await.expect("set by hand");
+    outbox.set_integration(&all[1], "other").await;
+    outbox.set_status(&all[2], "DEAD").await.expect("set by hand");
     outbox.delete_claims().await;
     take(&*store, "worker", &["noop"], 1).await.expect("due");
     assert_eq!(store.rescue(10).await.expect("rescue"), 0);
@@ -252,11 +252,11 @@ pub async fn deliveries_under_a_claim_that_is_gone_are_freed(outbox: &impl Harne
     let batch = take(&*store, "worker", &["noop"], 10).await.expect("due");
     assert_eq!(
         ids(&batch),
-        [all[0]],
+        [all[0].clone()],
         "the last is held by a claim that is there, the third is dead"
     );
     let batch = take(&*store, "worker", &["other"], 10).await.expect("due");
-    assert_eq!(ids(&batch), [all[1]]);
+    assert_eq!(ids(&batch), [all[1].clone()]);
 }
 
 /// A message that was changed while triggers were off is delivered as it says by now; what is held
@@ -273,12 +273,12 @@ pub async fn deliveries_follow_what_no_trigger_saw(outbox: &impl Harness) {
     let elsewhere = enqueue(&*store, &message("noop")).await;
     let closed = enqueue(&*store, &message("noop")).await;
     give_back_all(&*store, "noop").await;
-    outbox.set_unseen(reopened, "status", "PENDING").await;
-    outbox.set_unseen(held, "integration_type", "other").await;
-    outbox.set_unseen(forward, "due_at", &(base - HOUR).to_rfc3339()).await;
-    outbox.set_unseen(failed, "status", "FAILED").await;
-    outbox.set_unseen(elsewhere, "integration_type", "other").await;
-    outbox.set_unseen(closed, "status", "DEAD").await;
+    outbox.set_unseen(&reopened, "status", "PENDING").await;
+    outbox.set_unseen(&held, "integration_type", "other").await;
+    outbox.set_unseen(&forward, "due_at", &(base - HOUR).to_rfc3339()).await;
+    outbox.set_unseen(&failed, "status", "FAILED").await;
+    outbox.set_unseen(&elsewhere, "integration_type", "other").await;
+    outbox.set_unseen(&closed, "status", "DEAD").await;
     let unlike = "5 deliveries do not say what their messages say: they are made at another time, \
                   to another integration, or never";
     assert_eq!(problems(&*store, Severity::Fault).await, [unlike]);
@@ -303,7 +303,7 @@ pub async fn what_does_not_agree_is_reported(outbox: &impl Harness) {
     let ids = enqueue_many(&*store, "a", 3).await;
     give_back_all(&*store, "a").await;
     take(&*store, "worker", &["a"], 1).await.expect("due");
-    outbox.delete(ids[1]).await;
+    outbox.delete(&ids[1]).await;
     assert_eq!(problems(&*store, Severity::Fault).await, [""; 0]);
     assert_eq!(
         problems(&*store, Severity::Warning).await,

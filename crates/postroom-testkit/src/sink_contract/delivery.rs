@@ -54,7 +54,7 @@ pub async fn deliver_all(sink: &dyn Sink, batch: &[Message]) -> Vec<Outcome> {
 pub fn message(event_id: &str) -> Message {
     let now = Utc::now();
     Message {
-        id: Uuid::now_v7(),
+        id: Uuid::now_v7().into(),
         seq: 1,
         event_id: event_id.to_owned(),
         stream_id: "order-1".to_owned(),

@@ -25,7 +25,7 @@ impl OutboxTransaction for MySqlConnection {
         let written =
             bind_message!(INSERT, id.hyphenated(), message, in_utc).execute(&mut *self).await;
         match written {
-            Ok(_) => return Ok(Enqueued::New(id)),
+            Ok(_) => return Ok(Enqueued::New(id.into())),
             // The statement alone is undone; the caller's transaction goes on. INSERT IGNORE
             // would hide every other fault too.
             Err(sqlx::Error::Database(error)) if error.is_unique_violation() => {}
@@ -37,7 +37,7 @@ impl OutboxTransaction for MySqlConnection {
                 .await
                 .map_err(EnqueueError::database)?;
             if let Some(id) = first {
-                return Ok(Enqueued::Duplicate(id.into()));
+                return Ok(Enqueued::Duplicate(Uuid::from(id).into()));
             }
         }
         Err(EnqueueError::Vanished)

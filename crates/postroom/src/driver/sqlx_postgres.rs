@@ -18,14 +18,14 @@ impl OutboxTransaction for PgConnection {
             .await
             .map_err(EnqueueError::database)?;
         if written.rows_affected() == 1 {
-            return Ok(Enqueued::New(id));
+            return Ok(Enqueued::New(id.into()));
         }
         let first: Option<(Uuid, bool)> = bind_fence!(sqlx::query_as(FIND_POSTGRES), message)
             .fetch_optional(&mut *self)
             .await
             .map_err(EnqueueError::database)?;
         match first {
-            Some((id, true)) => Ok(Enqueued::Duplicate(id)),
+            Some((id, true)) => Ok(Enqueued::Duplicate(id.into())),
             Some((_, false)) => Err(EnqueueError::OldFence),
             None => Err(EnqueueError::Vanished),
         }

@@ -22,14 +22,15 @@ impl OutboxTransaction for SqliteConnection {
             .await
             .map_err(EnqueueError::database)?;
         if written.rows_affected() == 1 {
-            return Ok(Enqueued::New(id));
+            return Ok(Enqueued::New(id.into()));
         }
         let first: Option<String> = bind_fence!(sqlx::query_scalar(FIND), message)
             .fetch_optional(&mut *self)
             .await
             .map_err(EnqueueError::database)?;
         let first = first.ok_or(EnqueueError::Vanished)?;
-        Uuid::parse_str(&first).map(Enqueued::Duplicate).map_err(EnqueueError::database)
+        let id = Uuid::parse_str(&first).map_err(EnqueueError::database)?;
+        Ok(Enqueued::Duplicate(id.into()))
     }
 }
 

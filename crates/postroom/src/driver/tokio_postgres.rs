@@ -44,7 +44,7 @@ impl OutboxTransaction for tokio_postgres::Transaction<'_> {
             .await
             .map_err(EnqueueError::database)?;
         if written == 1 {
-            return Ok(Enqueued::New(id));
+            return Ok(Enqueued::New(id.into()));
         }
         let rows = self
             .query_typed(
@@ -62,6 +62,7 @@ impl OutboxTransaction for tokio_postgres::Transaction<'_> {
         if !first.try_get::<_, bool>(1).map_err(EnqueueError::database)? {
             return Err(EnqueueError::OldFence);
         }
-        Ok(Enqueued::Duplicate(first.try_get(0).map_err(EnqueueError::database)?))
+        let id: Uuid = first.try_get(0).map_err(EnqueueError::database)?;
+        Ok(Enqueued::Duplicate(id.into()))
     }
 }

@@ -20,7 +20,7 @@ async fn commit_keeps_both_the_row_and_the_message() {
         assert_eq!(outbox.orders().await, 1);
         let messages = outbox.messages().await;
         assert_eq!(messages.len(), 1);
-        assert_eq!(messages[0].message.id, enqueued.id());
+        assert_eq!(messages[0].message.id, *enqueued.id());
         assert_eq!(messages[0].status, "PENDING");
     }
 }
@@ -80,7 +80,7 @@ async fn fault_40_the_second_of_the_same_event_is_a_duplicate_and_changes_nothin
         let first = outbox.enqueue_all(vec![message()]).await.remove(0);
         let again = message().json(&json!({"orderId": "another"}));
         let second = outbox.enqueue_all(vec![again]).await.remove(0);
-        assert_eq!(second, Enqueued::Duplicate(first.id()));
+        assert_eq!(second, Enqueued::Duplicate(first.id().clone()));
         let messages = outbox.messages().await;
         assert_eq!(messages.len(), 1);
         assert!(messages[0].message.payload.as_str().contains("ord_1"));
@@ -98,7 +98,7 @@ async fn answers_come_in_the_order_of_the_messages() {
         let events = ["c", "a", "b", "a"];
         let messages = events.map(|event| message().event_id(event)).to_vec();
         let answers = outbox.enqueue_all(messages).await;
-        assert_eq!(answers[3], Enqueued::Duplicate(answers[1].id()));
+        assert_eq!(answers[3], Enqueued::Duplicate(answers[1].id().clone()));
         for (event, answer) in events.iter().zip(&answers) {
             let record = outbox.store.find(answer.id()).await.unwrap().unwrap();
             assert_eq!(record.message.event_id, *event);

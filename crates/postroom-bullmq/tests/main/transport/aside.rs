@@ -4,13 +4,12 @@ use super::faulty::{Call, faulty, refused};
 use super::outbox::{Outbox, Running, SMALL_VALUES, external, wait_counted};
 use crate::servers::{LONG, redis};
 use postroom_bullmq::{Part, Queue, QueuePattern};
-use postroom_core::NewMessage;
+use postroom_core::{MessageId, NewMessage};
 use postroom_store::OpenOptions;
 use postroom_testkit::{Postgres, Redis, eventually};
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use uuid::Uuid;
 
 fn by_tenant(outbox: &mut Outbox, room: usize) {
     outbox.lane.queue = QueuePattern::parse("out-{integration}-{tenant}").unwrap();
@@ -29,11 +28,12 @@ fn another(outbox: &mut Outbox) -> (NewMessage, Queue) {
 }
 
 /// Lets the database refuse so many words on a message; how many it was asked to take.
-fn refuse(outbox: &mut Outbox, id: Uuid, times: usize) -> Arc<AtomicUsize> {
+fn refuse(outbox: &mut Outbox, id: &MessageId, times: usize) -> Arc<AtomicUsize> {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
+    let id = id.clone();
     outbox.store = faulty(Arc::clone(&outbox.store), move |call| {
-        let is_refused = call.settles(id) && count.fetch_add(1, Ordering::SeqCst) < times;
+        let is_refused = call.settles(&id) && count.fetch_add(1, Ordering::SeqCst) < times;
         if is_refused { Err(refused()) } else { Ok(()) }
     });
     asked
@@ -64,12 +64,12 @@ async fn what_could_not_be_put_off_does_not_wait_for_the_end_of_its_claim() {
     }
     let stuck = outbox.enqueue(&outbox.message("order.created", 3).tenant("acme")).await;
     let mate = outbox.enqueue(&outbox.message("order.created", 3).tenant("globex")).await;
-    let asked = refuse(&mut outbox, stuck, 4);
+    let asked = refuse(&mut outbox, &stuck, 4);
     let relay = outbox.start(Part::Relay);
     wait_counted(&asked, 5).await;
-    let record = outbox.wait(stuck, "PENDING").await;
+    let record = outbox.wait(&stuck, "PENDING").await;
     assert_eq!((record.message.attempts, record.locked_at), (0, None));
-    assert_eq!(outbox.find(mate).await.status, "CLAIMED");
+    assert_eq!(outbox.find(&mate).await.status, "CLAIMED");
     relay.stop().await;
 }
 
@@ -79,13 +79,13 @@ async fn a_refused_job_whose_failure_is_refused_too_does_not_wait_for_the_end_of
     let mut outbox = external(server.address());
     outbox.settings.claim_time = 20 * LONG;
     let large = outbox.enqueue_too_large(1);
-    let mate = outbox.enqueue_many(1).await[0];
-    let asked = refuse(&mut outbox, large, 2);
+    let mate = &outbox.enqueue_many(1).await[0];
+    let asked = refuse(&mut outbox, &large, 2);
     let relay = outbox.start(Part::Relay);
     wait_counted(&asked, 3).await;
-    let record = outbox.wait(large, "PENDING").await;
+    let record = outbox.wait(&large, "PENDING").await;
     assert_eq!((record.message.attempts, record.locked_at), (0, None));
-    assert_eq!(outbox.wait(mate, "CLAIMED").await.message.attempts, 0);
+    assert_eq!(outbox.wait(&mate, "CLAIMED").await.message.attempts, 0);
     relay.stop().await;
 }
 

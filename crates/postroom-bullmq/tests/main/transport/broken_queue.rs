@@ -86,7 +86,7 @@ async fn the_lanes_of_other_queues_go_on() {
     ] {
         server.cli(&command).await.unwrap();
     }
-    outbox.wait(id, "SENT").await;
+    outbox.wait(&id, "SENT").await;
     eventually("the fault to show", LONG, async || {
         assert!(!is_broken(&*relay.transport, 1));
         is_broken(&*relay.transport, 0).then_some(())

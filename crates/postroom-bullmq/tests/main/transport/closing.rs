@@ -3,12 +3,12 @@
 use super::outbox::{Outbox, external, own};
 use crate::servers::{LONG, job, redis};
 use postroom_bullmq::{Part, Queue, QueuePattern};
+use postroom_core::MessageId;
 use postroom_sinks::MemorySink;
 use postroom_testkit::{Redis, eventually};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
-use uuid::Uuid;
 
 const TENANTS: usize = 15;
 /// A relay, a worker, the queues that a test looks at, and whoever asks.
@@ -28,7 +28,7 @@ fn queue_name(outbox: &Outbox, n: usize) -> String {
     outbox.lane.queue.name(&outbox.lane.integration, Some(&tenant(n)))
 }
 
-async fn enqueue(outbox: &Outbox, n: usize) -> Uuid {
+async fn enqueue(outbox: &Outbox, n: usize) -> MessageId {
     outbox.enqueue(&outbox.message("order.created", 3).tenant(tenant(n))).await
 }
 
@@ -59,7 +59,7 @@ async fn queues_of_tenants_are_closed_and_opened_again_when_there_is_a_job() {
     let worker = outbox.start(Part::Worker);
     let mut most = 0;
     for id in ids {
-        outbox.wait(id, "SENT").await;
+        outbox.wait(&id, "SENT").await;
         most = most.max(connections(&server, "id=").await);
     }
     assert!(most > TENANTS, "{most}");
@@ -68,7 +68,7 @@ async fn queues_of_tenants_are_closed_and_opened_again_when_there_is_a_job() {
     // A later message of each of two tenants, and a job that somebody else adds.
     for n in [3, 7] {
         let id = enqueue(&outbox, n).await;
-        outbox.wait(id, "SENT").await;
+        outbox.wait(&id, "SENT").await;
     }
     let other = Queue::open(&redis(server.address()), &queue_name(&outbox, 11)).unwrap();
     other.add(&[job("mine", "order.created", json!({"n": 1}))]).await.unwrap();
@@ -79,7 +79,7 @@ async fn queues_of_tenants_are_closed_and_opened_again_when_there_is_a_job() {
     wait_few(&server).await;
     // A process that only works finds what a relay opens again, too.
     let id = enqueue(&outbox, 12).await;
-    outbox.wait(id, "SENT").await;
+    outbox.wait(&id, "SENT").await;
     worker.stop().await;
     relay.stop().await;
 }
@@ -100,22 +100,22 @@ async fn a_queue_with_a_job_stays_open() {
     }
     // All but the first are completed.
     for (n, id) in ids.iter().enumerate().skip(1) {
-        complete(&outbox, &server, n, *id).await;
-        outbox.wait(*id, "SENT").await;
+        complete(&outbox, &server, n, id).await;
+        outbox.wait(id, "SENT").await;
     }
     eventually("one queue to be listened to", LONG, async || {
         (connections(&server, "cmd=xread").await == 1).then_some(())
     })
     .await;
-    complete(&outbox, &server, 0, ids[0]).await;
-    outbox.wait(ids[0], "SENT").await;
+    complete(&outbox, &server, 0, &ids[0]).await;
+    outbox.wait(&ids[0], "SENT").await;
     // After a restart a queue is opened for what ended meanwhile, and for nothing else.
     let late = enqueue(&outbox, 5).await;
     wait_job(&outbox, &server, 5).await;
     relay.stop().await;
-    complete(&outbox, &server, 5, late).await;
+    complete(&outbox, &server, 5, &late).await;
     let relay = outbox.start(Part::Relay);
-    outbox.wait(late, "SENT").await;
+    outbox.wait(&late, "SENT").await;
     assert!(connections(&server, "cmd=xread").await < TENANTS / 2);
     relay.stop().await;
 }
@@ -163,7 +163,7 @@ async fn wait_job(outbox: &Outbox, server: &Redis, n: usize) {
 }
 
 /// Leaves a job as BullMQ does when a worker has completed it.
-async fn complete(outbox: &Outbox, server: &Redis, n: usize, id: Uuid) {
+async fn complete(outbox: &Outbox, server: &Redis, n: usize, id: &MessageId) {
     let (base, job) = (format!("bull:{}", queue_name(outbox, n)), id.to_string());
     for command in [
         vec!["LREM", &format!("{base}:wait"), "0", &job],

@@ -3,10 +3,10 @@
 use super::outbox::{Outbox, Running, external, own};
 use crate::servers::LONG;
 use postroom_bullmq::{JobName, Part, QueuePattern};
+use postroom_core::MessageId;
 use postroom_sinks::MemorySink;
 use postroom_testkit::{Redis, eventually};
 use std::sync::Arc;
-use uuid::Uuid;
 
 const TENANTS: usize = 300;
 /// What docs/bullmq.md says: one for everything, one for all events, and two for each of the 32 queues
@@ -14,7 +14,7 @@ const TENANTS: usize = 300;
 const SHARED: usize = 2;
 const SERVED: usize = 2 * 32;
 
-async fn enqueue_for_tenants(outbox: &Outbox, tenants: usize) -> Vec<Uuid> {
+async fn enqueue_for_tenants(outbox: &Outbox, tenants: usize) -> Vec<MessageId> {
     let mut ids = Vec::with_capacity(tenants);
     for tenant in 0..tenants {
         let message = outbox.message("order.created", 1).tenant(format!("tenant-{tenant}"));
@@ -32,12 +32,12 @@ async fn connections(server: &Redis) -> usize {
 }
 
 /// Waits until all messages are SENT, and counts the most connections that there were meanwhile.
-async fn wait_sent(outbox: &Outbox, server: &Redis, ids: &[Uuid]) -> usize {
+async fn wait_sent(outbox: &Outbox, server: &Redis, ids: &[MessageId]) -> usize {
     let mut most = 0;
     for id in ids {
         eventually(&format!("{id} to be SENT"), 4 * LONG, async || {
             most = most.max(connections(server).await);
-            let record = outbox.find(*id).await;
+            let record = outbox.find(id).await;
             assert_eq!(record.message.attempts, 0);
             (record.status == "SENT").then_some(())
         })
@@ -76,7 +76,7 @@ async fn many_tenants_with_workers_of_their_own_share_two_connections() {
     let relay = outbox.start(Part::Relay);
     wait_jobs(&relay, "ADDED", TENANTS).await;
     for (tenant, id) in ids.iter().enumerate() {
-        complete(&outbox, &server, &format!("tenant-{tenant}"), *id).await;
+        complete(&outbox, &server, &format!("tenant-{tenant}"), id).await;
     }
     let most = wait_sent(&outbox, &server, &ids).await;
     assert!(most <= SHARED, "{most} connections");
@@ -98,11 +98,11 @@ async fn tenants_beyond_the_most_open_queues_wait_for_a_place() {
     wait_jobs(&relay, "ADDED", OPEN_MAX).await;
     wait_jobs(&relay, "POSTPONED", MORE).await;
     for (tenant, id) in ids.iter().enumerate().take(2 * MORE) {
-        complete(&outbox, &server, &format!("tenant-{tenant}"), *id).await;
+        complete(&outbox, &server, &format!("tenant-{tenant}"), id).await;
     }
     wait_jobs(&relay, "ADDED", OPEN_MAX + MORE).await;
     for id in &ids[2 * MORE..] {
-        let record = outbox.find(*id).await;
+        let record = outbox.find(id).await;
         assert_eq!((record.status.as_str(), record.message.attempts), ("CLAIMED", 0));
     }
     relay.stop().await;
@@ -118,9 +118,9 @@ async fn wait_jobs(relay: &Running, outcome: &str, jobs: usize) {
 }
 
 /// Does what a tenant's worker does with its job, and BullMQ then says.
-async fn complete(outbox: &Outbox, server: &Redis, tenant: &str, id: Uuid) {
+async fn complete(outbox: &Outbox, server: &Redis, tenant: &str, id: &MessageId) {
     let name = outbox.lane.queue.name(&outbox.lane.integration, Some(tenant));
-    let (base, job) = (format!("bull:{name}"), JobName { message: id, dispatch: 1 }.id());
+    let (base, job) = (format!("bull:{name}"), JobName { message: id.clone(), dispatch: 1 }.id());
     let script = "redis.call('LREM', KEYS[1] .. ':wait', 0, ARGV[1]) \
                   redis.call('HSET', KEYS[1] .. ':' .. ARGV[1], 'returnvalue', 'null') \
                   redis.call('ZADD', KEYS[1] .. ':completed', 1, ARGV[1]) \

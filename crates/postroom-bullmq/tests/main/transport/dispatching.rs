@@ -22,7 +22,7 @@ async fn a_kept_failed_job_never_swallows_a_redispatch() {
     let queue = outbox.queue();
     // The first attempt, and nobody there to remove its job.
     let worker = outbox.start(Part::Worker);
-    let first = JobName { message: id, dispatch: 1 }.id();
+    let first = JobName { message: id.clone(), dispatch: 1 }.id();
     let data = RawJson::trusted(format!(r#"{{"outboxId":"{id}"}}"#));
     let job = NewJob {
         id: first.clone(),
@@ -32,7 +32,7 @@ async fn a_kept_failed_job_never_swallows_a_redispatch() {
         failed_before: 0,
     };
     queue.add(&[job]).await.unwrap();
-    let record = outbox.wait(id, "FAILED").await;
+    let record = outbox.wait(&id, "FAILED").await;
     assert_eq!((record.message.attempts, record.last_error.as_deref()), (1, Some("503")));
     eventually("the failed job", LONG, async || {
         let states = queue.states(std::slice::from_ref(&first)).await.ok()?;
@@ -42,7 +42,7 @@ async fn a_kept_failed_job_never_swallows_a_redispatch() {
     worker.stop().await;
 
     let relay = outbox.start(Part::Relay);
-    let record = outbox.wait(id, "SENT").await;
+    let record = outbox.wait(&id, "SENT").await;
     assert_eq!((record.message.attempts, sink.attempts()), (1, 2));
     eventually("the failed job to be removed", LONG, async || {
         let states = queue.states(std::slice::from_ref(&first)).await.ok()?;
@@ -61,7 +61,7 @@ async fn a_job_that_failed_unheard_is_one_failed_attempt() {
     let id = outbox.enqueue(&outbox.message("order.created", 5)).await;
     let queue = outbox.queue();
     let relay = outbox.start(Part::Relay);
-    outbox.wait_waiting(id, 1).await;
+    outbox.wait_waiting(&id, 1).await;
     drop(relay);
     // By hand, as BullMQ leaves it.
     let key = format!("bull:{}", queue.name());
@@ -75,8 +75,8 @@ async fn a_job_that_failed_unheard_is_one_failed_attempt() {
         server.cli(&command).await.unwrap();
     }
     let relay = outbox.start(Part::Relay);
-    outbox.wait_waiting(id, 2).await;
-    let record = outbox.find(id).await;
+    outbox.wait_waiting(&id, 2).await;
+    let record = outbox.find(&id).await;
     assert_eq!((record.message.attempts, record.last_error.as_deref()), (1, Some("lost")));
     relay.stop().await;
 }
@@ -110,7 +110,7 @@ async fn a_waiting_job_is_never_doubled() {
         drop(relay);
     }
     for id in ids {
-        outbox.wait_number(id, 1).await;
+        outbox.wait_number(&id, 1).await;
     }
 }
 
@@ -124,7 +124,7 @@ async fn what_redis_lost_is_dispatched_again_within_one_claim_time() {
     let ids = outbox.enqueue_many(50).await;
     let relay = outbox.start(Part::Relay);
     for id in &ids {
-        outbox.wait_waiting(*id, 1).await;
+        outbox.wait_waiting(id, 1).await;
     }
     for (dispatch, lose) in [(2, "FLUSHALL"), (3, "restart")] {
         let began = tokio::time::Instant::now();
@@ -135,7 +135,7 @@ async fn what_redis_lost_is_dispatched_again_within_one_claim_time() {
             server.cli(&["FLUSHALL"]).await.unwrap();
         }
         for id in &ids {
-            outbox.wait_waiting(*id, dispatch).await;
+            outbox.wait_waiting(id, dispatch).await;
         }
         // Being started again takes its time too.
         let most = claim_time + Duration::from_secs(u64::from(lose == "restart") * 5);
@@ -143,7 +143,7 @@ async fn what_redis_lost_is_dispatched_again_within_one_claim_time() {
     }
     assert_eq!(outbox.queue().counts().await.unwrap().waiting, 50);
     for id in ids {
-        assert_eq!(outbox.find(id).await.message.attempts, 0);
+        assert_eq!(outbox.find(&id).await.message.attempts, 0);
     }
     relay.stop().await;
 }
@@ -155,7 +155,7 @@ async fn redis_being_away_costs_no_attempt_and_is_shown() {
     let outbox = own(server.address(), Arc::new(sink.clone()));
     let relay = outbox.start(Part::Relay);
     let first = outbox.enqueue(&outbox.message("order.created", 1)).await;
-    outbox.wait(first, "SENT").await;
+    outbox.wait(&first, "SENT").await;
     server.crash().await.unwrap();
     let ids = outbox.enqueue_many(10).await;
     let shown = eventually("the pause to be shown", LONG, async || {
@@ -166,7 +166,7 @@ async fn redis_being_away_costs_no_attempt_and_is_shown() {
     assert!(shown.error.unwrap().contains("Redis at"), "it says what is away");
     server.start_again().await.unwrap();
     for id in ids {
-        assert_eq!(outbox.wait(id, "SENT").await.message.attempts, 0);
+        assert_eq!(outbox.wait(&id, "SENT").await.message.attempts, 0);
     }
     eventually("the lane to run", LONG, async || {
         (relay.transport.health()[0].state == LaneState::Running).then_some(())
@@ -182,12 +182,12 @@ async fn a_job_that_redis_refuses_costs_an_attempt() {
     let refused = outbox.enqueue_too_large(2);
     let taken = outbox.enqueue(&outbox.message("order.created", 2)).await;
     let relay = outbox.start(Part::Relay);
-    let record = outbox.wait(refused, "DEAD").await;
+    let record = outbox.wait(&refused, "DEAD").await;
     assert_eq!(record.message.attempts, 2);
     let error = record.last_error.unwrap();
     assert!(error.starts_with("the queue refused the job"), "{error}");
-    outbox.wait_waiting(taken, 1).await;
-    assert_eq!(outbox.find(taken).await.message.attempts, 0);
+    outbox.wait_waiting(&taken, 1).await;
+    assert_eq!(outbox.find(&taken).await.message.attempts, 0);
     relay.stop().await;
 }
 
@@ -221,7 +221,7 @@ async fn a_reference_is_enough_for_our_workers() {
     outbox.lane.data = JobData::Reference;
     let id = outbox.enqueue(&outbox.message("order.created", 1)).await;
     let relay = outbox.start(Part::Relay);
-    outbox.wait(id, "SENT").await;
+    outbox.wait(&id, "SENT").await;
     assert_eq!(sink.delivered()[0].payload.as_str(), r#"{"reason":"not today"}"#);
     relay.stop().await;
 }
@@ -233,7 +233,7 @@ async fn what_cannot_be_delivered_at_all_is_dead_and_never_queued() {
     outbox.settings.payload_limit = 10;
     let id = outbox.enqueue(&outbox.message("order.created", 1)).await;
     let relay = outbox.start(Part::Relay);
-    let record = outbox.wait(id, "DEAD").await;
+    let record = outbox.wait(&id, "DEAD").await;
     assert_eq!(record.message.attempts, 0);
     assert_eq!(outbox.queue().counts().await.unwrap().waiting, 0);
     relay.stop().await;

@@ -39,15 +39,15 @@ async fn what_node_says_is_recorded_and_its_jobs_are_removed() {
         let node = worker(bullmq, &outbox, json!({"concurrency": 5})).await;
         let relay = outbox.start(Part::Relay);
         for id in &sent {
-            let record = outbox.wait(*id, "SENT").await;
+            let record = outbox.wait(id, "SENT").await;
             assert_eq!(record.message.attempts, 0, "{bullmq:?}");
         }
-        let record = outbox.wait(failing, "DEAD").await;
+        let record = outbox.wait(&failing, "DEAD").await;
         assert_eq!(record.message.attempts, 3, "{bullmq:?}");
         assert_eq!(record.last_error.as_deref(), Some("not today"));
         assert_eq!(count(&node, &format!("started {failing}")), 3);
         assert_eq!(count(&node, &format!("started {failing}-3")), 1);
-        let record = outbox.wait(never, "DEAD").await;
+        let record = outbox.wait(&never, "DEAD").await;
         assert_eq!(record.message.attempts, 1, "{bullmq:?}");
         assert_eq!(record.last_error.as_deref(), Some("not today"));
         wait_empty(&outbox).await;
@@ -69,7 +69,7 @@ async fn what_was_missed_is_settled_after_a_restart() {
         let never = outbox.enqueue(&outbox.message("never", 9)).await;
         let relay = outbox.start(Part::Relay);
         for id in sent.iter().chain([&failing, &never]) {
-            outbox.wait_waiting(*id, 1).await;
+            outbox.wait_waiting(id, 1).await;
         }
         relay.stop().await;
         let node = worker(bullmq, &outbox, json!({"concurrency": 5})).await;
@@ -80,16 +80,16 @@ async fn what_was_missed_is_settled_after_a_restart() {
         })
         .await;
         drop(node);
-        assert_eq!(outbox.find(sent[0]).await.sent_at, None);
+        assert_eq!(outbox.find(&sent[0]).await.sent_at, None);
         if lose_events {
             server.cli(&["DEL", &format!("bull:{}:events", queue.name())]).await.unwrap();
         }
         let relay = outbox.start(Part::Relay);
         for id in sent {
-            outbox.wait(id, "SENT").await;
+            outbox.wait(&id, "SENT").await;
         }
         for id in [failing, never] {
-            let record = outbox.wait(id, "DEAD").await;
+            let record = outbox.wait(&id, "DEAD").await;
             assert_eq!(record.message.attempts, 1);
             assert_eq!(record.last_error.as_deref(), Some("not today"));
         }
@@ -110,11 +110,11 @@ async fn a_job_that_is_left_behind_twice_is_a_failed_attempt() {
     for round in 0..2 {
         let mut node = worker(Bullmq::V6, &outbox, options.clone()).await;
         node.wait_for_line("started", LONG).await;
-        assert_eq!(outbox.find(id).await.message.attempts, 0, "round {round}");
+        assert_eq!(outbox.find(&id).await.message.attempts, 0, "round {round}");
         node.kill9();
     }
     let _last = worker(Bullmq::V6, &outbox, options).await;
-    let record = outbox.wait(id, "DEAD").await;
+    let record = outbox.wait(&id, "DEAD").await;
     assert_eq!(record.message.attempts, 1);
     assert!(record.last_error.unwrap().contains("stalled"));
     relay.stop().await;
@@ -133,7 +133,7 @@ async fn our_jobs_look_right_to_node() {
         .headers(&json!({"traceparent": "00-1"}));
     let id = outbox.enqueue(&message).await;
     let relay = outbox.start(Part::Relay);
-    outbox.wait_waiting(id, 1).await;
+    outbox.wait_waiting(&id, 1).await;
     for bullmq in VERSIONS {
         let asked = json!([["job", id.to_string()], ["counts"]]);
         let answers = steps(bullmq, outbox.address, outbox.queue().name(), asked).await;
@@ -164,12 +164,12 @@ async fn a_job_that_waits_longer_than_a_claim_stays_claimed() {
     let extended = outbox.count_keeps();
     let id = outbox.enqueue(&outbox.message("order.created", 1)).await;
     let relay = outbox.start(Part::Relay);
-    outbox.wait_waiting(id, 1).await;
-    let since = outbox.wait(id, "CLAIMED").await.locked_at;
+    outbox.wait_waiting(&id, 1).await;
+    let since = outbox.wait(&id, "CLAIMED").await.locked_at;
     // Three times within its time: after five it would be over.
     wait_counted(&extended, 5).await;
-    let record = outbox.find(id).await;
+    let record = outbox.find(&id).await;
     assert_eq!((record.status.as_str(), record.locked_at), ("CLAIMED", since));
-    outbox.wait_number(id, 1).await;
+    outbox.wait_number(&id, 1).await;
     relay.stop().await;
 }

@@ -4,15 +4,13 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use postroom_core::{
     Action, ActionId, Admin, Arrived, Attempt, Backlog, Batch, Checkpoint, Claims, Dispatched,
-    Dispatches, Enqueued, ErrorGroup, Filter, Finding, Heartbeat, Inspect, Intake, Key, NewAction,
-    NewMessage, Operate, Reconciled, Record, RelayId, RelayRow, Relays, Rescued, Settled,
-    Settlement, Status, StatusCounts, Store, StoreError, StoreErrorKind, StoreResult, Take, Token,
-    Upkeep, Wake,
+    Dispatches, Enqueued, ErrorGroup, Filter, Finding, Heartbeat, IdPrefix, Inspect, Intake, Key,
+    MessageId, NewAction, NewMessage, Operate, Reconciled, Record, RelayId, RelayRow, Relays,
+    Rescued, Settled, Settlement, Status, StatusCounts, Store, StoreError, StoreErrorKind,
+    StoreResult, Take, Token, Upkeep, Wake,
 };
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
-use uuid::Uuid;
 
 /// What the transport asks for.
 #[derive(Clone, Copy, Debug)]
@@ -21,15 +19,15 @@ pub(crate) enum Call<'a> {
     TakeRescued,
     Settle(&'a [Settlement]),
     Beat(&'a [Token]),
-    Dispatched(&'a [Uuid]),
+    Dispatched(&'a [MessageId]),
     Reopen,
 }
 
 impl Call<'_> {
     /// Whether it is a word on this message.
-    pub(crate) fn settles(&self, id: Uuid) -> bool {
+    pub(crate) fn settles(&self, id: &MessageId) -> bool {
         let Self::Settle(settlements) = self else { return false };
-        settlements.iter().flat_map(|one| &one.verdicts).any(|verdict| verdict.id == id)
+        settlements.iter().flat_map(|one| &one.verdicts).any(|verdict| verdict.id == *id)
     }
 }
 
@@ -70,7 +68,7 @@ impl Claims for Faulty {
         self.inner.settle(settlements).await
     }
 
-    async fn keep_responses(&self, responses: &[(Uuid, String)]) -> StoreResult<()> {
+    async fn keep_responses(&self, responses: &[(MessageId, String)]) -> StoreResult<()> {
         self.inner.keep_responses(responses).await
     }
 
@@ -97,7 +95,7 @@ impl Relays for Faulty {
 
 #[async_trait]
 impl Dispatches for Faulty {
-    async fn dispatched(&self, ids: &[Uuid]) -> StoreResult<Vec<Dispatched>> {
+    async fn dispatched(&self, ids: &[MessageId]) -> StoreResult<Vec<Dispatched>> {
         (self.fault)(Call::Dispatched(ids))?;
         self.inner.dispatched(ids).await
     }
@@ -152,11 +150,11 @@ impl Intake for Faulty {
 
 #[async_trait]
 impl Admin for Faulty {
-    async fn find(&self, id: Uuid) -> StoreResult<Option<Record>> {
+    async fn find(&self, id: &MessageId) -> StoreResult<Option<Record>> {
         self.inner.find(id).await
     }
 
-    async fn attempts(&self, id: Uuid) -> StoreResult<Vec<Attempt>> {
+    async fn attempts(&self, id: &MessageId) -> StoreResult<Vec<Attempt>> {
         self.inner.attempts(id).await
     }
 
@@ -172,7 +170,7 @@ impl Admin for Faulty {
         self.inner.integrations().await
     }
 
-    async fn claim_of(&self, worker: &str, id: Uuid) -> StoreResult<Option<(Token, i64)>> {
+    async fn claim_of(&self, worker: &str, id: &MessageId) -> StoreResult<Option<(Token, i64)>> {
         self.inner.claim_of(worker, id).await
     }
 
@@ -183,12 +181,8 @@ impl Admin for Faulty {
 
 #[async_trait]
 impl Inspect for Faulty {
-    async fn find_range(
-        &self,
-        ids: RangeInclusive<Uuid>,
-        limit: usize,
-    ) -> StoreResult<Vec<Record>> {
-        self.inner.find_range(ids, limit).await
+    async fn find_prefix(&self, prefix: &IdPrefix, limit: usize) -> StoreResult<Vec<Record>> {
+        self.inner.find_prefix(prefix, limit).await
     }
 
     async fn errors(&self, filter: &Filter) -> StoreResult<Vec<ErrorGroup>> {
@@ -231,7 +225,12 @@ impl Operate for Faulty {
         self.inner.redrive(action, keys).await
     }
 
-    async fn replay(&self, action: ActionId, keys: &[Key], fresh: bool) -> StoreResult<Vec<Uuid>> {
+    async fn replay(
+        &self,
+        action: ActionId,
+        keys: &[Key],
+        fresh: bool,
+    ) -> StoreResult<Vec<MessageId>> {
         self.inner.replay(action, keys, fresh).await
     }
 

@@ -27,16 +27,16 @@ async fn a_locked_message_holds_up_no_other_outcome() {
     let client = database.client().await;
     client.batch_execute("BEGIN").await.unwrap();
     let lock = "SELECT FROM core_outbox.integration_outbox WHERE id = $1 FOR UPDATE";
-    client.query_one(lock, &[&locked]).await.unwrap();
+    client.query_one(lock, &[&locked.as_uuid()]).await.unwrap();
 
     let relay = outbox.start(Part::Relay);
     soon(sink.wait_for(1)).await;
     for id in outbox.enqueue_many(20).await {
-        assert_eq!(outbox.wait(id, "SENT").await.message.attempts, 0);
+        assert_eq!(outbox.wait(&id, "SENT").await.message.attempts, 0);
     }
-    assert_ne!(outbox.find(locked).await.status, "SENT");
+    assert_ne!(outbox.find(&locked).await.status, "SENT");
     client.batch_execute("COMMIT").await.unwrap();
-    assert_eq!(outbox.wait(locked, "SENT").await.message.attempts, 0);
+    assert_eq!(outbox.wait(&locked, "SENT").await.message.attempts, 0);
     assert_eq!(sink.attempts(), 21);
     relay.stop().await;
 }
@@ -50,15 +50,16 @@ async fn a_job_whose_outcome_is_refused_is_kept() {
     // Each word is said twice: together with others, and alone.
     let (is_refused, words) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
     let (refuses, said) = (Arc::clone(&is_refused), Arc::clone(&words));
+    let refused_id = id.clone();
     outbox.store = faulty(Arc::clone(&outbox.store), move |call| {
-        if call.settles(id) && refuses.load(Ordering::SeqCst) {
+        if call.settles(&refused_id) && refuses.load(Ordering::SeqCst) {
             said.fetch_add(1, Ordering::SeqCst);
             return Err(refused());
         }
         Ok(())
     });
     let relay = outbox.start(Part::Relay);
-    outbox.wait_waiting(id, 1).await;
+    outbox.wait_waiting(&id, 1).await;
     let (queue, job) = (outbox.queue(), id.to_string());
     outbox.complete(server, &job, "null").await;
     eventually("it to be looked at more than once", LONG, async || {
@@ -68,7 +69,7 @@ async fn a_job_whose_outcome_is_refused_is_kept() {
     let states = queue.states(std::slice::from_ref(&job)).await.unwrap();
     assert_eq!(states, [JobState::Completed]);
     is_refused.store(false, Ordering::SeqCst);
-    assert_eq!(outbox.wait(id, "SENT").await.message.attempts, 0);
+    assert_eq!(outbox.wait(&id, "SENT").await.message.attempts, 0);
     eventually("the job to be removed", LONG, async || {
         let states = queue.states(std::slice::from_ref(&job)).await.ok()?;
         (states[0] == JobState::Gone).then_some(())
@@ -86,15 +87,16 @@ async fn a_message_that_cannot_be_read_holds_up_no_other() {
     let unread = outbox.enqueue(&outbox.message("order.created", 1)).await;
     let is_refused = Arc::new(AtomicBool::new(true));
     let refuses = Arc::clone(&is_refused);
+    let refused_id = unread.clone();
     outbox.store = faulty(Arc::clone(&outbox.store), move |call| match call {
-        Call::Dispatched(ids) if ids.contains(&unread) && refuses.load(Ordering::SeqCst) => {
+        Call::Dispatched(ids) if ids.contains(&refused_id) && refuses.load(Ordering::SeqCst) => {
             Err(refused())
         }
         _ => Ok(()),
     });
     let relay = outbox.start(Part::Relay);
     for id in outbox.enqueue_many(20).await {
-        outbox.wait(id, "SENT").await;
+        outbox.wait(&id, "SENT").await;
     }
     let queue = outbox.queue();
     eventually("the job to be put off", LONG, async || {
@@ -103,7 +105,7 @@ async fn a_message_that_cannot_be_read_holds_up_no_other() {
     .await;
     assert_eq!(sink.attempts(), 20);
     is_refused.store(false, Ordering::SeqCst);
-    assert_eq!(outbox.wait(unread, "SENT").await.message.attempts, 0);
+    assert_eq!(outbox.wait(&unread, "SENT").await.message.attempts, 0);
     assert_eq!(sink.attempts(), 21);
     relay.stop().await;
 }
@@ -116,13 +118,14 @@ async fn a_refused_job_whose_failure_is_refused_too_is_tried_again() {
     let id = outbox.enqueue_too_large(1);
     let tries = Arc::new(AtomicUsize::new(0));
     let tried = Arc::clone(&tries);
+    let refused_id = id.clone();
     outbox.store = faulty(Arc::clone(&outbox.store), move |call| {
         // Twice: together with others, and alone.
-        let is_refused = call.settles(id) && tried.fetch_add(1, Ordering::SeqCst) < 2;
+        let is_refused = call.settles(&refused_id) && tried.fetch_add(1, Ordering::SeqCst) < 2;
         if is_refused { Err(refused()) } else { Ok(()) }
     });
     let relay = outbox.start(Part::Relay);
-    let record = outbox.wait(id, "DEAD").await;
+    let record = outbox.wait(&id, "DEAD").await;
     assert_eq!(record.message.attempts, 1);
     assert!(tries.load(Ordering::SeqCst) >= 3);
     relay.stop().await;
@@ -159,13 +162,13 @@ async fn rescued_messages_are_given_back_when_redis_goes_away() {
     })
     .await;
     for id in &ids {
-        let record = outbox.wait(*id, "PENDING").await;
+        let record = outbox.wait(id, "PENDING").await;
         assert_eq!((record.message.attempts, record.locked_at), (0, None));
     }
     assert_eq!(was_cut.load(Ordering::SeqCst), 1);
     proxy.set(Passage::Open);
     for id in ids {
-        outbox.wait(id, "CLAIMED").await;
+        outbox.wait(&id, "CLAIMED").await;
     }
     for lane in [&outbox.lane].into_iter().chain(&outbox.others) {
         let name = lane.queue.name(&lane.integration, None);
@@ -225,8 +228,8 @@ async fn a_queue_that_cannot_be_used_pauses_its_own_lane() {
     }
     assert_eq!(relay.transport.health()[1].state, LaneState::Running);
     server.cli(&["DEL", &wait]).await.unwrap();
-    outbox.wait_waiting(held, 1).await;
-    assert_eq!(outbox.find(held).await.message.attempts, 0);
+    outbox.wait_waiting(&held, 1).await;
+    assert_eq!(outbox.find(&held).await.message.attempts, 0);
     eventually("the lane to run", LONG, async || {
         (relay.transport.health()[0].state == LaneState::Running).then_some(())
     })

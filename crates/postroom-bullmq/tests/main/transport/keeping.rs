@@ -3,6 +3,7 @@
 use super::outbox::{Outbox, Running, external, own};
 use crate::servers::LONG;
 use postroom_bullmq::Part;
+use postroom_core::MessageId;
 use postroom_relay::ExternalLanes as _;
 use postroom_sinks::MemorySink;
 use postroom_store::OpenOptions;
@@ -45,11 +46,11 @@ fn jobs(relay: &Running, outcome: &str) -> usize {
 }
 
 /// Messages that come one after the other, each with a job that waits.
-async fn thin_traffic(outbox: &Outbox) -> Vec<Uuid> {
+async fn thin_traffic(outbox: &Outbox) -> Vec<MessageId> {
     let mut ids = Vec::new();
     for _ in 0..JOBS {
         let id = outbox.enqueue(&outbox.message("order.created", 3)).await;
-        outbox.wait_waiting(id, 1).await;
+        outbox.wait_waiting(&id, 1).await;
         ids.push(id);
     }
     ids
@@ -99,7 +100,7 @@ async fn the_claims_of_live_jobs_are_kept_by_one_row() {
     working.store = Arc::clone(&outbox.store);
     let relay = working.start(Part::Relay);
     for id in ids {
-        assert_eq!(working.wait(id, "SENT").await.message.attempts, 0);
+        assert_eq!(working.wait(&id, "SENT").await.message.attempts, 0);
     }
     assert_eq!(sink.attempts(), JOBS);
     eventually("no claim", LONG, async || {
@@ -118,7 +119,7 @@ async fn a_claim_that_nobody_heard_of_is_taken_again() {
     let (_database, client) = on_postgres(&mut outbox).await;
     let relay = outbox.start(Part::Relay);
     let first = outbox.enqueue(&outbox.message("order.created", 3)).await;
-    outbox.wait_waiting(first, 1).await;
+    outbox.wait_waiting(&first, 1).await;
     // As the relay's own statement would have left it.
     let hidden = "INSERT INTO core_outbox.integration_outbox
             (source_stream_id, source_event_id, integration_type, event_type, payload, due_at)
@@ -134,7 +135,7 @@ async fn a_claim_that_nobody_heard_of_is_taken_again() {
         SELECT held.claim, c.worker, now(), c.relay, false, ARRAY[held.message_id], true
         FROM held, core_outbox.claim c";
     assert_eq!(client.execute(lost, &[&hidden]).await.unwrap(), 1);
-    outbox.wait_waiting(hidden, 1).await;
+    outbox.wait_waiting(&hidden.into(), 1).await;
     assert_eq!(relay.transport.health()[0].in_flight, 2);
     relay.stop().await;
 }
@@ -158,14 +159,14 @@ async fn what_was_rescued_from_a_late_relay_is_taken_again_and_not_doubled() {
         })
         .await;
         for id in &ids {
-            outbox.wait(*id, "CLAIMED").await;
+            outbox.wait(id, "CLAIMED").await;
         }
         assert_eq!(relay.transport.health()[0].in_flight, JOBS);
     }
     assert_eq!(jobs(&relay, "ADDED"), JOBS);
     assert_eq!(outbox.queue().counts().await.unwrap().waiting, JOBS as u64);
     for id in ids {
-        outbox.wait_number(id, 1).await;
+        outbox.wait_number(&id, 1).await;
     }
     relay.stop().await;
 }

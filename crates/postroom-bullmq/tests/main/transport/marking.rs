@@ -5,7 +5,7 @@ use super::outbox::{Outbox, external};
 use crate::node::count;
 use crate::servers::LONG;
 use postroom_bullmq::{JobName, Part};
-use postroom_core::Record;
+use postroom_core::{MessageId, Record};
 use postroom_store::OpenOptions;
 use postroom_testkit::{
     Bullmq, OrSkip as _, Postgres, Process, Redis, TestDatabase, eventually, node_with,
@@ -13,7 +13,6 @@ use postroom_testkit::{
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use uuid::Uuid;
 
 const MESSAGES: usize = 120;
 
@@ -56,7 +55,7 @@ impl Scene {
         worker
     }
 
-    async fn enqueue(&self, messages: usize, max_attempts: i32) -> Vec<Uuid> {
+    async fn enqueue(&self, messages: usize, max_attempts: i32) -> Vec<MessageId> {
         let mut ids = Vec::with_capacity(messages);
         for _ in 0..messages {
             ids.push(
@@ -70,13 +69,13 @@ impl Scene {
     async fn wait_all(
         &self,
         what: &str,
-        ids: &[Uuid],
+        ids: &[MessageId],
         is_so: impl Fn(&Record) -> bool,
     ) -> Vec<Record> {
         let mut records = Vec::with_capacity(ids.len());
         for id in ids {
             let record = eventually(&format!("{id} to be {what}"), LONG, async || {
-                Some(self.outbox.find(*id).await).filter(|record| is_so(record))
+                Some(self.outbox.find(id).await).filter(|record| is_so(record))
             })
             .await;
             records.push(record);
@@ -113,7 +112,7 @@ async fn marked_failed(bullmq: Bullmq, way: &str) {
         assert_eq!(count(&node, &format!("delivered {id}")), 1, "{bullmq:?} {way}");
         let tried = u32::try_from(count(&node, &format!("failed {id}"))).unwrap();
         assert_eq!(record.message.attempts, tried, "{bullmq:?} {way}");
-        let kept = scene.outbox.store.attempts(id).await.unwrap();
+        let kept = scene.outbox.store.attempts(&id).await.unwrap();
         assert!(kept.iter().all(|one| one.error == "Error: the broker is down"), "{kept:?}");
         assert_eq!(kept.len(), (tried as usize).min(postroom_core::ATTEMPTS_KEPT));
     }
@@ -152,7 +151,7 @@ async fn what_a_worker_marks_dead_is_dead_and_what_fails_too_often_is_too() {
             assert_eq!(record.last_error.as_deref(), Some("Error: the broker is down"));
             let id = record.message.id;
             assert_eq!(count(&node, &format!("failed {id}")), expected as usize);
-            let kept = scene.outbox.store.attempts(id).await.unwrap();
+            let kept = scene.outbox.store.attempts(&id).await.unwrap();
             assert_eq!(kept.len(), expected as usize);
         }
         relay.stop().await;
@@ -167,27 +166,27 @@ async fn what_a_worker_marked_while_no_relay_ran_counts() {
     for is_lost in [false, true] {
         let outbox = external(server.address());
         let id = outbox.enqueue(&outbox.message("order.created", 9)).await;
-        drop_after_dispatch(&outbox, id, 1).await;
-        outbox.memory.by_hand().set_status(id, "FAILED").unwrap();
-        outbox.complete(server, &JobName { message: id, dispatch: 1 }.id(), "null").await;
+        drop_after_dispatch(&outbox, &id, 1).await;
+        outbox.memory.by_hand().set_status(&id, "FAILED").unwrap();
+        outbox.complete(server, &JobName { message: id.clone(), dispatch: 1 }.id(), "null").await;
         if is_lost {
             // Another relay may take it before it hears anything.
             outbox.memory.by_hand().expire_claims();
             outbox.store.rescue(10).await.unwrap();
         }
-        drop_after_dispatch(&outbox, id, 2).await;
-        let record = outbox.find(id).await;
+        drop_after_dispatch(&outbox, &id, 2).await;
+        let record = outbox.find(&id).await;
         assert_eq!((record.message.attempts, record.sent_at), (1, None), "lost: {is_lost}");
         // A job whose worker leaves the row alone is judged by its end, whatever was before.
-        outbox.complete(server, &JobName { message: id, dispatch: 2 }.id(), "null").await;
+        outbox.complete(server, &JobName { message: id.clone(), dispatch: 2 }.id(), "null").await;
         let relay = outbox.start(Part::Relay);
-        assert_eq!(outbox.wait(id, "SENT").await.message.attempts, 1);
+        assert_eq!(outbox.wait(&id, "SENT").await.message.attempts, 1);
         relay.stop().await;
     }
 }
 
 /// A relay that is gone once it has put this dispatch's job into the queue.
-async fn drop_after_dispatch(outbox: &Outbox, id: Uuid, dispatch: u32) {
+async fn drop_after_dispatch(outbox: &Outbox, id: &MessageId, dispatch: u32) {
     let relay = outbox.start(Part::Relay);
     outbox.wait_waiting(id, dispatch).await;
     drop(relay);

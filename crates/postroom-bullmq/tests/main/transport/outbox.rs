@@ -7,7 +7,7 @@ use postroom_bullmq::{
     Workers,
 };
 use postroom_core::{
-    AttemptLimit, NewMessage, Quota, Record, RetryPolicy, Sink, Store, SystemClock, Take,
+    AttemptLimit, MessageId, NewMessage, Quota, Record, RetryPolicy, Sink, Store, SystemClock, Take,
 };
 use postroom_relay::{Metrics, Relay, Settings};
 use postroom_store::memory::MemoryStore;
@@ -18,7 +18,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use uuid::Uuid;
 
 /// How long a claim lasts, and with it the lock of a job.
 pub(crate) const CLAIM_TIME: Duration = Duration::from_millis(1_500);
@@ -86,8 +85,8 @@ impl Outbox {
             .max_attempts(attempts)
     }
 
-    pub(crate) async fn enqueue(&self, message: &NewMessage) -> Uuid {
-        self.store.enqueue(message).await.expect("enqueued").id()
+    pub(crate) async fn enqueue(&self, message: &NewMessage) -> MessageId {
+        self.store.enqueue(message).await.expect("enqueued").into_id()
     }
 
     /// Takes what is due, as a relay does that is about to add jobs and dies.
@@ -106,7 +105,7 @@ impl Outbox {
         assert!(!store.take(&take).await.expect("taken").is_empty());
     }
 
-    pub(crate) async fn enqueue_many(&self, n: usize) -> Vec<Uuid> {
+    pub(crate) async fn enqueue_many(&self, n: usize) -> Vec<MessageId> {
         let mut ids = Vec::with_capacity(n);
         for _ in 0..n {
             ids.push(self.enqueue(&self.message("order.created", 10)).await);
@@ -115,7 +114,7 @@ impl Outbox {
     }
 
     /// A message that a Redis with [`SMALL_VALUES`] refuses, and the relay does not.
-    pub(crate) fn enqueue_too_large(&mut self, attempts: u32) -> Uuid {
+    pub(crate) fn enqueue_too_large(&mut self, attempts: u32) -> MessageId {
         self.settings.payload_limit = 4 << 20;
         let payload = format!("\"{}\"", "x".repeat(1_100_000));
         let columns = [
@@ -135,12 +134,12 @@ impl Outbox {
         Queue::open(&redis(self.address), &name).expect("a queue")
     }
 
-    pub(crate) async fn find(&self, id: Uuid) -> Record {
+    pub(crate) async fn find(&self, id: &MessageId) -> Record {
         self.store.find(id).await.expect("found").expect("there")
     }
 
     /// Waits until a message has this status; its record then.
-    pub(crate) async fn wait(&self, id: Uuid, status: &str) -> Record {
+    pub(crate) async fn wait(&self, id: &MessageId, status: &str) -> Record {
         eventually(&format!("{id} to be {status}"), LONG, async || {
             Some(self.find(id).await).filter(|record| record.status == status)
         })
@@ -148,17 +147,17 @@ impl Outbox {
     }
 
     /// Waits until the dispatch that counts has this number.
-    pub(crate) async fn wait_number(&self, id: Uuid, number: u32) {
+    pub(crate) async fn wait_number(&self, id: &MessageId, number: u32) {
         eventually(&format!("dispatch {number}"), LONG, async || {
-            let found = self.store.dispatched(&[id]).await.expect("read").pop()?;
+            let found = self.store.dispatched(&[id.clone()]).await.expect("read").pop()?;
             (found.number == number).then_some(())
         })
         .await;
     }
 
     /// Waits until this dispatch's job waits in the queue.
-    pub(crate) async fn wait_waiting(&self, id: Uuid, dispatch: u32) {
-        let job = JobName { message: id, dispatch }.id();
+    pub(crate) async fn wait_waiting(&self, id: &MessageId, dispatch: u32) {
+        let job = JobName { message: id.clone(), dispatch }.id();
         let queue = self.queue();
         eventually(&format!("the job {job}"), LONG, async || {
             let states = queue.states(std::slice::from_ref(&job)).await.ok()?;

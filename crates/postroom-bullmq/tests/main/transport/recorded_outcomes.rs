@@ -34,7 +34,7 @@ async fn a_job_that_is_not_ours_to_run_is_never_taken_for_done() {
         (queue.counts().await.ok()?.delayed == 1).then_some(())
     })
     .await;
-    let record = outbox.find(id).await;
+    let record = outbox.find(&id).await;
     assert_eq!((record.status.as_str(), record.message.attempts), ("CLAIMED", 0));
     assert_eq!(sink.attempts(), 0);
     working.stop().await;
@@ -51,11 +51,11 @@ async fn a_job_that_was_dropped_is_never_taken_for_done() {
     ours.store = Arc::clone(&outbox.store);
     let id = outbox.enqueue(&outbox.message("order.created", 3)).await;
     let relay = outbox.start(Part::Relay);
-    outbox.wait_waiting(id, 1).await;
+    outbox.wait_waiting(&id, 1).await;
     relay.stop().await;
-    outbox.memory.by_hand().set_status(id, "DEAD").unwrap();
+    outbox.memory.by_hand().set_status(&id, "DEAD").unwrap();
     let working = ours.start(Part::Worker);
-    let job = JobName { message: id, dispatch: 1 }.id();
+    let job = JobName { message: id.clone(), dispatch: 1 }.id();
     let queue = outbox.queue();
     eventually("the job to be dropped", LONG, async || {
         let states = queue.states(std::slice::from_ref(&job)).await.ok()?;
@@ -63,12 +63,12 @@ async fn a_job_that_was_dropped_is_never_taken_for_done() {
     })
     .await;
     working.stop().await;
-    outbox.memory.by_hand().set_status(id, "PENDING").unwrap();
+    outbox.memory.by_hand().set_status(&id, "PENDING").unwrap();
     let relay = outbox.start(Part::Relay);
-    outbox.wait_waiting(id, 2).await;
+    outbox.wait_waiting(&id, 2).await;
     assert_eq!(sink.attempts(), 0);
     let working = ours.start(Part::Worker);
-    outbox.wait(id, "SENT").await;
+    outbox.wait(&id, "SENT").await;
     assert_eq!(sink.attempts(), 1);
     working.stop().await;
     relay.stop().await;
@@ -82,19 +82,19 @@ async fn what_was_completed_while_no_relay_ran_is_heard() {
     outbox.settings.claim_time = LONG;
     let id = outbox.enqueue(&outbox.message("order.created", 3)).await;
     let relay = outbox.start(Part::Relay);
-    outbox.wait_waiting(id, 1).await;
+    outbox.wait_waiting(&id, 1).await;
     relay.stop().await;
     // Nobody dispatches it again before the event is heard.
-    outbox.memory.by_hand().set_due_at(id, Utc::now() + TimeDelta::hours(1));
+    outbox.memory.by_hand().set_due_at(&id, Utc::now() + TimeDelta::hours(1));
     outbox.memory.by_hand().expire_claims();
     assert_eq!(outbox.store.rescue(10).await.unwrap(), 1);
-    assert_eq!(outbox.find(id).await.status, "PENDING");
+    assert_eq!(outbox.find(&id).await.status, "PENDING");
     let (base, job) = (format!("bull:{}", outbox.queue().name()), id.to_string());
     server.cli(&["LREM", &format!("{base}:wait"), "0", &job]).await.unwrap();
     server.cli(&["DEL", &format!("{base}:{job}")]).await.unwrap();
     outbox.tell_completed(server, &job).await;
     let relay = outbox.start(Part::Relay);
-    outbox.wait(id, "SENT").await;
+    outbox.wait(&id, "SENT").await;
     relay.stop().await;
 }
 
@@ -105,7 +105,7 @@ async fn kept_jobs_are_looked_at_while_events_never_end() {
     let outbox = external(server.address());
     // It was settled, and its job stays behind: nobody looks for it but at what is kept.
     let id = outbox.enqueue(&outbox.message("order.created", 1)).await;
-    outbox.memory.by_hand().set_status(id, "SENT").unwrap();
+    outbox.memory.by_hand().set_status(&id, "SENT").unwrap();
     let (queue, job) = (outbox.queue(), id.to_string());
     queue.add(&[kept(&job, "order.created", json!({}))]).await.unwrap();
     let relay = outbox.start(Part::Relay);
@@ -154,7 +154,7 @@ async fn what_node_completes_on_a_lane_of_ours_is_sent() {
     let ids = outbox.enqueue_many(20).await;
     let node = worker(Bullmq::V6, &outbox, json!({"concurrency": 5})).await;
     for id in ids {
-        assert_eq!(outbox.wait(id, "SENT").await.message.attempts, 0);
+        assert_eq!(outbox.wait(&id, "SENT").await.message.attempts, 0);
     }
     // Nothing of it is outstanding, or waits to be delivered again.
     let queue = outbox.queue();
@@ -169,7 +169,7 @@ async fn what_node_completes_on_a_lane_of_ours_is_sent() {
     drop(node);
     sink.release();
     for id in held {
-        outbox.wait(id, "SENT").await;
+        outbox.wait(&id, "SENT").await;
     }
     assert_eq!(sink.attempts(), 4);
     assert_eq!(relay.counted("outbox_sent_total"), 24);
@@ -205,13 +205,13 @@ async fn lanes_that_share_a_queue_deliver_their_own() {
     }
     let foreign = outbox.enqueue(&theirs).await;
     for id in ids {
-        assert_eq!(outbox.wait(id, "SENT").await.message.attempts, 0);
+        assert_eq!(outbox.wait(&id, "SENT").await.message.attempts, 0);
     }
     for (sink, integration) in sinks.iter().zip(&integrations) {
         let delivered = sink.delivered();
         assert_eq!(delivered.len(), 10);
         assert!(delivered.iter().all(|message| message.integration == *integration));
     }
-    assert_ne!(outbox.find(foreign).await.status, "SENT");
+    assert_ne!(outbox.find(&foreign).await.status, "SENT");
     relay.stop().await;
 }

@@ -5,17 +5,16 @@ use super::outbox::{Outbox, external, own, soon};
 use crate::servers::{LONG, kept};
 use chrono::{TimeDelta, Utc};
 use postroom_bullmq::{JobName, JobState, Part, Queue};
-use postroom_core::{Quota, Take};
+use postroom_core::{MessageId, Quota, Take};
 use postroom_sinks::MemorySink;
 use postroom_testkit::{Redis, eventually};
 use serde_json::json;
 use std::sync::Arc;
-use uuid::Uuid;
 
 /// The job of the dispatch that counts.
-async fn job_of(outbox: &Outbox, id: Uuid) -> JobName {
-    let open = outbox.store.dispatched(&[id]).await.unwrap();
-    JobName { message: id, dispatch: open[0].number }
+async fn job_of(outbox: &Outbox, id: &MessageId) -> JobName {
+    let open = outbox.store.dispatched(&[id.clone()]).await.unwrap();
+    JobName { message: id.clone(), dispatch: open[0].number }
 }
 
 /// Waits until nothing is left of a job.
@@ -28,7 +27,7 @@ async fn wait_removed(queue: &Queue, job: &str) {
 }
 
 /// Sets a message back that nobody may dispatch yet, and loses the position in the event stream.
-async fn set_back(outbox: &Outbox, server: &Redis, id: Uuid) {
+async fn set_back(outbox: &Outbox, server: &Redis, id: &MessageId) {
     outbox.memory.by_hand().set_due_at(id, Utc::now() + TimeDelta::hours(1));
     outbox.memory.by_hand().set_status(id, "PENDING").unwrap();
     let key = format!("bull:{}:postroom:position", outbox.queue().name());
@@ -54,27 +53,27 @@ async fn an_event_of_a_first_life_is_no_word_on_the_second() {
     let id = outbox.enqueue(&outbox.message("order.created", 3)).await;
     let (job, queue) = (id.to_string(), outbox.queue());
     let relay = outbox.start(Part::Relay);
-    outbox.wait_waiting(id, 1).await;
+    outbox.wait_waiting(&id, 1).await;
     outbox.complete(server, &job, "null").await;
     outbox.tell_completed(server, &job).await;
-    outbox.wait(id, "SENT").await;
+    outbox.wait(&id, "SENT").await;
     wait_removed(&queue, &job).await;
     wait_heard(&outbox, server).await;
     relay.stop().await;
 
-    set_back(&outbox, server, id).await;
+    set_back(&outbox, server, &id).await;
     let relay = outbox.start(Part::Relay);
     wait_heard(&outbox, server).await;
-    assert_eq!(outbox.find(id).await.status, "PENDING");
+    assert_eq!(outbox.find(&id).await.status, "PENDING");
     // Its job has a word of its own.
-    outbox.memory.by_hand().set_due_at(id, Utc::now());
-    let second = job_of(&outbox, id).await;
-    outbox.wait_waiting(id, second.dispatch).await;
+    outbox.memory.by_hand().set_due_at(&id, Utc::now());
+    let second = job_of(&outbox, &id).await;
+    outbox.wait_waiting(&id, second.dispatch).await;
     wait_heard(&outbox, server).await;
-    assert_ne!(outbox.find(id).await.status, "SENT");
+    assert_ne!(outbox.find(&id).await.status, "SENT");
     outbox.complete(server, &second.id(), "null").await;
     outbox.tell_completed(server, &second.id()).await;
-    outbox.wait(id, "SENT").await;
+    outbox.wait(&id, "SENT").await;
     relay.stop().await;
 }
 
@@ -86,24 +85,24 @@ async fn a_finished_job_that_was_left_behind_is_no_word_on_the_second() {
     let id = outbox.enqueue(&outbox.message("order.created", 3)).await;
     let (job, queue) = (id.to_string(), outbox.queue());
     let relay = outbox.start(Part::Relay);
-    outbox.wait_waiting(id, 1).await;
+    outbox.wait_waiting(&id, 1).await;
     outbox.complete(server, &job, "null").await;
     outbox.tell_completed(server, &job).await;
-    outbox.wait(id, "SENT").await;
+    outbox.wait(&id, "SENT").await;
     wait_removed(&queue, &job).await;
     relay.stop().await;
     queue.add(&[kept(&job, "order.created", json!({}))]).await.unwrap();
     outbox.complete(server, &job, "null").await;
 
-    outbox.memory.by_hand().set_status(id, "PENDING").unwrap();
-    let second = job_of(&outbox, id).await;
+    outbox.memory.by_hand().set_status(&id, "PENDING").unwrap();
+    let second = job_of(&outbox, &id).await;
     let relay = outbox.start(Part::Relay);
-    outbox.wait_waiting(id, second.dispatch).await;
+    outbox.wait_waiting(&id, second.dispatch).await;
     wait_removed(&queue, &job).await;
-    assert_ne!(outbox.find(id).await.status, "SENT");
+    assert_ne!(outbox.find(&id).await.status, "SENT");
     outbox.complete(server, &second.id(), "null").await;
     outbox.tell_completed(server, &second.id()).await;
-    outbox.wait(id, "SENT").await;
+    outbox.wait(&id, "SENT").await;
     relay.stop().await;
 }
 
@@ -115,18 +114,18 @@ async fn nor_is_one_on_a_lane_of_ours() {
     let outbox = own(server.address(), Arc::new(sink.clone()));
     let id = outbox.enqueue(&outbox.message("order.created", 3)).await;
     let relay = outbox.start(Part::Relay);
-    outbox.wait(id, "SENT").await;
+    outbox.wait(&id, "SENT").await;
     wait_completed(&outbox, server).await;
     wait_heard(&outbox, server).await;
     relay.stop().await;
 
-    set_back(&outbox, server, id).await;
+    set_back(&outbox, server, &id).await;
     let relay = outbox.start(Part::Relay);
     wait_heard(&outbox, server).await;
-    assert_eq!(outbox.find(id).await.status, "PENDING");
-    outbox.memory.by_hand().set_due_at(id, Utc::now());
+    assert_eq!(outbox.find(&id).await.status, "PENDING");
+    outbox.memory.by_hand().set_due_at(&id, Utc::now());
     soon(sink.wait_for(2)).await;
-    outbox.wait(id, "SENT").await;
+    outbox.wait(&id, "SENT").await;
     assert_eq!(sink.attempts(), 2);
     relay.stop().await;
 }
@@ -139,13 +138,13 @@ async fn nor_is_one_while_another_relay_has_the_message() {
     let outbox = own(server.address(), Arc::new(sink.clone()));
     let id = outbox.enqueue(&outbox.message("order.created", 3)).await;
     let relay = outbox.start(Part::Relay);
-    outbox.wait(id, "SENT").await;
+    outbox.wait(&id, "SENT").await;
     wait_completed(&outbox, server).await;
     wait_heard(&outbox, server).await;
     relay.stop().await;
 
-    set_back(&outbox, server, id).await;
-    outbox.memory.by_hand().set_due_at(id, Utc::now());
+    set_back(&outbox, server, &id).await;
+    outbox.memory.by_hand().set_due_at(&id, Utc::now());
     let quotas = [Quota { integration: outbox.lane.integration.clone(), rows: 1 }];
     let take = Take {
         worker: "another",
@@ -159,7 +158,7 @@ async fn nor_is_one_while_another_relay_has_the_message() {
     assert!(!outbox.store.take(&take).await.unwrap().is_empty());
     let relay = outbox.start(Part::Relay);
     wait_heard(&outbox, server).await;
-    assert_eq!(outbox.find(id).await.status, "CLAIMED");
+    assert_eq!(outbox.find(&id).await.status, "CLAIMED");
     relay.stop().await;
 }
 
@@ -183,7 +182,7 @@ async fn the_end_of_a_second_life_is_heard_though_the_first_ended_here_too() {
     outbox.settings.claim_time = 4 * LONG;
     let id = outbox.enqueue(&outbox.message("order.created", 3)).await;
     let relay = outbox.start(Part::Relay);
-    outbox.wait(id, "SENT").await;
+    outbox.wait(&id, "SENT").await;
     wait_completed(&outbox, server).await;
     wait_heard(&outbox, server).await;
     // Nobody of ours runs the job of the second.
@@ -191,10 +190,10 @@ async fn the_end_of_a_second_life_is_heard_though_the_first_ended_here_too() {
         .cli(&["HSET", &format!("bull:{}:meta", outbox.queue().name()), "paused", "1"])
         .await
         .unwrap();
-    outbox.memory.by_hand().set_status(id, "PENDING").unwrap();
-    let second = job_of(&outbox, id).await;
-    outbox.wait_waiting(id, second.dispatch).await;
-    outbox.wait(id, "CLAIMED").await;
+    outbox.memory.by_hand().set_status(&id, "PENDING").unwrap();
+    let second = job_of(&outbox, &id).await;
+    outbox.wait_waiting(&id, second.dispatch).await;
+    outbox.wait(&id, "CLAIMED").await;
     let (base, job) = (format!("bull:{}", outbox.queue().name()), second.id());
     // Somebody else does, as BullMQ leaves a job that is removed when it has completed.
     server.cli(&["LREM", &format!("{base}:paused"), "0", &job]).await.unwrap();
@@ -204,7 +203,7 @@ async fn the_end_of_a_second_life_is_heard_though_the_first_ended_here_too() {
     );
     let keys = [format!("{base}:{job}"), format!("{base}:events")];
     server.cli(&["EVAL", &ended, "2", &keys[0], &keys[1]]).await.unwrap();
-    outbox.wait(id, "SENT").await;
+    outbox.wait(&id, "SENT").await;
     assert_eq!(sink.attempts(), 1);
     relay.stop().await;
 }

@@ -34,13 +34,13 @@ async fn it_goes_there_once_somebody_has_run_its_job() {
     let (integration, theirs) = other_lane(&mut outbox);
     let id = outbox.enqueue(&outbox.message("order.created", 3)).await;
     let relay = outbox.start(Part::Relay);
-    outbox.wait_waiting(id, 1).await;
-    outbox.memory.by_hand().set_integration(id, &integration);
+    outbox.wait_waiting(&id, 1).await;
+    outbox.memory.by_hand().set_integration(&id, &integration);
     outbox.complete(server, &id.to_string(), "null").await;
     outbox.tell_completed(server, &id.to_string()).await;
     wait_counts(&theirs, Counts { waiting: 1, ..Counts::default() }).await;
     wait_counts(&outbox.queue(), Counts::default()).await;
-    let record = outbox.wait(id, "CLAIMED").await;
+    let record = outbox.wait(&id, "CLAIMED").await;
     assert_eq!((record.message.attempts, record.last_error), (0, None));
     relay.stop().await;
 }
@@ -58,8 +58,8 @@ async fn our_workers_let_it_go_there() {
     server.cli(&["HSET", &meta, "paused", "1"]).await.unwrap();
     let id = outbox.enqueue(&outbox.message("order.created", 3)).await;
     let relay = outbox.start(Part::Relay);
-    outbox.wait_waiting(id, 1).await;
-    outbox.memory.by_hand().set_integration(id, &integration);
+    outbox.wait_waiting(&id, 1).await;
+    outbox.memory.by_hand().set_integration(&id, &integration);
     for command in [
         &["HDEL", &meta, "paused"][..],
         &["RENAME", &paused, &wait],
@@ -67,7 +67,7 @@ async fn our_workers_let_it_go_there() {
     ] {
         server.cli(command).await.unwrap();
     }
-    let record = outbox.wait(id, "SENT").await;
+    let record = outbox.wait(&id, "SENT").await;
     assert_eq!((record.message.attempts, sink.attempts()), (0, 1));
     assert_eq!(sink.delivered()[0].integration, integration);
     for queue in [queue, theirs] {

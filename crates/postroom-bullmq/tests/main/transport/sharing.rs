@@ -35,7 +35,7 @@ async fn tenants_have_queues_of_their_own() {
     }
     let worker = outbox.start(Part::Worker);
     for id in ids {
-        outbox.wait(id, "SENT").await;
+        outbox.wait(&id, "SENT").await;
     }
     worker.stop().await;
     relay.stop().await;
@@ -74,7 +74,7 @@ async fn jobs_of_others_are_delivered_from_their_data() {
     })
     .await;
     let id = outbox.enqueue(&outbox.message("order.created", 1)).await;
-    outbox.wait(id, "SENT").await;
+    outbox.wait(&id, "SENT").await;
     let asked = json!([["job", "order-8"]]);
     let job = &steps(Bullmq::V6, outbox.address, name, asked).await[0];
     assert_eq!((&job["state"], &job["failedReason"]), (&json!("failed"), &json!("503")));
@@ -95,7 +95,7 @@ async fn relays_and_workers_share_a_lane() {
         outbox.start(Part::Worker),
     ];
     for id in ids {
-        assert_eq!(outbox.wait(id, "SENT").await.message.attempts, 0);
+        assert_eq!(outbox.wait(&id, "SENT").await.message.attempts, 0);
     }
     assert_eq!((sink.delivered().len(), sink.attempts()), (500, 500));
     for one in running {

@@ -28,7 +28,7 @@ async fn a_lane_that_leaves_bullmq_and_comes_back_loses_and_doubles_nothing() {
     let ids = outbox.enqueue_many(MESSAGES).await;
     let relay = dispatching.start(Part::Relay);
     for id in &ids {
-        outbox.wait_waiting(*id, 1).await;
+        outbox.wait_waiting(id, 1).await;
     }
     relay.stop().await;
 
@@ -53,10 +53,10 @@ async fn a_lane_that_leaves_bullmq_and_comes_back_loses_and_doubles_nothing() {
 
     let relay = outbox.start(Part::Relay);
     for id in &ids {
-        if outbox.find(*id).await.status == "FAILED" {
-            outbox.memory.by_hand().set_due_at(*id, Utc::now());
+        if outbox.find(id).await.status == "FAILED" {
+            outbox.memory.by_hand().set_due_at(id, Utc::now());
         }
-        outbox.wait(*id, "SENT").await;
+        outbox.wait(id, "SENT").await;
     }
     eventually("an empty queue", LONG, async || {
         (queue.counts().await.ok()? == Counts::default()).then_some(())
@@ -67,7 +67,7 @@ async fn a_lane_that_leaves_bullmq_and_comes_back_loses_and_doubles_nothing() {
     assert_eq!((delivered.len(), distinct.len()), (MESSAGES, MESSAGES));
     assert_eq!(sink.attempts(), MESSAGES + FAILING);
     for id in ids {
-        assert!(outbox.find(id).await.message.attempts <= 1);
+        assert!(outbox.find(&id).await.message.attempts <= 1);
     }
     relay.stop().await;
 }

@@ -4,6 +4,7 @@ use super::outbox::{Outbox, external};
 use crate::recording::{quick, start};
 use crate::servers::redis;
 use postroom_bullmq::{Part, Queue, QueuePattern, WorkerOptions};
+use postroom_core::MessageId;
 use postroom_relay::ExternalLanes as _;
 use postroom_testkit::{Redis, eventually};
 use std::collections::HashSet;
@@ -24,7 +25,7 @@ fn by_tenant(address: SocketAddr) -> Outbox {
 }
 
 impl Outbox {
-    async fn enqueue_of(&self, tenant: &str, n: usize) -> Vec<Uuid> {
+    async fn enqueue_of(&self, tenant: &str, n: usize) -> Vec<MessageId> {
         let mut ids = Vec::with_capacity(n);
         for _ in 0..n {
             ids.push(self.enqueue(&self.message("order.created", 1).tenant(tenant)).await);
@@ -38,9 +39,9 @@ impl Outbox {
     }
 
     /// Waits until all of them are SENT, in which no attempt was used.
-    async fn wait_sent(&self, ids: &[Uuid]) {
+    async fn wait_sent(&self, ids: &[MessageId]) {
         for id in ids {
-            assert_eq!(self.wait(*id, "SENT").await.message.attempts, 0);
+            assert_eq!(self.wait(id, "SENT").await.message.attempts, 0);
         }
     }
 }
@@ -59,12 +60,12 @@ async fn a_tenant_without_a_worker_holds_up_no_other() {
     let worker = start(&other, quick());
     let relay = outbox.start(Part::Relay);
     for id in &globex {
-        outbox.wait_sent(&[*id]).await;
+        outbox.wait_sent(&[id.clone()]).await;
         assert!(waiting(&full).await <= CAP);
     }
     // Nothing was lost or used up of what waits, and it is seen to wait.
     for (place, id) in acme.iter().enumerate() {
-        let record = outbox.find(*id).await;
+        let record = outbox.find(id).await;
         let is_queued = place < usize::try_from(CAP).unwrap();
         let status = record.status.as_str();
         assert!(
@@ -86,7 +87,7 @@ async fn a_tenant_without_a_worker_holds_up_no_other() {
     let done = late.processor.started();
     assert_eq!(done.len(), 310);
     assert_eq!(done.iter().collect::<HashSet<_>>().len(), 310);
-    let first: Vec<String> = acme.iter().take(CAP as usize).map(Uuid::to_string).collect();
+    let first: Vec<String> = acme.iter().take(CAP as usize).map(MessageId::to_string).collect();
     assert_eq!(done[..first.len()], first);
     late.stop().await;
     worker.stop().await;

@@ -19,7 +19,7 @@ async fn messages_are_delivered_and_nothing_is_left() {
     let ids = outbox.enqueue_many(200).await;
     let relay = outbox.start(Part::Relay);
     for id in ids {
-        outbox.wait(id, "SENT").await;
+        outbox.wait(&id, "SENT").await;
     }
     assert_eq!((sink.delivered().len(), sink.attempts()), (200, 200));
     let queue = outbox.queue();
@@ -48,9 +48,9 @@ async fn a_sink_that_always_fails_ends_dead_after_exactly_its_maximum() {
     outbox.settings.dead_letter = Some("file:dead".to_owned());
     let id = outbox.enqueue(&outbox.message("order.created", 7)).await;
     let relay = outbox.start(Part::Relay);
-    let record = outbox.wait(id, "DEAD").await;
+    let record = outbox.wait(&id, "DEAD").await;
     assert_eq!((record.message.attempts, sink.attempts()), (7, 7));
-    assert_eq!(outbox.store.attempts(id).await.unwrap().len(), 7);
+    assert_eq!(outbox.store.attempts(&id).await.unwrap().len(), 7);
     assert_eq!(record.last_error.as_deref(), Some("503 from the receiver"));
     let announced = outbox.store.integrations().await.unwrap();
     assert!(announced.contains(&"file:dead".to_owned()), "{announced:?}");
@@ -70,7 +70,7 @@ async fn a_rejected_message_is_dead_at_once() {
     let outbox = own(server.address(), Arc::new(sink.clone()));
     let id = outbox.enqueue(&outbox.message("order.created", 7)).await;
     let relay = outbox.start(Part::Relay);
-    assert_eq!(outbox.wait(id, "DEAD").await.message.attempts, 1);
+    assert_eq!(outbox.wait(&id, "DEAD").await.message.attempts, 1);
     relay.stop().await;
 }
 
@@ -84,10 +84,10 @@ async fn a_panic_in_a_sink_is_a_failed_attempt() {
     let id = outbox.enqueue(&deadly).await;
     let other = outbox.enqueue(&outbox.message("order.created", 1)).await;
     let relay = outbox.start(Part::Relay);
-    let record = outbox.wait(id, "DEAD").await;
+    let record = outbox.wait(&id, "DEAD").await;
     assert_eq!((record.message.attempts, sink.attempts()), (3, 4));
     assert!(record.last_error.unwrap().starts_with("the sink panicked"));
-    outbox.wait(other, "SENT").await;
+    outbox.wait(&other, "SENT").await;
     relay.stop().await;
 }
 
@@ -102,7 +102,7 @@ async fn a_sink_that_takes_too_long_is_a_failed_attempt() {
     }
     let id = outbox.enqueue(&outbox.message("order.created", 2)).await;
     let relay = outbox.start(Part::Relay);
-    let record = outbox.wait(id, "DEAD").await;
+    let record = outbox.wait(&id, "DEAD").await;
     assert_eq!(record.last_error.as_deref(), Some("no answer within 50ms"));
     relay.stop().await;
 }
@@ -121,7 +121,7 @@ async fn a_lost_lock_ends_in_one_record() {
     server.cli(&["FLUSHALL"]).await.unwrap();
     soon(sink.wait_held(2)).await;
     sink.release();
-    let record = outbox.wait(id, "SENT").await;
+    let record = outbox.wait(&id, "SENT").await;
     assert_eq!(record.message.attempts, 0);
     soon(sink.wait_for(2)).await;
     let delivered = sink.delivered();
@@ -148,7 +148,7 @@ async fn a_worker_that_stops_loses_nothing() {
     assert_eq!(sink.attempts(), sink.delivered().len());
     let worker = outbox.start(Part::Worker);
     for id in ids {
-        assert_eq!(outbox.wait(id, "SENT").await.message.attempts, 0);
+        assert_eq!(outbox.wait(&id, "SENT").await.message.attempts, 0);
     }
     assert_eq!((sink.delivered().len(), sink.attempts()), (300, 300));
     worker.stop().await;
@@ -169,7 +169,7 @@ async fn a_refusal_pauses_the_lane() {
         (health.state == LaneState::Paused).then_some(())
     })
     .await;
-    let record = outbox.wait(id, "SENT").await;
+    let record = outbox.wait(&id, "SENT").await;
     assert_eq!((record.message.attempts, sink.attempts()), (0, 2));
     relay.stop().await;
 }
@@ -193,9 +193,9 @@ async fn a_stale_job_is_not_delivered() {
     };
     let worker = outbox.start(Part::Worker);
     // A number that does not count yet, and then one of a message that is SENT.
-    queue.add(&[stale(JobName { message: id, dispatch: 9 }.id())]).await.unwrap();
-    queue.add(&[stale(JobName { message: id, dispatch: 1 }.id())]).await.unwrap();
-    outbox.wait(id, "SENT").await;
+    queue.add(&[stale(JobName { message: id.clone(), dispatch: 9 }.id())]).await.unwrap();
+    queue.add(&[stale(JobName { message: id.clone(), dispatch: 1 }.id())]).await.unwrap();
+    outbox.wait(&id, "SENT").await;
     queue.add(&[stale(JobName { message: id, dispatch: 2 }.id())]).await.unwrap();
     eventually("all jobs to have ended", LONG, async || {
         let counts = queue.counts().await.ok()?;
@@ -218,7 +218,7 @@ async fn a_queue_keeps_its_rate() {
     let began = Instant::now();
     let relay = outbox.start(Part::Relay);
     for id in ids {
-        assert_eq!(outbox.wait(id, "SENT").await.message.attempts, 0);
+        assert_eq!(outbox.wait(&id, "SENT").await.message.attempts, 0);
     }
     // Four turns of five: at least two whole pauses lie between the first and the last.
     assert!(began.elapsed() >= Duration::from_millis(1_000), "{:?}", began.elapsed());
@@ -239,10 +239,10 @@ async fn a_tenant_keeps_its_rate_and_holds_up_no_other() {
     let fast = outbox.enqueue(&outbox.message("order.created", 1).tenant("globex")).await;
     let began = Instant::now();
     let relay = outbox.start(Part::Relay);
-    let fast = outbox.wait(fast, "SENT").await;
+    let fast = outbox.wait(&fast, "SENT").await;
     let mut last = None;
     for id in slow {
-        let record = outbox.wait(id, "SENT").await;
+        let record = outbox.wait(&id, "SENT").await;
         assert_eq!(record.message.attempts, 0);
         last = last.max(record.sent_at);
     }

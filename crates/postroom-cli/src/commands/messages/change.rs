@@ -49,7 +49,7 @@ async fn one(
     store: &dyn Store,
 ) -> Result<(), Failure> {
     let record = find(store, name).await?;
-    let id = record.message.id;
+    let id = &record.message.id;
     let (action, changed) = change_one(store, actor, change, record.key()).await?;
     let done = done(change);
     if changed.messages == 0 {

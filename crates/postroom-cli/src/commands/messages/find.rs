@@ -13,9 +13,10 @@ const CANDIDATES: usize = 10;
 /// The one message that has this id, whose id begins so, or whose event id it is.
 pub(super) async fn find(store: &dyn Store, name: &Named) -> Result<Record, Failure> {
     let limit = CANDIDATES + 1;
-    let mut found = match name.ids() {
-        Some(ids) => store.find_range(ids, limit).await?,
-        None => Vec::new(),
+    // One whose id is written so is meant, though other ids may begin so.
+    let mut found = match store.find(name.id()).await? {
+        Some(record) => vec![record],
+        None => store.find_prefix(name.prefix(), limit).await?,
     };
     // The beginning of one message's id may be the whole event id of another.
     let event_id = Some(name.as_str().to_owned());

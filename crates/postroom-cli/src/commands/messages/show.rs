@@ -69,7 +69,7 @@ pub(super) async fn run(args: &ShowMessage, origin: &Origin<'_>) -> Result<(), F
     let store = outbox::open(&outbox::named(origin, args.json)?).await?;
     let record = find(&*store, &args.id).await?;
     let shown = Shown {
-        failed_attempts: store.attempts(record.message.id).await?,
+        failed_attempts: store.attempts(&record.message.id).await?,
         attempts_allowed: Allowed::of(&record, origin.known_integrations().as_ref()),
         record,
     };

@@ -4,18 +4,17 @@
 //! delivery, which outranks a parcel, or with a producer that has not committed yet. Nobody changes
 //! messages by hand in a simulation, so there are no pending edits.
 
-use postroom_core::{Batch, Take};
+use postroom_core::{Batch, MessageId, Take};
 use postroom_store::memory::{Ledger, ParcelLook};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use uuid::Uuid;
 
 /// A ledger, by what is looked for in it.
 struct Index<'a> {
     ledger: &'a Ledger,
     /// The claims that name a parcel.
     claims_on: BTreeMap<&'a (String, i64), Vec<usize>>,
-    parcels_of: HashMap<Uuid, Vec<&'a ParcelLook>>,
-    deliveries: HashSet<Uuid>,
+    parcels_of: HashMap<MessageId, Vec<&'a ParcelLook>>,
+    deliveries: HashSet<MessageId>,
 }
 
 impl<'a> Index<'a> {
@@ -26,17 +25,17 @@ impl<'a> Index<'a> {
                 claims_on.entry(key).or_default().push(place);
             }
         }
-        let mut parcels_of: HashMap<Uuid, Vec<&ParcelLook>> = HashMap::new();
+        let mut parcels_of: HashMap<MessageId, Vec<&ParcelLook>> = HashMap::new();
         for parcel in &ledger.parcels {
             for id in &parcel.ids {
-                parcels_of.entry(*id).or_default().push(parcel);
+                parcels_of.entry(id.clone()).or_default().push(parcel);
             }
         }
-        let deliveries = ledger.deliveries.iter().map(|delivery| delivery.id).collect();
+        let deliveries = ledger.deliveries.iter().map(|delivery| delivery.id.clone()).collect();
         Self { ledger, claims_on, parcels_of, deliveries }
     }
 
-    fn parcels_of(&self, id: Uuid) -> &[&'a ParcelLook] {
+    fn parcels_of(&self, id: &MessageId) -> &[&'a ParcelLook] {
         self.parcels_of.get(&id).map_or(&[], Vec::as_slice)
     }
 
@@ -68,7 +67,7 @@ fn in_one_claim(index: &Index<'_>, broken: &mut Vec<String>) {
         if index.deliveries.contains(&message.id) {
             continue;
         }
-        let parcels = index.parcels_of(message.id).iter();
+        let parcels = index.parcels_of(&message.id).iter();
         let claims = parcels.filter_map(|parcel| index.claims_on.get(&parcel.key)).flatten();
         if claims.count() > 1 {
             broken.push(format!("message {} is in two claims", message.seq));
@@ -83,7 +82,7 @@ fn in_one_place(index: &Index<'_>, broken: &mut Vec<String>) {
         if !matches!(message.status.as_str(), "PENDING" | "FAILED" | "DEAD") {
             continue;
         }
-        let (seq, parcels) = (message.seq, index.parcels_of(message.id));
+        let (seq, parcels) = (message.seq, index.parcels_of(&message.id));
         let has_delivery = index.deliveries.contains(&message.id);
         match parcels {
             [] if !has_delivery => broken.push(format!("message {seq} is lost to the ledger")),
@@ -101,9 +100,10 @@ fn in_one_place(index: &Index<'_>, broken: &mut Vec<String>) {
 
 /// Nobody sees what is not committed.
 fn nothing_uncommitted(index: &Index<'_>, broken: &mut Vec<String>) {
-    let there: HashSet<Uuid> = index.ledger.messages.iter().map(|message| message.id).collect();
+    let there: HashSet<MessageId> =
+        index.ledger.messages.iter().map(|message| message.id.clone()).collect();
     for id in &index.ledger.uncommitted {
-        let is_named = index.deliveries.contains(id) || !index.parcels_of(*id).is_empty();
+        let is_named = index.deliveries.contains(id) || !index.parcels_of(id).is_empty();
         if is_named || there.contains(id) {
             broken.push(format!("message {id} is visible before its producer has committed"));
         }
@@ -114,9 +114,9 @@ fn nothing_uncommitted(index: &Index<'_>, broken: &mut Vec<String>) {
 /// that is no message.
 fn nothing_closed(index: &Index<'_>, broken: &mut Vec<String>) {
     let messages = index.ledger.messages.iter();
-    let statuses: HashMap<Uuid, &str> =
-        messages.map(|message| (message.id, message.status.as_str())).collect();
-    let is_open = |id: &Uuid| statuses.get(id).is_some_and(|status| *status != "SENT");
+    let statuses: HashMap<MessageId, &str> =
+        messages.map(|message| (message.id.clone(), message.status.as_str())).collect();
+    let is_open = |id: &MessageId| statuses.get(id).is_some_and(|status| *status != "SENT");
     for delivery in index.ledger.deliveries.iter().filter(|delivery| !is_open(&delivery.id)) {
         broken.push(format!("message {} has a delivery, and is SENT or gone", delivery.id));
     }
@@ -166,7 +166,7 @@ pub(super) fn wrong_with(batches: &[Batch], take: &Take<'_>, after: &Ledger) -> 
         let claim = after.claims.iter().find(|claim| claim.token == batch.token);
         let is_of_parcels = claim.is_some_and(|claim| !claim.parcels.is_empty());
         for taken in &batch.messages {
-            let (id, seq) = (taken.message.id, taken.message.seq);
+            let (id, seq) = (taken.message.id.clone(), taken.message.seq);
             let delivery = after.deliveries.iter().find(|delivery| delivery.id == id);
             if is_of_parcels && delivery.is_some() {
                 wrong.push(format!("message {seq} came out of a parcel and has a delivery"));
@@ -179,7 +179,7 @@ pub(super) fn wrong_with(batches: &[Batch], take: &Take<'_>, after: &Ledger) -> 
             let names_it = |parcel: &&ParcelLook| {
                 claim.is_some_and(|claim| claim.parcels.contains(&parcel.key))
             };
-            if is_of_parcels && !index.parcels_of(id).iter().any(names_it) {
+            if is_of_parcels && !index.parcels_of(&id).iter().any(names_it) {
                 wrong.push(format!("message {seq} is in no parcel of its claim"));
             }
         }

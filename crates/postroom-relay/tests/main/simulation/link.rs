@@ -7,15 +7,13 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use postroom_core::{
     Action, ActionId, Admin, Arrived, Attempt, Backlog, Batch, Checkpoint, Claims, Dispatched,
-    Dispatches, Enqueued, ErrorGroup, Filter, Finding, Heartbeat, Inspect, Intake, Key, NewAction,
-    NewMessage, Operate, Reconciled, Record, RelayId, RelayRow, Relays, Rescued, Settled,
-    Settlement, Status, StatusCounts, StoreError, StoreErrorKind, StoreResult, Take, Token, Upkeep,
-    Wake,
+    Dispatches, Enqueued, ErrorGroup, Filter, Finding, Heartbeat, IdPrefix, Inspect, Intake, Key,
+    MessageId, NewAction, NewMessage, Operate, Reconciled, Record, RelayId, RelayRow, Relays,
+    Rescued, Settled, Settlement, Status, StatusCounts, StoreError, StoreErrorKind, StoreResult,
+    Take, Token, Upkeep, Wake,
 };
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
-use uuid::Uuid;
 
 pub(super) struct Link {
     pub(super) world: Arc<World>,
@@ -94,7 +92,7 @@ impl Claims for Link {
             let settled = self.world.store.settle(settlements).await?;
             let mut records = Vec::new();
             for verdict in settlements.iter().flat_map(|settlement| &settlement.verdicts) {
-                records.extend(self.world.store.find(verdict.id).await?);
+                records.extend(self.world.store.find(&verdict.id).await?);
             }
             self.world.books.settled(self.process, settlements, &settled, &records);
             Ok(settled)
@@ -106,7 +104,7 @@ impl Claims for Link {
         settled
     }
 
-    async fn keep_responses(&self, responses: &[(Uuid, String)]) -> StoreResult<()> {
+    async fn keep_responses(&self, responses: &[(MessageId, String)]) -> StoreResult<()> {
         self.world.store.keep_responses(responses).await
     }
 
@@ -179,7 +177,7 @@ impl Upkeep for Link {
 /// A relay that delivers by itself has no use for these.
 #[async_trait]
 impl Dispatches for Link {
-    async fn dispatched(&self, ids: &[Uuid]) -> StoreResult<Vec<Dispatched>> {
+    async fn dispatched(&self, ids: &[MessageId]) -> StoreResult<Vec<Dispatched>> {
         self.world.store.dispatched(ids).await
     }
 
@@ -207,11 +205,11 @@ impl Intake for Link {
 /// A relay has no use for these.
 #[async_trait]
 impl Admin for Link {
-    async fn find(&self, id: Uuid) -> StoreResult<Option<Record>> {
+    async fn find(&self, id: &MessageId) -> StoreResult<Option<Record>> {
         self.world.store.find(id).await
     }
 
-    async fn attempts(&self, id: Uuid) -> StoreResult<Vec<Attempt>> {
+    async fn attempts(&self, id: &MessageId) -> StoreResult<Vec<Attempt>> {
         self.world.store.attempts(id).await
     }
 
@@ -227,7 +225,7 @@ impl Admin for Link {
         self.world.store.integrations().await
     }
 
-    async fn claim_of(&self, worker: &str, id: Uuid) -> StoreResult<Option<(Token, i64)>> {
+    async fn claim_of(&self, worker: &str, id: &MessageId) -> StoreResult<Option<(Token, i64)>> {
         self.world.store.claim_of(worker, id).await
     }
 
@@ -238,12 +236,8 @@ impl Admin for Link {
 
 #[async_trait]
 impl Inspect for Link {
-    async fn find_range(
-        &self,
-        ids: RangeInclusive<Uuid>,
-        limit: usize,
-    ) -> StoreResult<Vec<Record>> {
-        self.world.store.find_range(ids, limit).await
+    async fn find_prefix(&self, prefix: &IdPrefix, limit: usize) -> StoreResult<Vec<Record>> {
+        self.world.store.find_prefix(prefix, limit).await
     }
 
     async fn errors(&self, filter: &Filter) -> StoreResult<Vec<ErrorGroup>> {
@@ -286,7 +280,12 @@ impl Operate for Link {
         self.world.store.redrive(action, keys).await
     }
 
-    async fn replay(&self, action: ActionId, keys: &[Key], fresh: bool) -> StoreResult<Vec<Uuid>> {
+    async fn replay(
+        &self,
+        action: ActionId,
+        keys: &[Key],
+        fresh: bool,
+    ) -> StoreResult<Vec<MessageId>> {
         self.world.store.replay(action, keys, fresh).await
     }
 

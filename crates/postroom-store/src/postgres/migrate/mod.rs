@@ -9,14 +9,18 @@ mod script;
 mod shape;
 
 pub(super) use fence::old_fences;
-
+pub(super) use plan::{DOING, MAKE_BOOKS, Work};
+pub(super) 
 use super::connect::{Session, Target, ask};
+use super::connection::Connection;
 use super::diagnose::changing_indexes;
 use super::error::store_error;
+use super::layout;
 use super::pooler;
+use crate::Layout;
 use crate::migrations::{MigrateOptions, Migrated, Migration, Planned};
 use postroom_core::{StoreError, StoreErrorKind, StoreResult};
-use script::Step;
+pub(super) use script::Step;
 use tokio_postgres::Client;
 
 /// Every migration, in order.
@@ -54,7 +58,9 @@ pub async fn migrate(url: &str, options: &MigrateOptions) -> StoreResult<Migrate
             None => migrated.done.push(doing),
         }
     }
-    migrated.notes.extend(remarks(&client).await?);
+    if options.layout.is_none() {
+        migrated.notes.extend(remarks(&client).await?);
+    }
     Ok(migrated)
 }
 
@@ -124,11 +130,27 @@ pub async fn set_notify(url: &str, on: bool) -> StoreResult<()> {
     run::run(&client, &step, "turning the wake trigger on or off", &MigrateOptions::default()).await
 }
 
+/// Removes the ledger of a layout, and with it the triggers on its table.
+///
+/// # Errors
+/// When the database cannot be reached or refuses.
+pub(super) async fn remove_ledger(url: &str, layout: &Layout) -> StoreResult<()> {
+    let client = connect(url).await?;
+    lock::acquire(&client).await?;
+    let step = Step::transaction(layout::remove(layout));
+    run::run(&client, &step, "removing a ledger", &MigrateOptions::default()).await
+}
+
 /// Whether the schema is the one this program was built for.
-pub(super) async fn check_version(client: &Client) -> StoreResult<()> {
+pub(super) async fn check_version(client: &Connection) -> StoreResult<()> {
     const VERSION: &str = "SELECT coalesce(max(number), 0) FROM core_outbox.schema_migration";
-    let found: i32 = ask(client, "reading the schema's version", VERSION).await?;
-    crate::migrations::check(found, latest())
+    let version = client.put(VERSION);
+    let asked = ask(client.client(), "reading the schema's version", &version);
+    crate::migrations::check(client.answer(asked).await?, latest())?;
+    match client.foreign() {
+        Some(foreign) => client.answer(foreign.check_applied(client.client())).await,
+        None => Ok(()),
+    }
 }
 
 /// The schema version that this program was built for.

@@ -6,12 +6,13 @@ use crate::MigrateOptions;
 use crate::migrations::Migration;
 use crate::postgres::connect::ask;
 use crate::postgres::error::store_error;
+use crate::postgres::layout;
 use postroom_core::StoreResult;
 use std::collections::HashSet;
 use tokio_postgres::Client;
 
 const MAKE_SCHEMA: &str = "CREATE SCHEMA core_outbox;\n\n";
-const MAKE_BOOKS: &str = "\
+pub(in crate::postgres) const MAKE_BOOKS: &str = "\
 CREATE TABLE core_outbox.schema_migration (
     number     int         PRIMARY KEY,
     name       text        NOT NULL,
@@ -27,14 +28,14 @@ const HAS_BOOKS: &str = "SELECT to_regclass('core_outbox.schema_migration') IS N
 const HAS_TABLE: &str = "SELECT to_regclass('core_outbox.integration_outbox') IS NOT NULL";
 const APPLIED: &str = "SELECT number FROM core_outbox.schema_migration";
 
-const DOING: &str = "looking at what was migrated";
+pub(in crate::postgres) const DOING: &str = "looking at what was migrated";
 
 /// A piece of work, and the steps that are left of it.
-pub(super) struct Work {
+pub(in crate::postgres) struct Work {
     /// The migration that it brings, if it is one.
-    pub(super) number: Option<u32>,
-    pub(super) name: String,
-    pub(super) steps: Vec<Step>,
+    pub(in crate::postgres) number: Option<u32>,
+    pub(in crate::postgres) name: String,
+    pub(in crate::postgres) steps: Vec<Step>,
 }
 
 impl Work {
@@ -51,6 +52,16 @@ impl Work {
 /// # Errors
 /// When the database cannot be read, or holds a table that cannot be adopted.
 pub(super) async fn plan(client: &Client, options: &MigrateOptions) -> StoreResult<Vec<Work>> {
+    let Some(layout) = &options.layout else { return own(client, options).await };
+    // Its own table first: what a layout makes may write there.
+    let mut works =
+        if options.own_besides { own(client, options).await? } else { Vec::new() };
+    works.extend(layout::plan(client, layout, options).await?);
+    Ok(works)
+}
+
+/// What is left to do for Postroom's own table.
+async fn own(client: &Client, options: &MigrateOptions) -> StoreResult<Vec<Work>> {
     let mut works = Vec::new();
     let applied = if ask(client, DOING, HAS_BOOKS).await? {
         applied(client).await?

@@ -9,20 +9,20 @@
 
 /// A transaction, or a statement that runs alone.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct Step {
-    pub(super) sql: String,
+pub(in crate::postgres) struct Step {
+    pub(in crate::postgres) sql: String,
     /// Whether it runs outside a transaction.
-    pub(super) alone: bool,
+    pub(in crate::postgres) alone: bool,
 }
 
 impl Step {
     /// A transaction.
-    pub(super) fn transaction(sql: impl Into<String>) -> Self {
+    pub(in crate::postgres) fn transaction(sql: impl Into<String>) -> Self {
         Self { sql: sql.into(), alone: false }
     }
 
     /// A statement that runs alone.
-    pub(super) fn alone(sql: impl Into<String>) -> Self {
+    pub(in crate::postgres) fn alone(sql: impl Into<String>) -> Self {
         Self { sql: sql.into(), alone: true }
     }
 }

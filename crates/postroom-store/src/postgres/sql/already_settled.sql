@@ -4,3 +4,6 @@ SELECT id FROM core_outbox.integration_outbox WHERE id = ANY ($2) AND settled = 
 UNION ALL
 SELECT noted.id FROM (SELECT unnest(ids) AS id FROM core_outbox.sent WHERE token = $1) AS noted
 WHERE noted.id = ANY ($2)
+/*foreign: UNION ALL
+-- Their rows say nothing of tokens: what is closed is done.
+SELECT m.id FROM core_outbox.integration_outbox m WHERE m.id = ANY ($2) AND m.status IN ('SENT', 'DEAD') */

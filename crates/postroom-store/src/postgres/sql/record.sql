@@ -38,7 +38,7 @@ kept AS (
     INSERT INTO core_outbox.sent (token, at, lowest, highest, ids)
     SELECT still.token, still.at, still.ids[1], still.ids[cardinality(still.ids)], still.ids
     FROM (
-        SELECT named.token, named.at, array_agg(named.id ORDER BY named.id) AS ids
+        SELECT named.token, named.at, array_agg(named.id ORDER BY named.id /*text: COLLATE "C" */) AS ids
         FROM named
         WHERE (named.id IN (SELECT id FROM there)) IS TRUE
           AND (named.id IN (SELECT id FROM free)) IS NOT TRUE

@@ -13,7 +13,7 @@ noted AS MATERIALIZED (
 note AS (
     INSERT INTO core_outbox.sent (token, at, lowest, highest, ids)
     SELECT $1, now(), done.ids[1], done.ids[cardinality(done.ids)], done.ids
-    FROM (SELECT array_agg(id ORDER BY id) AS ids FROM noted) AS done
+    FROM (SELECT array_agg(id ORDER BY id /*text: COLLATE "C" */) AS ids FROM noted) AS done
     WHERE done.ids IS NOT NULL
 ),
 marked AS (

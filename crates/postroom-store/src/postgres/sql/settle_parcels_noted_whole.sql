@@ -13,5 +13,5 @@ whole AS MATERIALIZED (
 ),
 note AS (
     INSERT INTO core_outbox.sent (token, at, lowest, highest, ids)
-    SELECT $1, now(), ($2::/*id*/uuid[])[1], ($2::/*id*/uuid[])[cardinality($2::uuid[])], $2 FROM whole
+    SELECT $1, now(), ($2::/*id*/uuid[])[1], ($2::/*id*/uuid[])[cardinality($2::/*id*/uuid[])], $2 FROM whole
 ),

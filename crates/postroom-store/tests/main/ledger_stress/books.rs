@@ -1,10 +1,9 @@
 //! What happened, as those say who did it.
 
-use postroom_core::{Batch, Key, Token};
+use postroom_core::{Batch, Key, MessageId, Token};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-use uuid::Uuid;
 
 /// How many of each violation are told.
 const TOLD: usize = 5;
@@ -60,8 +59,8 @@ pub(super) enum Event {
 #[derive(Default)]
 struct Written {
     committed: Vec<Key>,
-    known: HashSet<Uuid>,
-    pages: HashMap<Uuid, Page>,
+    known: HashSet<MessageId>,
+    pages: HashMap<MessageId, Page>,
     events: std::collections::BTreeMap<Event, u64>,
     violations: Vec<String>,
 }
@@ -84,7 +83,7 @@ impl Books {
 
     pub(super) fn committed(&self, keys: Vec<Key>) {
         let mut books = self.write();
-        books.known.extend(keys.iter().map(|key| key.id));
+        books.known.extend(keys.iter().map(|key| key.id.clone()));
         books.committed.extend(keys);
     }
 
@@ -94,7 +93,7 @@ impl Books {
     }
 
     pub(super) fn message(&self, place: usize) -> Key {
-        self.write().committed[place]
+        self.write().committed[place].clone()
     }
 
     /// A batch came back from a take that was called at `called` and lasts for `until` at the least.
@@ -104,7 +103,7 @@ impl Books {
         let now = Instant::now();
         let mut twice = Vec::new();
         for taken in &batch.messages {
-            let page = books.pages.entry(taken.message.id).or_default();
+            let page = books.pages.entry(taken.message.id.clone()).or_default();
             if let Some(held) = page.held
                 && held.since < called
                 && now < held.until
@@ -134,7 +133,7 @@ impl Books {
     }
 
     /// A relay is about to let go of messages.
-    pub(super) fn settling(&self, token: Token, ids: impl Iterator<Item = Uuid>) {
+    pub(super) fn settling(&self, token: Token, ids: impl Iterator<Item = MessageId>) {
         let mut books = self.write();
         for id in ids {
             let page = books.pages.entry(id).or_default();
@@ -142,28 +141,28 @@ impl Books {
         }
     }
 
-    pub(super) fn delivered(&self, relay: u64, token: Token, id: Uuid) {
-        self.write().pages.entry(id).or_default().delivered.push((relay, token));
+    pub(super) fn delivered(&self, relay: u64, token: Token, id: &MessageId) {
+        self.write().pages.entry(id.clone()).or_default().delivered.push((relay, token));
     }
 
     /// Why a message may be delivered once more.
-    pub(super) fn cause(&self, id: Uuid, cause: &'static str) {
-        self.write().pages.entry(id).or_default().causes.push(cause);
+    pub(super) fn cause(&self, id: &MessageId, cause: &'static str) {
+        self.write().pages.entry(id.clone()).or_default().causes.push(cause);
     }
 
-    pub(super) fn may_be_sent_by_hand(&self, id: Uuid) {
-        self.write().pages.entry(id).or_default().sent_by_hand = true;
+    pub(super) fn may_be_sent_by_hand(&self, id: &MessageId) {
+        self.write().pages.entry(id.clone()).or_default().sent_by_hand = true;
     }
 
-    pub(super) fn may_be_dead(&self, id: Uuid) {
-        self.write().pages.entry(id).or_default().may_be_dead = true;
+    pub(super) fn may_be_dead(&self, id: &MessageId) {
+        self.write().pages.entry(id.clone()).or_default().may_be_dead = true;
     }
 
     /// Somebody is about to take messages from their relays.
     pub(super) fn operation_begins(&self, keys: &[Key], cause: &'static str) {
         let mut books = self.write();
         for key in keys {
-            let page = books.pages.entry(key.id).or_default();
+            let page = books.pages.entry(key.id.clone()).or_default();
             page.operations += 1;
             page.causes.push(cause);
         }
@@ -172,7 +171,7 @@ impl Books {
     pub(super) fn operation_ends(&self, keys: &[Key]) {
         let mut books = self.write();
         for key in keys {
-            let page = books.pages.entry(key.id).or_default();
+            let page = books.pages.entry(key.id.clone()).or_default();
             page.operations -= 1;
             page.operated_at = Some(Instant::now());
             page.held = None;
@@ -180,7 +179,7 @@ impl Books {
     }
 
     /// Compares the books with the outbox, when nothing is under way any more.
-    pub(super) fn compare(&self, found: &HashMap<Uuid, String>) {
+    pub(super) fn compare(&self, found: &HashMap<MessageId, String>) {
         let mut books = self.write();
         let mut lost = Vec::new();
         let mut undelivered = Vec::new();

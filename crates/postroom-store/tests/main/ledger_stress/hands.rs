@@ -24,7 +24,7 @@ fn some(run: &Run, chance: &mut StdRng, most: usize) -> Vec<Key> {
     let keys =
         (0..=below(chance, most)).map(|_| run.books.message(messages - 1 - below(chance, among)));
     let mut keys: Vec<Key> = keys.collect();
-    keys.sort_unstable_by_key(|key| key.id);
+    keys.sort_unstable_by_key(|key| key.id.clone());
     keys.dedup();
     keys
 }
@@ -35,16 +35,16 @@ pub(super) async fn edit(run: Arc<Run>, number: u64) {
     let mut session = run.outbox.session().await;
     while run.is_on() {
         let keys = some(&run, &mut chance, 6);
-        let ids: Vec<_> = keys.iter().map(|key| key.id).collect();
+        let ids: Vec<_> = keys.iter().map(|key| key.id.clone()).collect();
         let edit = match below(&mut chance, 5) {
             0 => Edit::DueSoon,
             1 => Edit::Elsewhere(LANES[below(&mut chance, LANES.len())]),
             2 => {
-                ids.iter().for_each(|id| run.books.may_be_sent_by_hand(*id));
+                ids.iter().for_each(|id| run.books.may_be_sent_by_hand(id));
                 Edit::Sent
             }
             _ => {
-                ids.iter().for_each(|id| run.books.cause(*id, "opened by hand"));
+                ids.iter().for_each(|id| run.books.cause(id, "opened by hand"));
                 Edit::Opened
             }
         };
@@ -72,7 +72,7 @@ pub(super) async fn operate(run: Arc<Run>) {
         let which = below(&mut chance, 4);
         let cause = ["released", "released", "cancelled", "redriven"][which];
         if which == 2 {
-            keys.iter().for_each(|key| run.books.may_be_dead(key.id));
+            keys.iter().for_each(|key| run.books.may_be_dead(&key.id));
         }
         run.books.operation_begins(&keys, cause);
         let changed = match which {

@@ -2,7 +2,7 @@
 
 use super::outbox::{Edit, NewRow, Outbox, Session};
 use async_trait::async_trait;
-use postroom_core::{Key, Store};
+use postroom_core::{Key, MessageId, Store};
 use postroom_store::OpenOptions;
 use postroom_store::mysql::MySqlStore;
 use postroom_testkit::{MariaDatabase, MariaDb};
@@ -103,12 +103,12 @@ impl Outbox for MariaOutbox {
         self.texts(UNLIKE).await
     }
 
-    async fn statuses(&self) -> HashMap<Uuid, String> {
+    async fn statuses(&self) -> HashMap<MessageId, String> {
         let mut connection = self.database.connection().await;
         let sql = "SELECT id, status FROM integration_outbox";
         let rows: Vec<(Hyphenated, String)> =
             sqlx::query_as(sql).fetch_all(&mut connection).await.expect("messages");
-        rows.into_iter().map(|(id, status)| (id.into(), status)).collect()
+        rows.into_iter().map(|(id, status)| (Uuid::from(id).into(), status)).collect()
     }
 }
 
@@ -134,12 +134,12 @@ impl Session for MariaSession {
         let inserted = sqlx::raw_sql(sql).fetch_all(&mut self.0).await.expect("insert");
         let key = |row: &sqlx::mysql::MySqlRow| {
             let id: Hyphenated = row.get(1);
-            Key { seq: row.get(0), id: id.into() }
+            Key { seq: row.get(0), id: Uuid::from(id).into() }
         };
         inserted.iter().map(key).collect()
     }
 
-    async fn change(&mut self, edit: &Edit, ids: &[Uuid]) -> Result<u64, String> {
+    async fn change(&mut self, edit: &Edit, ids: &[MessageId]) -> Result<u64, String> {
         let set = match edit {
             Edit::DueSoon => {
                 "due_at = UTC_TIMESTAMP(6) + INTERVAL FLOOR(RAND() * 300000) MICROSECOND \

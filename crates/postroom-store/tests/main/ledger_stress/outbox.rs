@@ -1,7 +1,7 @@
 //! What a database provides, so that the ledger on it can be put under stress.
 
 use async_trait::async_trait;
-use postroom_core::{Key, Store};
+use postroom_core::{Key, MessageId, Store};
 use std::collections::HashMap;
 use std::sync::Arc;
 use uuid::Uuid;
@@ -45,7 +45,7 @@ pub(super) trait Outbox: Send + Sync {
     async fn unlike(&self) -> Vec<String>;
 
     /// The status of every message.
-    async fn statuses(&self) -> HashMap<Uuid, String>;
+    async fn statuses(&self) -> HashMap<MessageId, String>;
 }
 
 /// A message as an application inserts it.
@@ -79,5 +79,5 @@ pub(super) trait Session: Send {
     async fn insert(&mut self, rows: &[NewRow]) -> Vec<Key>;
 
     /// Changes messages; how many. An error means that somebody else was in the way.
-    async fn change(&mut self, edit: &Edit, ids: &[Uuid]) -> Result<u64, String>;
+    async fn change(&mut self, edit: &Edit, ids: &[MessageId]) -> Result<u64, String>;
 }

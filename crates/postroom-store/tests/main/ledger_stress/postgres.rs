@@ -2,7 +2,7 @@
 
 use super::outbox::{Edit, NewRow, Outbox, Session};
 use async_trait::async_trait;
-use postroom_core::{Key, Store};
+use postroom_core::{Key, MessageId, Store};
 use postroom_store::OpenOptions;
 use postroom_testkit::{Postgres, TestDatabase};
 use std::collections::HashMap;
@@ -108,10 +108,10 @@ impl Outbox for PostgresOutbox {
         self.texts(UNLIKE).await
     }
 
-    async fn statuses(&self) -> HashMap<Uuid, String> {
+    async fn statuses(&self) -> HashMap<MessageId, String> {
         let sql = "SELECT id, status FROM core_outbox.integration_outbox";
         let rows = self.0.client().await.query(sql, &[]).await.expect("messages");
-        rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+        rows.iter().map(|row| (row.get::<_, Uuid>(0).into(), row.get(1))).collect()
     }
 }
 
@@ -130,10 +130,13 @@ impl Session for PostgresSession {
         let statuses: Vec<&str> = rows.iter().map(|row| row.status).collect();
         let inserted = self.0.query(INSERT, &[&ids, &lanes, &delays, &statuses]).await;
         let inserted = inserted.expect("insert");
-        inserted.iter().map(|row| Key { seq: row.get(0), id: row.get(1) }).collect()
+        inserted
+            .iter()
+            .map(|row| Key { seq: row.get(0), id: row.get::<_, Uuid>(1).into() })
+            .collect()
     }
 
-    async fn change(&mut self, edit: &Edit, ids: &[Uuid]) -> Result<u64, String> {
+    async fn change(&mut self, edit: &Edit, ids: &[MessageId]) -> Result<u64, String> {
         let set = match edit {
             Edit::DueSoon => "due_at = clock_timestamp() + random() * interval '300 ms'
                               WHERE status IN ('PENDING', 'FAILED')"
@@ -145,6 +148,7 @@ impl Session for PostgresSession {
             Edit::Opened => "status = 'PENDING' WHERE status = 'SENT'".to_owned(),
         };
         let sql = format!("UPDATE core_outbox.integration_outbox SET {set} AND id = ANY ($1)");
+        let ids: Vec<Option<Uuid>> = ids.iter().map(MessageId::as_uuid).collect();
         self.0.execute(&sql, &[&ids]).await.map_err(|error| error.to_string())
     }
 }

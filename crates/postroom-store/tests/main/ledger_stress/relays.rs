@@ -71,8 +71,8 @@ async fn handle(
         0 => {
             run.books.count(Event::Kill, 1);
             for taken in batch.messages.iter().take(below(chance, batch.messages.len() + 1)) {
-                run.books.delivered(number, batch.token, taken.message.id);
-                run.books.cause(taken.message.id, "killed");
+                run.books.delivered(number, batch.token, &taken.message.id);
+                run.books.cause(&taken.message.id, "killed");
             }
             return;
         }
@@ -128,12 +128,12 @@ fn verdict(run: &Run, taken: &Taken, chance: &mut StdRng) -> Verdict {
         16..28 => Fate::Released,
         28..34 => Fate::Postponed { delay },
         34 => {
-            run.books.may_be_dead(taken.message.id);
+            run.books.may_be_dead(&taken.message.id);
             Fate::Dead { error, tried: None, announcement: None }
         }
         _ => Fate::Sent,
     };
-    Verdict { seq: taken.message.seq, id: taken.message.id, fate }
+    Verdict { seq: taken.message.seq, id: taken.message.id.clone(), fate }
 }
 
 /// Delivers what is to be SENT, and settles. What is locked is settled again; in the end it is left to the
@@ -144,7 +144,7 @@ async fn settle(run: &Run, store: &dyn Store, number: u64, settlement: &Settleme
     for verdict in &left.verdicts {
         let event = match verdict.fate {
             Fate::Sent => {
-                run.books.delivered(number, token, verdict.id);
+                run.books.delivered(number, token, &verdict.id);
                 continue;
             }
             Fate::Failed { .. } => Event::Failed,
@@ -154,7 +154,7 @@ async fn settle(run: &Run, store: &dyn Store, number: u64, settlement: &Settleme
         };
         run.books.count(event, 1);
     }
-    run.books.settling(token, left.verdicts.iter().map(|verdict| verdict.id));
+    run.books.settling(token, left.verdicts.iter().map(|verdict| verdict.id.clone()));
     for _ in 0..TRIES {
         let Some(settled) = known(run, store.settle(std::slice::from_ref(&left)).await) else {
             continue;
@@ -162,7 +162,7 @@ async fn settle(run: &Run, store: &dyn Store, number: u64, settlement: &Settleme
         run.books.count(Event::Late, settled.late.len());
         for verdict in left.verdicts.iter().filter(|one| settled.late.contains(&one.seq)) {
             if matches!(verdict.fate, Fate::Sent) {
-                run.books.cause(verdict.id, "late");
+                run.books.cause(&verdict.id, "late");
             }
         }
         left.verdicts.retain(|one| settled.locked.contains(&one.seq));
@@ -173,7 +173,7 @@ async fn settle(run: &Run, store: &dyn Store, number: u64, settlement: &Settleme
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     for verdict in left.verdicts.iter().filter(|one| matches!(one.fate, Fate::Sent)) {
-        run.books.cause(verdict.id, "never settled");
+        run.books.cause(&verdict.id, "never settled");
     }
 }
 
@@ -210,7 +210,7 @@ pub(super) async fn deliver_all(run: &Run, store: &dyn Store) {
             run.books.taken(batch, called, called + CLAIM_TIME);
             let verdicts = batch.messages.iter().map(|taken| Verdict {
                 seq: taken.message.seq,
-                id: taken.message.id,
+                id: taken.message.id.clone(),
                 fate: Fate::Sent,
             });
             let fence = Fence::Claim(batch.token);

@@ -2,7 +2,7 @@
 
 use super::outbox::{Edit, NewRow, Outbox, Session};
 use async_trait::async_trait;
-use postroom_core::{Key, Store};
+use postroom_core::{Key, MessageId, Store};
 use postroom_store::OpenOptions;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Row as _};
@@ -116,7 +116,7 @@ impl Outbox for SqliteOutbox {
         self.texts(UNLIKE).await
     }
 
-    async fn statuses(&self) -> HashMap<Uuid, String> {
+    async fn statuses(&self) -> HashMap<MessageId, String> {
         let statuses = sqlx::query("SELECT id, status FROM integration_outbox");
         let rows = statuses.fetch_all(&mut self.connect().await).await.expect("messages");
         let id = |row: &sqlx::sqlite::SqliteRow| row.get::<String, _>(0).parse().expect("an id");
@@ -149,12 +149,12 @@ impl Session for SqliteSession {
                 .fetch_one(&mut self.0)
                 .await
                 .expect("insert");
-            keys.push(Key { seq: inserted.get(0), id: row.id });
+            keys.push(Key { seq: inserted.get(0), id: row.id.into() });
         }
         keys
     }
 
-    async fn change(&mut self, edit: &Edit, ids: &[Uuid]) -> Result<u64, String> {
+    async fn change(&mut self, edit: &Edit, ids: &[MessageId]) -> Result<u64, String> {
         let set = match edit {
             Edit::DueSoon => {
                 "due_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '+0.' || abs(random() % 3) || ' seconds')
@@ -167,7 +167,7 @@ impl Session for SqliteSession {
             Edit::Sent => "status = 'SENT' WHERE status IN ('PENDING', 'FAILED')".to_owned(),
             Edit::Opened => "status = 'PENDING' WHERE status = 'SENT'".to_owned(),
         };
-        let ids: Vec<String> = ids.iter().map(Uuid::to_string).collect();
+        let ids: Vec<String> = ids.iter().map(MessageId::to_string).collect();
         let sql = format!(
             "UPDATE integration_outbox SET {set} AND id IN (SELECT value FROM json_each(?1))"
         );

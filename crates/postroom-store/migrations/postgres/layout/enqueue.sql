@@ -1,0 +1,48 @@
+-- Enqueues from any language, inside the caller's transaction, as the layout writes a row. With the parameters of
+-- `core_outbox.enqueue`. A second call for the same row returns the first one's key and changes nothing.
+CREATE OR REPLACE FUNCTION {schema}.enqueue(
+    integration    text,
+    event_type     text,
+    payload        jsonb,
+    stream         text        DEFAULT NULL,
+    event_id       text        DEFAULT NULL,
+    headers        jsonb       DEFAULT NULL,
+    tenant         text        DEFAULT NULL,
+    user_id        text        DEFAULT NULL,
+    correlation    text        DEFAULT NULL,
+    due_at         timestamptz DEFAULT NULL,
+    max_attempts   int         DEFAULT 10,
+    ordering_key   text        DEFAULT NULL,
+    causation      text        DEFAULT NULL,
+    source         text        DEFAULT NULL,
+    schema_version int         DEFAULT 1,
+    occurred_at    timestamptz DEFAULT NULL,
+    copy           int         DEFAULT 0
+) RETURNS TABLE (id {id}, is_new boolean)
+LANGUAGE plpgsql
+AS $$
+#variable_conflict use_variable
+DECLARE
+    event text := coalesce(enqueue.event_id, gen_random_uuid()::text);
+    goes  text;
+BEGIN
+    INSERT INTO {table} AS m ({columns})
+    VALUES ({values})
+    ON CONFLICT DO NOTHING
+    RETURNING {key}, {integration} INTO id, goes;
+    is_new := FOUND;
+    IF is_new AND goes IS DISTINCT FROM enqueue.integration THEN
+        RAISE EXCEPTION 'message refused: the layout of {table} sends this row to %, not to %', goes, integration
+            USING ERRCODE = 'invalid_parameter_value',
+                  HINT = 'name that integration, or add a route to the layout';
+    END IF;
+    IF NOT is_new THEN
+        SELECT m.id INTO id FROM {schema}.integration_outbox m WHERE m.source_event_id = event LIMIT 1;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'refused as a duplicate by a unique index of {table}, and no row has this event id'
+                USING ERRCODE = 'unique_violation';
+        END IF;
+    END IF;
+    RETURN NEXT;
+END
+$$;

@@ -1,0 +1,164 @@
+//! Where rows go that do not say so themselves.
+
+use super::expression::quoted;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// One or several integrations. `{column}` stands for what a row has there.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Destination {
+    /// One.
+    One(String),
+    /// Several: the row is for the first, and a message in Postroom's own outbox for each of the others.
+    Several(Vec<String>),
+}
+
+impl Destination {
+    /// The first, which the row itself is for.
+    fn first(&self) -> &str {
+        match self {
+            Self::One(one) => one,
+            Self::Several(many) => many.first().map_or("", String::as_str),
+        }
+    }
+
+    /// The others.
+    fn others(&self) -> &[String] {
+        match self {
+            Self::One(_) => &[],
+            Self::Several(many) => many.get(1..).unwrap_or_default(),
+        }
+    }
+}
+
+/// Where the rows go that fit.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Route {
+    /// What columns must be. `type` means the event type where there is no such column. A text that ends with `*`
+    /// fits whatever begins so.
+    pub when: BTreeMap<String, String>,
+    /// Where they go.
+    pub to: Destination,
+}
+
+/// The expression for the integration of a row. `said` is what the row itself says, if it does.
+pub(crate) fn integration(
+    said: Option<&str>,
+    to: Option<&Destination>,
+    routes: &[Route],
+    event_type: &str,
+) -> String {
+    let default = match (said, to) {
+        (Some(said), _) => format!("({said})::text"),
+        (None, Some(to)) => template(to.first()),
+        (None, None) => "NULL".to_owned(),
+    };
+    choose(routes, event_type, |to| template(to.first()), &default)
+}
+
+/// The expression for the integrations of a row besides its own, if any row has some.
+pub(crate) fn besides(
+    to: Option<&Destination>,
+    routes: &[Route],
+    event_type: &str,
+) -> Option<String> {
+    let all = to.into_iter().chain(routes.iter().map(|route| &route.to));
+    if all.flat_map(Destination::others).next().is_none() {
+        return None;
+    }
+    let array = |to: &Destination| {
+        let others: Vec<_> = to.others().iter().map(|one| template(one)).collect();
+        format!("ARRAY[{}]::text[]", others.join(", "))
+    };
+    let default = to.map_or_else(|| "ARRAY[]::text[]".to_owned(), array);
+    Some(choose(routes, event_type, array, &default))
+}
+
+fn choose(
+    routes: &[Route],
+    event_type: &str,
+    value: impl Fn(&Destination) -> String,
+    default: &str,
+) -> String {
+    if routes.is_empty() {
+        return default.to_owned();
+    }
+    let cases = routes.iter().map(|route| {
+        let conditions = route.when.iter().map(|(column, wanted)| {
+            let is = match column.as_str() {
+                "type" => format!("({event_type})::text"),
+                column => format!("m.{}::text", quoted(column)),
+            };
+            match wanted.strip_suffix('*') {
+                Some(beginning) => format!("starts_with({is}, {})", literal(beginning)),
+                None => format!("{is} = {}", literal(wanted)),
+            }
+        });
+        let conditions: Vec<_> = conditions.collect();
+        let conditions =
+            if conditions.is_empty() { "true".to_owned() } else { conditions.join(" AND ") };
+        format!(" WHEN {conditions} THEN {}", value(&route.to))
+    });
+    format!("CASE{} ELSE {default} END", cases.collect::<String>())
+}
+
+/// A text with `{column}` in it, as an expression.
+fn template(text: &str) -> String {
+    let mut parts = Vec::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('{') {
+        let Some((column, after)) = after.split_once('}') else { break };
+        if !before.is_empty() {
+            parts.push(literal(before));
+        }
+        parts.push(format!("m.{}::text", quoted(column)));
+        rest = after;
+    }
+    if !rest.is_empty() || parts.is_empty() {
+        parts.push(literal(rest));
+    }
+    parts.join(" || ")
+}
+
+fn literal(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(text: &str) -> Destination {
+        Destination::One(text.to_owned())
+    }
+
+    #[test]
+    fn a_template_reads_columns() {
+        let sql = integration(None, Some(&one("kafka:{topic}.it's")), &[], "m.type");
+        assert_eq!(sql, "'kafka:' || m.\"topic\"::text || '.it''s'");
+    }
+
+    #[test]
+    fn the_first_route_that_fits_counts() {
+        let route = |column: &str, wanted: &str, to| Route {
+            when: [(column.to_owned(), wanted.to_owned())].into(),
+            to,
+        };
+        let both = Destination::Several(vec!["a".into(), "b:{x}".into()]);
+        let routes = [route("type", "order.*", one("kafka:orders")), route("shop", "7", both)];
+        assert_eq!(
+            integration(None, Some(&one("noop")), &routes, "m.kind"),
+            "CASE WHEN starts_with((m.kind)::text, 'order.') THEN 'kafka:orders' \
+             WHEN m.\"shop\"::text = '7' THEN 'a' ELSE 'noop' END"
+        );
+        assert_eq!(
+            besides(Some(&one("noop")), &routes, "m.kind").unwrap(),
+            "CASE WHEN starts_with((m.kind)::text, 'order.') THEN ARRAY[]::text[] \
+             WHEN m.\"shop\"::text = '7' THEN ARRAY['b:' || m.\"x\"::text]::text[] \
+             ELSE ARRAY[]::text[] END"
+        );
+        assert_eq!(besides(Some(&one("noop")), &routes[..1], "m.kind"), None);
+    }
+}

@@ -1,0 +1,110 @@
+//! What the catalogue says about a table.
+
+use super::failed;
+use postroom_core::StoreResult;
+use tokio_postgres::Client;
+
+/// A table as it stands.
+#[derive(Clone, Debug)]
+pub(crate) struct Table {
+    /// Its schema and name, quoted where they must be.
+    pub(crate) name: String,
+    pub(crate) columns: Vec<Column>,
+    /// The columns of its primary key.
+    pub(crate) primary_key: Vec<String>,
+    /// Those of its other unique indexes.
+    pub(crate) unique: Vec<Vec<String>>,
+    /// The first columns of all its indexes.
+    pub(crate) indexed: Vec<String>,
+    /// Whether some index is of some rows only.
+    pub(crate) has_partial_index: bool,
+    /// The triggers that fire for everybody.
+    pub(crate) triggers: Vec<String>,
+}
+
+/// A column.
+#[derive(Clone, Debug)]
+pub(crate) struct Column {
+    pub(crate) name: String,
+    /// Its type without a length.
+    pub(crate) kind: String,
+    /// Unless it is the type's own.
+    pub(crate) collation: Option<String>,
+    pub(crate) is_required: bool,
+    /// Whether it has a value where an INSERT names none.
+    pub(crate) has_default: bool,
+}
+
+const FIND: &str = "
+    SELECT c.oid, format('%I.%I', n.nspname, c.relname)
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.oid = to_regclass($1) AND c.relkind IN ('r', 'p')";
+
+const COLUMNS: &str = "
+    SELECT a.attname::text, format_type(a.atttypid, NULL),
+           CASE WHEN a.attcollation NOT IN (0, t.typcollation)
+                THEN (SELECT format('%I.%I', n.nspname, l.collname) FROM pg_collation l
+                      JOIN pg_namespace n ON n.oid = l.collnamespace WHERE l.oid = a.attcollation) END,
+           a.attnotnull, a.atthasdef OR a.attidentity <> ''
+    FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+    WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped
+    ORDER BY a.attnum";
+
+const INDEXES: &str = "
+    SELECT i.indisprimary, i.indisunique AND i.indpred IS NULL AND i.indexprs IS NULL,
+           ARRAY(SELECT a.attname::text FROM unnest(i.indkey::int2[]) WITH ORDINALITY AS k (number, place)
+                 JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
+                 WHERE k.place <= i.indnkeyatts ORDER BY k.place),
+           i.indpred IS NOT NULL
+    FROM pg_index i WHERE i.indrelid = $1 AND i.indisvalid";
+
+const TRIGGERS: &str = "
+    SELECT tgname::text FROM pg_trigger
+    WHERE tgrelid = $1 AND NOT tgisinternal AND tgenabled IN ('O', 'A')";
+
+impl Table {
+    /// The table of this name, written as in a statement.
+    pub(crate) async fn find(client: &Client, name: &str) -> StoreResult<Option<Self>> {
+        let Some(row) = client.query_opt(FIND, &[&name]).await.map_err(failed)? else {
+            return Ok(None);
+        };
+        let oid: u32 = row.try_get(0).map_err(failed)?;
+        let mut table = Self {
+            name: row.try_get(1).map_err(failed)?,
+            columns: Vec::new(),
+            primary_key: Vec::new(),
+            unique: Vec::new(),
+            indexed: Vec::new(),
+            has_partial_index: false,
+            triggers: Vec::new(),
+        };
+        for row in client.query(COLUMNS, &[&oid]).await.map_err(failed)? {
+            table.columns.push(Column {
+                name: row.try_get(0).map_err(failed)?,
+                kind: row.try_get(1).map_err(failed)?,
+                collation: row.try_get(2).map_err(failed)?,
+                is_required: row.try_get(3).map_err(failed)?,
+                has_default: row.try_get(4).map_err(failed)?,
+            });
+        }
+        for row in client.query(INDEXES, &[&oid]).await.map_err(failed)? {
+            let columns: Vec<String> = row.try_get(2).map_err(failed)?;
+            table.indexed.extend(columns.first().cloned());
+            table.has_partial_index |= row.try_get::<_, bool>(3).map_err(failed)?;
+            if row.try_get(0).map_err(failed)? {
+                table.primary_key = columns;
+            } else if row.try_get(1).map_err(failed)? {
+                table.unique.push(columns);
+            }
+        }
+        for row in client.query(TRIGGERS, &[&oid]).await.map_err(failed)? {
+            table.triggers.push(row.try_get(0).map_err(failed)?);
+        }
+        Ok(Some(table))
+    }
+
+    /// The column of this name.
+    pub(crate) fn column(&self, name: &str) -> Option<&Column> {
+        self.columns.iter().find(|column| column.name == name)
+    }
+}

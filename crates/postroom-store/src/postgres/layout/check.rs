@@ -1,0 +1,152 @@
+//! Comparing a layout with the live table.
+
+use super::{Foreign, Table, failed};
+use crate::layout::{Layout, columns, quoted};
+use postroom_core::{Finding, StoreResult};
+use tokio_postgres::Client;
+
+/// A mismatch, and what mends it.
+type Mismatch = (String, String);
+
+impl Foreign {
+    /// What the catalogue alone shows: the layout names columns that are not there, or a key that does not find
+    /// one row.
+    pub(super) fn mismatches(&self) -> Vec<Mismatch> {
+        mismatches(&self.layout, &self.table)
+    }
+
+    /// Everything that keeps the layout from working on the table as it stands.
+    ///
+    /// # Errors
+    /// When the database cannot be asked.
+    pub(crate) async fn examine(&self, client: &Client) -> StoreResult<Vec<Finding>> {
+        let missing = self.mismatches();
+        let mut findings: Vec<Finding> =
+            missing.iter().map(|(problem, remedy)| Finding::fault(problem, remedy)).collect();
+        if missing.is_empty() {
+            findings.extend(self.misfits(client).await?);
+        }
+        if self.layout.has_triggers() {
+            for trigger in ["postroom_feed", "postroom_follow", "postroom_emptied", "postroom_wake"] {
+                if !self.table.triggers.iter().any(|name| name == trigger) {
+                    findings.push(Finding::fault(
+                        format!("{}: the trigger {trigger} is missing or disabled", self.table.name),
+                        format!(
+                            "`ALTER TABLE {} ENABLE TRIGGER {trigger}` where it is disabled, else \
+                             `postroom migrate`; then `postroom reconcile`",
+                            self.table.name
+                        ),
+                    ));
+                }
+            }
+        } else if self.open_index().is_none() {
+            let columns: Vec<_> = columns(&self.layout.state.status).into_iter().collect();
+            findings.push(Finding::warning(
+                format!("{}: no index finds open rows: every poll reads the whole table", self.table.name),
+                format!(
+                    "`CREATE INDEX CONCURRENTLY ON {} ({}) WHERE {}`, and name that condition in state.open",
+                    self.table.name,
+                    columns.first().map_or("id", String::as_str),
+                    self.layout.state.open.as_deref().unwrap_or("the row is open").replace("m.", "")
+                ),
+            ));
+        }
+        Ok(findings)
+    }
+
+    /// Expressions that the database refuses, each by itself.
+    async fn misfits(&self, client: &Client) -> StoreResult<Vec<Finding>> {
+        let mut findings = Vec::new();
+        for field in self.said() {
+            let sql = format!("SELECT ({})::{} FROM {} m", field.expression, field.kind, self.table.name);
+            if let Err(error) = client.prepare(&sql).await {
+                let Some(refused) = error.as_db_error() else { return Err(failed(error)) };
+                findings.push(Finding::fault(
+                    format!(
+                        "{}: what the layout says of {} does not fit: {}",
+                        self.table.name,
+                        field.name,
+                        refused.message()
+                    ),
+                    "correct the expression in the layout, then run `postroom migrate`",
+                ));
+            }
+        }
+        for (key, set) in self.layout.assignments() {
+            for (column, value) in set.iter().filter(|_| key != "claimed") {
+                let value = value
+                    .replace("$attempts", "1")
+                    .replace("$error", "''::text")
+                    .replace("$due", "now()")
+                    .replace("$at", "now()");
+                let sql = format!("UPDATE {} m SET {} = {value}", self.table.name, quoted(column));
+                if let Err(error) = client.prepare(&sql).await {
+                    let Some(refused) = error.as_db_error() else { return Err(failed(error)) };
+                    findings.push(Finding::fault(
+                        format!("{}: {key}.{column} does not fit: {}", self.table.name, refused.message()),
+                        "correct the expression in the layout, or give the relay's role the right to update \
+                         the column",
+                    ));
+                }
+            }
+        }
+        Ok(findings)
+    }
+
+    /// The index by which a poll finds open rows.
+    fn open_index(&self) -> Option<&str> {
+        let open = self.layout.state.open.as_deref()?;
+        let open = columns(open);
+        self.table.indexed.iter().find(|column| open.contains(*column)).map(String::as_str).or_else(|| {
+            // A partial index on another column serves as well.
+            self.table.has_partial_index.then_some("")
+        })
+    }
+}
+
+fn mismatches(layout: &Layout, table: &Table) -> Vec<Mismatch> {
+    let mut found = Vec::new();
+    for (key, expression) in layout.expressions() {
+        for column in columns(expression).into_iter().filter(|column| table.column(column).is_none()) {
+            found.push((
+                format!("{} has no column {column}, which {key} in its layout names", table.name),
+                format!("name another column in {key}, or `ALTER TABLE {} ADD COLUMN {column} …`", table.name),
+            ));
+        }
+    }
+    for (key, set) in layout.assignments() {
+        for column in set.keys().filter(|column| table.column(column).is_none()) {
+            found.push((
+                format!("{} has no column {column}, which {key} in its layout writes", table.name),
+                format!("name another column in {key}, or `ALTER TABLE {} ADD COLUMN {column} …`", table.name),
+            ));
+        }
+    }
+    let same = |columns: &Vec<String>| {
+        columns.len() == layout.key.len() && columns.iter().all(|column| layout.key.contains(column))
+    };
+    let is_unique = same(&table.primary_key) || table.unique.iter().any(same);
+    if !is_unique && layout.key.iter().all(|column| table.column(column).is_some()) {
+        let key = layout.key.join(", ");
+        found.push((
+            format!("{} has no unique index on its key ({key}): no row could be found by it", table.name),
+            format!("`CREATE UNIQUE INDEX CONCURRENTLY ON {} ({key})`, or name the primary key in `key`", table.name),
+        ));
+    }
+    for column in &table.columns {
+        let is_given = layout.insert.is_empty()
+            || layout.insert.contains_key(&column.name)
+            || column.has_default
+            || !column.is_required;
+        if !is_given {
+            found.push((
+                format!(
+                    "{} requires the column {}, which `insert` in its layout does not give",
+                    table.name, column.name
+                ),
+                format!("add insert.{}, or remove `insert` if nobody enqueues through Postroom", column.name),
+            ));
+        }
+    }
+    found
+}

@@ -1,0 +1,479 @@
+//! Making the ledger of a table that somebody else made.
+
+use super::{Foreign, Table, failed};
+use crate::MigrateOptions;
+use crate::layout::{Assignments, Layout, columns, for_row, quoted};
+use crate::postgres::connect::ask;
+use crate::postgres::migrate::{DOING, MAKE_BOOKS, MIGRATIONS, Step, Work};
+use crate::postgres::reconcile::MAKE as RECONCILE_MAKE;
+use postroom_core::{StoreError, StoreErrorKind, StoreResult};
+use std::collections::BTreeSet;
+use tokio_postgres::Client;
+
+const READING: &str = include_str!("../../../migrations/postgres/layout/reading.sql");
+const FEED: &str = include_str!("../../../migrations/postgres/layout/feed.sql");
+const BESIDES: &str = include_str!("../../../migrations/postgres/layout/besides.sql");
+const FOLLOW: &str = include_str!("../../../migrations/postgres/layout/follow.sql");
+const ENQUEUE: &str = include_str!("../../../migrations/postgres/layout/enqueue.sql");
+const GRANTS: &str = include_str!("../../../migrations/postgres/layout/grants.sql");
+const POLL: &str = include_str!("../../../migrations/postgres/layout/poll.sql");
+const REMAKE: &str = include_str!("../../../migrations/postgres/layout/remake.sql");
+
+/// What the trigger that feeds reads of a fresh row.
+const FED: [&str; 5] = ["id", "integration_type", "status", "due_at", "seq"];
+/// What a message in Postroom's own outbox takes over from a row.
+const COPIED: [&str; 10] = [
+    "status",
+    "source_event_id",
+    "source_stream_id",
+    "event_type",
+    "payload",
+    "headers",
+    "tenant_id",
+    "correlation_id",
+    "causation_id",
+    "ordering_key",
+];
+/// What a change by hand may change.
+const FOLLOWED: [&str; 4] = ["id", "integration_type", "status", "due_at"];
+
+/// What is left to do for the ledger of a table, in order. Makes the table inside a transaction that it rolls
+/// back, where there is none: what comes after depends on it.
+///
+/// # Errors
+/// When there is no such table and none may be made, or the layout does not fit it.
+pub(crate) async fn plan(
+    client: &Client,
+    layout: &Layout,
+    options: &MigrateOptions,
+) -> StoreResult<Vec<Work>> {
+    layout.check()?;
+    if let Some(table) = Table::find(client, &layout.table).await? {
+        return of_table(client, layout, table, options).await;
+    }
+    let create = creation(layout, options)?;
+    client.batch_execute("BEGIN").await.map_err(failed)?;
+    let planned = async {
+        client.batch_execute(&create).await.map_err(failed)?;
+        let table = Table::find(client, &layout.table).await?;
+        let table = table.ok_or_else(|| refused(layout, "its `create.postgres` makes another table"))?;
+        of_table(client, layout, table, options).await
+    };
+    let planned = planned.await;
+    client.batch_execute("ROLLBACK").await.map_err(failed)?;
+    let mut works = vec![Work {
+        number: None,
+        name: format!("the table {}", layout.table),
+        steps: vec![Step::transaction(create)],
+    }];
+    works.extend(planned?);
+    Ok(works)
+}
+
+/// The statements that make the table.
+fn creation(layout: &Layout, options: &MigrateOptions) -> StoreResult<String> {
+    let create = layout.create.as_ref().filter(|create| !create.postgres.is_empty());
+    let Some(create) = create else {
+        return Err(refused(layout, "there is no such table, and its layout does not say how to make one"));
+    };
+    if let Some(service) = &create.when_migrating
+        && !options.services.contains(service)
+    {
+        return Err(refused(
+            layout,
+            &format!(
+                "there is no such table. To have it made, add {service} to the comma-separated list in \
+                 ENABLED_MIGRATION_SERVICES"
+            ),
+        ));
+    }
+    let sql = create.postgres.replace("{table}", &layout.table);
+    Ok(match layout.table.split_once('.') {
+        Some((schema, _)) => format!("CREATE SCHEMA IF NOT EXISTS {schema};\n{sql}"),
+        None => sql,
+    })
+}
+
+async fn of_table(
+    client: &Client,
+    layout: &Layout,
+    table: Table,
+    options: &MigrateOptions,
+) -> StoreResult<Vec<Work>> {
+    let foreign = Foreign::of(layout, table)?;
+    let faults = foreign.mismatches();
+    if !faults.is_empty() {
+        let faults: Vec<_> = faults.into_iter().map(|(problem, _)| problem).collect();
+        return Err(refused(layout, &faults.join("; ")));
+    }
+    let made = foreign.made()?;
+    let fingerprint = fingerprint(&made);
+    let schema = &foreign.schema;
+    let mut works = Vec::new();
+    let has_ledger = format!("SELECT to_regclass('{schema}.layout') IS NOT NULL");
+    let has_ledger: bool = ask(client, DOING, &has_ledger).await?;
+    if has_ledger {
+        let sql = format!(
+            "SELECT EXISTS (SELECT FROM {schema}.layout WHERE fingerprint = '{fingerprint}')"
+        );
+        if ask(client, DOING, &sql).await? {
+            return Ok(works);
+        }
+    } else {
+        let steps = vec![Step::transaction(foreign.ledger())];
+        works.push(Work { number: Some(1), name: format!("ledger of {}", layout.table), steps });
+    }
+    let mut sql = REMAKE.replace("{schema}", schema).replace("{table}", &foreign.table.name);
+    sql.push_str(&made);
+    sql.push_str(&format!(
+        "\nINSERT INTO {schema}.layout (fingerprint, definition) VALUES ('{fingerprint}', $layout${}$layout$)\n\
+         ON CONFLICT (single) DO UPDATE SET fingerprint = excluded.fingerprint, \
+         definition = excluded.definition, applied_at = now();\n",
+        layout.to_toml()
+    ));
+    let mut steps = vec![Step::transaction(sql)];
+    steps.extend(foreign.adoption(options).into_iter().map(Step::transaction));
+    works.push(Work { number: None, name: format!("the layout of {}", layout.table), steps });
+    Ok(works)
+}
+
+/// The statement that removes a ledger. The table stays as it is.
+pub(crate) fn remove(layout: &Layout) -> String {
+    let schema = layout.ledger_schema();
+    format!("DROP SCHEMA IF EXISTS {schema} CASCADE;\n")
+}
+
+/// The statements that give producers and relays the rights they need, and no more.
+pub(crate) fn grants(layout: &Layout) -> String {
+    let columns: BTreeSet<String> = layout
+        .assignments()
+        .into_iter()
+        .filter(|(key, _)| *key != "claimed")
+        .flat_map(|(_, set)| set.keys().map(|column| quoted(column)))
+        .collect();
+    let mut rights = vec!["SELECT".to_owned()];
+    if !columns.is_empty() {
+        let columns: Vec<_> = columns.into_iter().collect();
+        rights.push(format!("UPDATE ({})", columns.join(", ")));
+    }
+    if layout.deletes_sent() {
+        rights.push("DELETE".to_owned());
+    }
+    GRANTS
+        .replace("{written}", &format!("GRANT {} ON {{table}} TO postroom_relay;", rights.join(", ")))
+        .replace("{schema}", &layout.ledger_schema())
+        .replace("{table}", &layout.table)
+}
+
+/// Names what was made: a relay whose layout makes something else does not begin.
+pub(crate) fn fingerprint(made: &str) -> String {
+    // FNV-1a over 64 bits: what counts is that a changed layout is noticed, not that nobody can forge one.
+    let hash = made.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("{hash:016x}")
+}
+
+fn refused(layout: &Layout, problem: &str) -> StoreError {
+    StoreError::plain(StoreErrorKind::Refused, format!("{}: {problem}", layout.table))
+}
+
+impl Foreign {
+    /// The tables and functions that do not depend on the layout's expressions.
+    fn ledger(&self) -> String {
+        let mut sql = String::new();
+        let first = MIGRATIONS.first().map_or("", |migration| migration.sql);
+        for (audience, part) in parts(first) {
+            if audience == "every" {
+                sql.push_str(part);
+            }
+        }
+        // A parameter has no collation.
+        let sql = sql.replace("(message /*id*/uuid)", &format!("(message {})", self.key.id_type()));
+        let sql = sql.replace("/*id*/uuid[]", &self.key.column_type(true));
+        let sql = sql.replace("/*id*/uuid", &self.key.column_type(false));
+        let books = format!(
+            "{}\n\nCREATE TABLE core_outbox.layout (
+    single      boolean     PRIMARY KEY DEFAULT true CHECK (single),
+    fingerprint text        NOT NULL,
+    definition  text        NOT NULL,
+    applied_at  timestamptz NOT NULL DEFAULT now()
+);
+COMMENT ON TABLE core_outbox.layout IS 'How the table is read and written, as it was migrated.';
+COMMENT ON COLUMN core_outbox.layout.single IS 'There is one row.';
+COMMENT ON COLUMN core_outbox.layout.fingerprint IS 'Of the triggers and views made from it.';
+COMMENT ON COLUMN core_outbox.layout.definition IS 'The layout as TOML.';
+COMMENT ON COLUMN core_outbox.layout.applied_at IS 'When it was applied.';
+INSERT INTO core_outbox.schema_migration (number, name) VALUES (1, 'outbox');
+",
+            MAKE_BOOKS
+        );
+        self.rendered(&format!("{sql}\n{books}"))
+    }
+
+    /// The functions, views and triggers that come from the layout's expressions.
+    ///
+    /// # Errors
+    /// When an expression names a column that the table does not have.
+    pub(super) fn made(&self) -> StoreResult<String> {
+        let mut sql = READING.replace("{schema}", &self.schema);
+        for field in self.said() {
+            if FED.contains(&field.name) || COPIED.contains(&field.name) {
+                sql.push_str(&self.function(field.name, &field.expression, field.kind)?);
+            }
+        }
+        let bytes = format!("pg_catalog.pg_column_size({})", self.stored());
+        sql.push_str(&self.function("bytes", &bytes, "int")?);
+        let besides = crate::layout::besides(
+            self.layout.to.as_ref(),
+            &self.layout.routes,
+            &self.layout.message.event_type,
+        );
+        if let Some(besides) = &besides {
+            sql.push_str(&self.function("besides", besides, "text[]")?);
+        }
+        sql.push_str(&self.views());
+        if self.layout.has_triggers() {
+            sql.push_str(&self.feed(besides.as_deref()));
+            sql.push_str(&self.follow()?);
+        } else {
+            sql.push_str(&self.poll());
+        }
+        if !self.layout.insert.is_empty() {
+            sql.push_str(&self.enqueue());
+        }
+        Ok(sql)
+    }
+
+    fn poll(&self) -> String {
+        let fields: Vec<_> = self
+            .said()
+            .into_iter()
+            .filter(|field| FED.contains(&field.name))
+            .map(|field| format!("({})::{} AS {}", field.expression, field.kind, field.name))
+            .chain([format!("pg_column_size({}) AS bytes", self.stored())])
+            .collect();
+        let open = match &self.layout.state.open {
+            Some(open) => format!("({open})"),
+            None => format!("{}.is_waiting({})", self.schema, self.field("status")),
+        };
+        POLL.replace("{fields}", &fields.join(", "))
+            .replace("{open}", &open)
+            .replace("{keeps_failures}", &self.keeps_failures.to_string())
+            .replace("{id}", &self.key.column_type(false))
+            .replace("{schema}", &self.schema)
+            .replace("{table}", &self.table.name)
+    }
+
+    fn enqueue(&self) -> String {
+        // The longest first: none is the beginning of another.
+        const VALUES: [(&str, &str); 16] = [
+            ("$schema_version", "enqueue.schema_version"),
+            ("$correlation_id", "enqueue.correlation"),
+            ("$occurred_at", "enqueue.occurred_at"),
+            ("$ordering_key", "enqueue.ordering_key"),
+            ("$causation_id", "enqueue.causation"),
+            ("$max_attempts", "enqueue.max_attempts"),
+            ("$integration", "enqueue.integration"),
+            ("$event_type", "enqueue.event_type"),
+            ("$tenant_id", "enqueue.tenant"),
+            ("$event_id", "event"),
+            ("$payload", "enqueue.payload"),
+            ("$headers", "enqueue.headers"),
+            ("$user_id", "enqueue.user_id"),
+            ("$source", "enqueue.source"),
+            ("$stream", "coalesce(enqueue.stream, event)"),
+            ("$due", "coalesce(enqueue.due_at, now())"),
+        ];
+        let insert = &self.layout.insert;
+        let columns: Vec<_> = insert.keys().map(|column| quoted(column)).collect();
+        let values: Vec<_> = insert
+            .values()
+            .map(|value| {
+                VALUES.iter().fold(value.clone(), |sql, (name, value)| sql.replace(name, value))
+            })
+            .collect();
+        ENQUEUE
+            .replace("{columns}", &columns.join(", "))
+            .replace("{values}", &values.join(", "))
+            .replace("{key}", &self.key.expression())
+            .replace("{integration}", &self.field("integration_type"))
+            .replace("{id}", self.key.id_type())
+            .replace("{schema}", &self.schema)
+            .replace("{table}", &self.table.name)
+    }
+
+    /// Makes a function of an expression: bound to its operators here and now, whatever search path its caller has.
+    fn function(&self, name: &str, expression: &str, kind: &str) -> StoreResult<String> {
+        let arguments = columns(expression).into_iter().map(|column| {
+            let found = self.table.column(&column).ok_or_else(|| {
+                refused(&self.layout, &format!("it has no column {column}, which its layout names"))
+            })?;
+            Ok(format!("{} {}", quoted(&column), found.kind))
+        });
+        let arguments = arguments.collect::<StoreResult<Vec<_>>>()?.join(", ");
+        Ok(format!(
+            "CREATE FUNCTION {}.row_{name}({arguments}) RETURNS {kind}\nLANGUAGE sql\nRETURN ({})::{kind};\n",
+            self.schema,
+            for_row(expression, "")
+        ))
+    }
+
+    /// A call of such a function for the row `row`.
+    fn call(&self, name: &str, expression: &str, row: &str) -> String {
+        let arguments: Vec<_> =
+            columns(expression).iter().map(|column| format!("{row}.{}", quoted(column))).collect();
+        format!("{}.row_{name}({})", self.schema, arguments.join(", "))
+    }
+
+    /// Such calls, by their names.
+    fn calls(&self, names: &[&str], row: &str) -> String {
+        let calls: Vec<_> = names
+            .iter()
+            .map(|name| format!("{} AS {name}", self.call(name, &self.field(name), row)))
+            .collect();
+        calls.join(", ")
+    }
+
+    fn feed(&self, besides: Option<&str>) -> String {
+        let bytes = self.call("bytes", self.stored(), "m");
+        let fresh = format!("SELECT {}, {bytes} AS bytes FROM fresh m", self.calls(&FED, "m"));
+        let besides = besides.map_or_else(String::new, |besides| {
+            let whole = format!(
+                "SELECT {}, {} AS besides FROM fresh m",
+                self.calls(&COPIED, "m"),
+                self.call("besides", besides, "m")
+            );
+            BESIDES.trim_end().replace("{whole}", &whole)
+        });
+        FEED.replace("{besides}", &besides)
+            .replace("{fresh}", &fresh)
+            .replace("{schema}", &self.schema)
+            .replace("{table}", &self.table.name)
+    }
+
+    fn follow(&self) -> StoreResult<String> {
+        let watched: BTreeSet<String> =
+            FOLLOWED.iter().flat_map(|name| columns(&self.field(name))).collect();
+        if let Some(missing) = watched.iter().find(|name| self.table.column(name).is_none()) {
+            return Err(refused(
+                &self.layout,
+                &format!("it has no column {missing}, which its layout names"),
+            ));
+        }
+        let names: Vec<_> = watched.iter().map(|column| quoted(column)).collect();
+        let changed: Vec<_> =
+            names.iter().map(|name| format!("OLD.{name} IS DISTINCT FROM NEW.{name}")).collect();
+        // Failures that the row cannot tell end when it is opened again.
+        let reopened = if self.keeps_failures {
+            ""
+        } else {
+            ", attempts = CASE WHEN was.status IS DISTINCT FROM has.status THEN 0 ELSE attempts END"
+        };
+        Ok(FOLLOW
+            .replace("{old}", &self.calls(&FOLLOWED, "OLD"))
+            .replace("{new}", &self.calls(&FOLLOWED, "NEW"))
+            .replace("{reopened}", reopened)
+            .replace("{watched}", &names.join(", "))
+            .replace("{changed}", &changed.join(" OR "))
+            .replace("{schema}", &self.schema)
+            .replace("{table}", &self.table.name))
+    }
+
+    fn views(&self) -> String {
+        let schema = &self.schema;
+        let fields: Vec<_> = self
+            .shown()
+            .into_iter()
+            .map(|field| format!("({})::{} AS {}", field.expression, field.kind, field.name))
+            .chain([format!("({}) AS stored", self.stored())])
+            .chain(
+                self.key
+                    .view_columns()
+                    .into_iter()
+                    .map(|(name, expression)| format!("{expression} AS {name}")),
+            )
+            .collect();
+        let mut sql = format!(
+            "CREATE VIEW {schema}.integration_outbox AS\nSELECT {}\nFROM {} m;\n\
+             COMMENT ON VIEW {schema}.integration_outbox IS 'The rows of {} in the columns of Postroom''s own \
+             table.';\n",
+            fields.join(",\n       "),
+            self.table.name,
+            self.table.name
+        );
+        let first = MIGRATIONS.first().map_or("", |migration| migration.sql);
+        for (_, part) in parts(first).into_iter().filter(|(audience, _)| *audience == "made") {
+            sql.push_str(&self.rendered(part));
+        }
+        if !self.layout.claimed.is_empty() {
+            sql.push_str(&self.claimed_view(&self.layout.claimed));
+        }
+        sql
+    }
+
+    /// The table as its owner knows it, with what relays hold.
+    fn claimed_view(&self, claimed: &Assignments) -> String {
+        let schema = &self.schema;
+        let columns: Vec<_> = self
+            .table
+            .columns
+            .iter()
+            .map(|column| {
+                let name = quoted(&column.name);
+                match claimed.get(&column.name) {
+                    Some(value) => {
+                        format!("CASE WHEN held.is THEN {value} ELSE m.{name} END AS {name}")
+                    }
+                    None => format!("m.{name}"),
+                }
+            })
+            .collect();
+        format!(
+            "CREATE VIEW {schema}.claimed AS\nSELECT {columns}\nFROM {table} m\n\
+             CROSS JOIN LATERAL (SELECT EXISTS (SELECT FROM {schema}.messages held \
+             WHERE held.id = {id} AND held.status = 'CLAIMED') AS is) AS held;\n\
+             COMMENT ON VIEW {schema}.claimed IS 'The rows of {table}, with what relays hold.';\n",
+            columns = columns.join(", "),
+            table = self.table.name,
+            id = self.key.expression()
+        )
+    }
+
+    /// What is done once when a layout is applied: rows that another dispatcher has taken are due after a while,
+    /// and what is open gets its place in the ledger.
+    fn adoption(&self, options: &MigrateOptions) -> Vec<String> {
+        let mut steps = Vec::new();
+        if let Some(taken) = &self.layout.state.taken {
+            let due = format!("(now() + make_interval(secs => {}))", options.claimed_grace.as_secs_f64());
+            let set: Vec<_> = self
+                .layout
+                .write
+                .postponed
+                .iter()
+                .map(|(column, value)| format!("{} = {}", quoted(column), value.replace("$due", &due)))
+                .collect();
+            steps.push(format!(
+                "UPDATE {} m SET {} WHERE {taken};",
+                self.table.name,
+                set.join(", ")
+            ));
+        }
+        steps.push(format!("{};", self.rendered(RECONCILE_MAKE)));
+        steps
+    }
+}
+
+/// The parts of 0001, and whom each is for.
+fn parts(migration: &str) -> Vec<(&str, &str)> {
+    const MARK: &str = "-- layout: ";
+    let mut parts = Vec::new();
+    let mut rest = migration;
+    while let Some((_, after)) = rest.split_once(MARK) {
+        let Some((audience, body)) = after.split_once('\n') else { break };
+        let end = body.find(MARK).unwrap_or(body.len());
+        parts.push((audience.trim(), &body[..end]));
+        rest = body;
+    }
+    parts
+}

@@ -1,0 +1,157 @@
+//! The ledger of a table that somebody else made.
+//!
+//! A [`Foreign`] is a layout together with what the catalogue says about its table. From it come the tables and
+//! triggers of the ledger (`ledger.rs`) and its statements (`statement.rs`), which are the store's own, put in
+//! other words: what only reads goes to a view of the table in the columns of Postroom's own, and what writes is
+//! written as the layout has it.
+
+mod adopt;
+mod catalogue;
+mod check;
+mod fields;
+mod key;
+mod ledger;
+mod statement;
+mod text;
+mod wording;
+
+pub(crate) use adopt::propose;
+pub(crate) use catalogue::Table;
+pub(crate) use ledger::grants;
+pub(super) use ledger::{plan, remove};
+pub(crate) use wording::{Text, Wording};
+
+use super::error::store_error;
+use crate::layout::Layout;
+use key::{Key, KeyColumn};
+use postroom_core::{StoreError, StoreErrorKind, StoreResult};
+use tokio_postgres::Client;
+
+/// A table that somebody else made, and how it is read and written.
+#[derive(Clone, Debug)]
+pub(crate) struct Foreign {
+    /// With its settings put in.
+    pub(super) layout: Layout,
+    /// The schema of its ledger.
+    pub(super) schema: String,
+    pub(super) table: Table,
+    key: Key,
+    /// Whether its rows say themselves how often they failed.
+    keeps_failures: bool,
+}
+
+impl Foreign {
+    /// Looks the table up.
+    ///
+    /// # Errors
+    /// When there is no such table, or its key is not what the layout says.
+    pub(crate) async fn find(client: &Client, layout: &Layout) -> StoreResult<Self> {
+        layout.check()?;
+        match Table::find(client, &layout.table).await? {
+            Some(table) => Self::of(layout, table),
+            None => Err(StoreError::plain(
+                StoreErrorKind::Schema,
+                format!(
+                    "there is no table {}: run `postroom migrate`, or correct `table` in its layout",
+                    layout.table
+                ),
+            )),
+        }
+    }
+
+    pub(super) fn of(layout: &Layout, table: Table) -> StoreResult<Self> {
+        let schema = layout.ledger_schema();
+        let layout = layout.resolved(&schema)?;
+        let columns = layout.key.iter().map(|name| {
+            let column = table.column(name).ok_or_else(|| {
+                StoreError::plain(
+                    StoreErrorKind::Schema,
+                    format!(
+                        "{} has no column {name}, which `key` in its layout names: `postroom check` \
+                         compares the two",
+                        layout.table
+                    ),
+                )
+            })?;
+            Ok(KeyColumn {
+                name: column.name.clone(),
+                kind: column.kind.clone(),
+                collation: column.collation.clone(),
+            })
+        });
+        let columns = columns.collect::<StoreResult<Vec<_>>>()?;
+        let key = Key::of(&columns, identity(&layout, &table, &columns).as_ref());
+        let keeps_failures = layout.keeps_failures();
+        Ok(Self { layout, schema, table, key, keeps_failures })
+    }
+
+    /// Whether the ledger is the one that this layout makes.
+    ///
+    /// # Errors
+    /// When another layout was migrated.
+    pub(super) async fn check_applied(&self, client: &Client) -> StoreResult<()> {
+        let made = ledger::fingerprint(&self.made()?);
+        let sql = format!("SELECT fingerprint FROM {}.layout", self.schema);
+        let rows = client.query_typed(&sql, &[]).await.map_err(failed)?;
+        let is_same = rows.first().is_some_and(|row| row.try_get(0).is_ok_and(|found: &str| found == made));
+        if is_same {
+            return Ok(());
+        }
+        Err(StoreError::plain(
+            StoreErrorKind::Schema,
+            format!(
+                "the layout of {} or its table has changed since it was migrated: run `postroom migrate`",
+                self.table.name
+            ),
+        ))
+    }
+
+    /// Refuses a replay that the layout has no words for.
+    ///
+    /// # Errors
+    /// When rows cannot be opened again, or would have to get another event id.
+    pub(super) fn refuse_replay(&self, fresh_ids: bool) -> StoreResult<()> {
+        let problem = if !self.layout.can_replay() {
+            "cannot be replayed: its layout has no `write.reopened`, or deletes what was delivered"
+        } else if fresh_ids {
+            "cannot be replayed under fresh event ids: a replay opens the row again, and its id stays"
+        } else {
+            return Ok(());
+        };
+        let text = format!("rows of {} {problem}", self.table.name);
+        Err(StoreError::plain(StoreErrorKind::Refused, text))
+    }
+
+    /// One of the advisory locks: every ledger has its own.
+    pub(super) fn lock(&self, lock: i64) -> i64 {
+        lock_of(&self.schema, lock)
+    }
+}
+
+/// One of the advisory locks of `locks.rs`, for the ledger in `schema`.
+pub(super) fn lock_of(schema: &str, lock: i64) -> i64 {
+    // FNV-1a. Two ledgers of one number would wake each other's relays, and no more.
+    let hash = schema.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    });
+    lock + (i64::from(hash >> 2) << 33)
+}
+
+/// What tells apart two rows that had the same key, with its type: what the layout says; otherwise, where the
+/// key is a number, the column with the time of creation.
+fn identity(layout: &Layout, table: &Table, key: &[KeyColumn]) -> Option<(String, String)> {
+    let said = layout.identity.clone();
+    let is_number = |one: &KeyColumn| ["smallint", "integer", "bigint"].contains(&one.kind.as_str());
+    let by_time = || key.iter().all(is_number).then(|| layout.message.created_at.clone()).flatten();
+    let expression = said.or_else(by_time)?;
+    let columns = crate::layout::columns(&expression);
+    let kind = match columns.iter().next().and_then(|name| table.column(name)) {
+        Some(column) if expression == format!("m.{}", column.name) => column.kind.clone(),
+        _ => "text".to_owned(),
+    };
+    Some((expression, kind))
+}
+
+fn failed(error: tokio_postgres::Error) -> StoreError {
+    store_error("looking at the table of a layout", error)
+}
