@@ -181,7 +181,11 @@ async fn the_published_messages_of_cap_are_adopted_and_delivered() {
                   (2, 'v1', 'order.placed', '{"n": 0}', 0, now(), NULL, 'Scheduled');"#,
     )
     .await;
-    scene.adopt("cap.published", &[("to = \"kafka:events\"", "to = \"webhook:events\"")], &["webhook:events"]);
+    scene.adopt(
+        "cap.published",
+        &[("to = \"kafka:events\"", "to = \"webhook:events\"")],
+        &["webhook:events"],
+    );
     scene.fail_now_and_then();
     let _relay = scene.relay();
     scene

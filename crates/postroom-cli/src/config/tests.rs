@@ -484,12 +484,13 @@ fn faults_of_bullmq_are_told() {
 /// `examples/adopting/` and `examples/nestjs/`: outboxes that have had timings before.
 #[test]
 fn the_examples_of_adopted_outboxes_have_their_owners_timings() {
-    let variables = ["DATABASE_URL", "PARTNERX_URL", "EVENTS_URL", "NATS_URL", "ORDERS_URL", "FULFILMENT_URL"]
-        .map(|name| match name {
-            "DATABASE_URL" => (name, "postgres://app@localhost/shop"),
-            "NATS_URL" => (name, "nats://nats.example:4222"),
-            _ => (name, "https://service.example/hook"),
-        });
+    let variables =
+        ["DATABASE_URL", "PARTNERX_URL", "EVENTS_URL", "NATS_URL", "ORDERS_URL", "FULFILMENT_URL"]
+            .map(|name| match name {
+                "DATABASE_URL" => (name, "postgres://app@localhost/shop"),
+                "NATS_URL" => (name, "nats://nats.example:4222"),
+                _ => (name, "https://service.example/hook"),
+            });
     let example = |text: &str| read(text, &variables).unwrap();
     // The shortest and the longest delay after each failure, in seconds.
     let delays = |retry: &RetryPolicy| {
@@ -498,10 +499,12 @@ fn the_examples_of_adopted_outboxes_have_their_owners_timings() {
         (delays.collect::<Vec<_>>(), retry.jitter)
     };
 
-    let integration_outbox = include_str!("../../../../examples/adopting/integration-outbox/postroom.toml");
+    let integration_outbox =
+        include_str!("../../../../examples/adopting/integration-outbox/postroom.toml");
     let nestjs = include_str!("../../../../examples/nestjs/postroom.toml");
     let minutes = |all: [f64; 12]| all.map(|one| one * 60.0).to_vec();
-    let quarter_of_an_hour = minutes([1.0, 2.0, 4.0, 8.0, 15.0, 15.0, 15.0, 15.0, 15.0, 15.0, 15.0, 15.0]);
+    let quarter_of_an_hour =
+        minutes([1.0, 2.0, 4.0, 8.0, 15.0, 15.0, 15.0, 15.0, 15.0, 15.0, 15.0, 15.0]);
     let config = example(integration_outbox);
     assert_eq!((config.relay.poll_interval, config.relay.batch_size), (S(1), 100));
     assert_eq!(config.relay.dead_letter.as_deref(), Some("kafka:outbox.dead"));
@@ -524,7 +527,8 @@ fn the_examples_of_adopted_outboxes_have_their_owners_timings() {
     assert_eq!(retry.max_attempts, AttemptLimit::Forever);
     assert!(!retry.is_exhausted(u32::MAX, 1));
 
-    let config = example(include_str!("../../../../examples/adopting/billing-events/postroom.toml"));
+    let config =
+        example(include_str!("../../../../examples/adopting/billing-events/postroom.toml"));
     assert_eq!(config.relay.poll_interval, S(2));
     assert_eq!(config.integrations.len(), 2);
     for integration in &config.integrations {

@@ -41,7 +41,8 @@ async fn deliver(
     let numbers: BTreeSet<u64> = received.keys().copied().collect();
     assert_eq!(numbers, expected);
     for (number, requests) in &received {
-        let events: BTreeSet<_> = requests.iter().map(|one| one.header("idempotency-key")).collect();
+        let events: BTreeSet<_> =
+            requests.iter().map(|one| one.header("idempotency-key")).collect();
         assert_eq!(events.len(), 1, "{number}: repeats have one event id");
     }
     received

@@ -3,7 +3,8 @@
 use crate::command::Folder;
 use crate::docs::pages::root;
 use postroom_testkit::{
-    Behaviour, OrSkip as _, Postgres, Process, Receiver, Redis, TestDatabase, node_with, python_with,
+    Behaviour, OrSkip as _, Postgres, Process, Receiver, Redis, TestDatabase, node_with,
+    python_with,
 };
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -104,7 +105,11 @@ impl Scene {
         self.environment(&mut command);
         let output = command.output().unwrap();
         let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success(), "{words:?}: {printed}{}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{words:?}: {printed}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         printed
     }
 

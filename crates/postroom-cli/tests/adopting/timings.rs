@@ -6,14 +6,21 @@ use postroom_testkit::Postgres;
 
 #[tokio::test]
 async fn every_example_runs_with_its_own_timings() {
-    for example in ["adopting/integration-outbox", "adopting/outbox-events", "adopting/billing-events",
-                    "adopting/kata"] {
+    for example in [
+        "adopting/integration-outbox",
+        "adopting/outbox-events",
+        "adopting/billing-events",
+        "adopting/kata",
+    ] {
         let folder = root().join("examples").join(example);
         let database = Postgres::shared().await.database().await;
         let table = std::fs::read_to_string(folder.join("table.sql")).unwrap();
         database.client().await.batch_execute(&table).await.unwrap();
         let here = Folder::new();
-        here.write("postroom.toml", &std::fs::read_to_string(folder.join("postroom.toml")).unwrap());
+        here.write(
+            "postroom.toml",
+            &std::fs::read_to_string(folder.join("postroom.toml")).unwrap(),
+        );
         for words in [&["migrate"][..], &["run", "--once"]] {
             let mut command = here.command(words);
             command.env("DATABASE_URL", database.url()).env("NATS_URL", "nats://127.0.0.1:4");
@@ -32,7 +39,10 @@ async fn every_example_runs_with_its_own_timings() {
 async fn billing_events_are_made_where_migrations_of_that_service_are_enabled() {
     let database = Postgres::shared().await.database().await;
     let folder = Folder::new();
-    folder.write("postroom.toml", "[database]\nlayout = \"metadata\"\nto = \"noop\"\n[integrations.noop]\n");
+    folder.write(
+        "postroom.toml",
+        "[database]\nlayout = \"metadata\"\nto = \"noop\"\n[integrations.noop]\n",
+    );
     let migrate = |services: &str| {
         let mut command = folder.command(&["migrate", "--database", database.url()]);
         command.env("ENABLED_MIGRATION_SERVICES", services).output().unwrap()
@@ -40,7 +50,10 @@ async fn billing_events_are_made_where_migrations_of_that_service_are_enabled() 
     let refused = migrate("invoice,subscription");
     assert!(!refused.status.success());
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(said.contains("ENABLED_MIGRATION_SERVICES") && said.contains("billing_event"), "{said}");
+    assert!(
+        said.contains("ENABLED_MIGRATION_SERVICES") && said.contains("billing_event"),
+        "{said}"
+    );
     let made = migrate("invoice,billing_event");
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let client = database.client().await;
