@@ -45,7 +45,7 @@ async fn fault_17_relays_whose_clocks_are_an_hour_off_behave_as_any_other() {
     let due_at = now + TimeDelta::seconds(3);
     let later = NewMessage::new("webhook:a", "t").json(&1).due_at(due_at);
     let later = outbox.store.enqueue(&later).await.unwrap().into_id();
-    outbox.wait_for(&failing, "SENT").await;
+    outbox.wait_for(failing, "SENT").await;
     let later = outbox.wait_for(&later, "SENT").await;
     assert!(later.sent_at.unwrap() >= due_at, "{later:?}");
     assert!(later.sent_at.unwrap() < due_at + TimeDelta::seconds(20), "{later:?}");
@@ -57,9 +57,9 @@ async fn fault_17_relays_whose_clocks_are_an_hour_off_behave_as_any_other() {
         (now_there > now + TimeDelta::seconds(5)).then_some(())
     })
     .await;
-    assert_eq!(outbox.record(&held).await.status, "CLAIMED");
+    assert_eq!(outbox.record(held).await.status, "CLAIMED");
     receiver.release();
-    let sent = outbox.wait_for(&held, "SENT").await;
+    let sent = outbox.wait_for(held, "SENT").await;
     assert_eq!(arrivals(&receiver)[&sent.message.event_id], 1);
     let age = outbox.store.now().await.unwrap() - sent.sent_at.unwrap();
     assert!(age < TimeDelta::minutes(1), "recorded by the database's clock: {age}");

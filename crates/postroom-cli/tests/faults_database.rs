@@ -95,12 +95,12 @@ async fn fault_21_locks_taken_in_the_other_order_end_in_no_deadlock_and_use_no_a
     receiver.wait_for(1, SOON).await;
     // The completion has the claim and wants the message; this one the other way round. The
     // relay gives way before the server has to choose.
-    let blocked = outbox.block_completion(&id).await;
+    let blocked = outbox.block_completion(id).await;
     receiver.release();
     outbox.wait_until_blocked().await;
     blocked.execute("UPDATE core_outbox.claim SET worker = worker").await;
     blocked.end().await;
-    let sent = outbox.wait_for(&id, "SENT").await;
+    let sent = outbox.wait_for(id, "SENT").await;
     assert_eq!(sent.message.attempts, 0);
     assert_eq!(arrivals(&receiver)[&sent.message.event_id], 1, "only the recording was repeated");
     assert_eq!(metric(&relay, "outbox_late_completions_total").await, Some(0));
@@ -144,12 +144,12 @@ async fn fault_21_a_busy_file_is_waited_for_and_uses_no_attempt() {
     let id = &outbox.enqueue("webhook:a", 1).await[0];
     let relay = outbox.relay("claim_time = \"1m\"", &webhook(&receiver, ""));
     receiver.wait_for(1, SOON).await;
-    let blocked = outbox.block_completion(&id).await;
+    let blocked = outbox.block_completion(id).await;
     receiver.release();
     // Longer than SQLite itself waits.
     relay.wait_for_line("another process holds the file's write lock", SOON).await;
     blocked.end().await;
-    let sent = outbox.wait_for(&id, "SENT").await;
+    let sent = outbox.wait_for(id, "SENT").await;
     assert_eq!(sent.message.attempts, 0);
     assert_eq!(arrivals(&receiver)[&sent.message.event_id], 1);
 }
@@ -161,7 +161,7 @@ async fn fault_22_a_read_only_database_makes_the_relay_wait_and_it_resumes() {
     let receiver = Receiver::start();
     let relay = outbox.relay(SHORT_CLAIMS, &webhook(&receiver, ""));
     let first = &outbox.enqueue("webhook:a", 1).await[0];
-    outbox.wait_for(&first, "SENT").await;
+    outbox.wait_for(first, "SENT").await;
 
     read_only(&client, "on").await;
     wait_until_ready(&relay, false).await;

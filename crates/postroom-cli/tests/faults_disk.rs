@@ -24,7 +24,7 @@ async fn fault_22_a_full_disk_makes_the_relay_wait_and_it_resumes() {
     let receiver = Receiver::start();
     let mut relay = outbox.relay(SHORT_CLAIMS, &webhook(&receiver, ""));
     let first = &outbox.enqueue("webhook:a", 1).await[0];
-    outbox.wait_for(&first, "SENT").await;
+    outbox.wait_for(first, "SENT").await;
 
     // Producers go on until there is no room for their rows, nor for the server's log.
     let ballast = disk.fill();

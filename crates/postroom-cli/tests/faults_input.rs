@@ -107,7 +107,7 @@ async fn fault_40_the_same_event_twice_is_one_message_with_its_first_payload() {
     // Nor is it delivered again when it comes once more after that.
     assert_eq!(by_command("{\"n\": 5}")["new"], false);
     let other = &outbox.enqueue("webhook:a", 1).await[0];
-    outbox.wait_for(&other, "SENT").await;
+    outbox.wait_for(other, "SENT").await;
     assert_eq!(arrivals(&receiver)["e-1"], 1);
     assert_eq!(receiver.requests()[0].json(), json!({ "n": 1 }));
     assert_eq!(count(&outbox).await, 2);
@@ -154,7 +154,7 @@ async fn fault_41_attempts_below_one_and_times_without_end_are_refused_everywher
     }
     // What was there before cannot become so either.
     let id = &outbox.enqueue("webhook:a", 1).await[0];
-    outbox.wait_for(&id, "SENT").await;
+    outbox.wait_for(id, "SENT").await;
     for change in ["max_attempts = 0", "due_at = 'infinity'", "due_at = '-infinity'"] {
         let update = format!("UPDATE core_outbox.integration_outbox SET {change}");
         assert_refused(&client, &update, CHECK).await;

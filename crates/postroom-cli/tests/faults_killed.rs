@@ -122,7 +122,7 @@ async fn fault_07_a_relay_paused_past_its_claim_changes_no_row_and_a_metric_rise
     receiver.wait_for(1, SOON).await;
     paused.signal(Signal::SIGSTOP);
     let other = outbox.relay(SHORT_CLAIMS, &webhook(&receiver, ""));
-    let sent = outbox.wait_for(&id, "SENT").await;
+    let sent = outbox.wait_for(id, "SENT").await;
 
     receiver.release();
     paused.signal(Signal::SIGCONT);
@@ -130,14 +130,14 @@ async fn fault_07_a_relay_paused_past_its_claim_changes_no_row_and_a_metric_rise
         (metric(&paused, "outbox_late_completions_total").await == Some(1)).then_some(())
     })
     .await;
-    assert_eq!(outbox.record(&id).await, sent, "the row is as it was");
+    assert_eq!(outbox.record(id).await, sent, "the row is as it was");
     assert_eq!(metric(&other, "outbox_late_completions_total").await, Some(0));
     assert_eq!(arrivals(&receiver), [(sent.message.event_id, 2)].into());
 
     // It lives on, with claims that are its own.
     drop(other);
     let next = &outbox.enqueue("webhook:a", 1).await[0];
-    outbox.wait_for(&next, "SENT").await;
+    outbox.wait_for(next, "SENT").await;
 }
 
 /// What it had in hand and had not begun when it was paused, others have delivered: it begins none of it.
@@ -162,7 +162,7 @@ async fn fault_07_a_relay_paused_past_its_claim_begins_nothing_that_it_has_lost(
     .await;
     drop(other);
     let next = &outbox.enqueue("webhook:a", 1).await[0];
-    outbox.wait_for(&next, "SENT").await;
+    outbox.wait_for(next, "SENT").await;
     let twice: Vec<_> = arrivals(&receiver).into_iter().filter(|(_, times)| *times > 1).collect();
     assert_eq!(twice, [(held, 2)]);
 }
@@ -183,8 +183,8 @@ async fn fault_08_a_rescue_in_the_middle_of_a_completion_leaves_sent_as_sent() {
     let mut slow = outbox.relay(SHORT_CLAIMS, &webhook(&receiver, "concurrency = 1"));
     let held = receiver.wait_for(1, SOON).await.remove(0);
     let held = held.header("postroom-message-id").unwrap().to_owned();
-    let completing = ids.iter().cloned().find(|id| id.to_string() == held).unwrap();
-    let waiting = ids.iter().cloned().find(|id| *id != completing).unwrap();
+    let completing = ids.iter().find(|&id| id.to_string() == held).cloned().unwrap();
+    let waiting = ids.iter().find(|&id| *id != completing).cloned().unwrap();
 
     // Ready by then, so that it rescues as soon as the claim has expired.
     let rescuer = outbox.relay(SHORT_CLAIMS, &webhook(&receiver, ""));
@@ -229,14 +229,14 @@ async fn fault_09_a_relay_without_that_sink_rescues_the_row_and_leaves_it_alone(
     .await;
     // It works, and passes by what is not its own.
     let its_own = &outbox.enqueue("file:other", 1).await[0];
-    outbox.wait_for(&its_own, "SENT").await;
-    let left = outbox.record(&id).await;
+    outbox.wait_for(its_own, "SENT").await;
+    let left = outbox.record(id).await;
     assert_eq!((left.status.as_str(), left.message.attempts), ("PENDING", 0));
     assert_eq!((left.locked_by, left.last_error), (None, None));
     other.wait_for_line("unrouted", SOON).await;
 
     let _next = outbox.relay(SHORT_CLAIMS, &webhook(&receiver, ""));
-    let sent = outbox.wait_for(&id, "SENT").await;
+    let sent = outbox.wait_for(id, "SENT").await;
     assert_eq!(arrivals(&receiver)[&sent.message.event_id], 2);
 }
 

@@ -15,7 +15,7 @@ const AT_ONCE: Duration = Duration::from_secs(4);
 async fn sent_by_an_idle_relay(outbox: &Outbox) -> (Process, MessageId) {
     let relay = outbox.relay("", "[integrations.noop]");
     let id = &outbox.enqueue("noop", 1).await[0];
-    outbox.wait_for(&id, "SENT").await;
+    outbox.wait_for(id, "SENT").await;
     wait_until_ready(&relay, true).await;
     (relay, id.clone())
 }
@@ -80,7 +80,7 @@ async fn fault_55_ctrl_c_ends_a_command_that_waits_for_a_lock_on_postgres() {
 async fn fault_55_an_operation_on_a_locked_message_says_so_within_its_limit_on_every_database() {
     for outbox in [Outbox::postgres().await, Outbox::mariadb().await, Outbox::sqlite().await] {
         let id = &outbox.enqueue("noop", 1).await[0];
-        let blocked = outbox.block_completion(&id).await;
+        let blocked = outbox.block_completion(id).await;
         let mut cancel = start(&outbox, &["messages", "cancel", &id.to_string()]);
         assert_eq!(cancel.wait(SOON).await.code(), Some(1), "{}", cancel.stderr());
         let said = cancel.stderr();
@@ -96,7 +96,7 @@ async fn fault_55_an_operation_on_a_locked_message_says_so_within_its_limit_on_e
         let cancelled = start(&outbox, &["messages", "cancel", &id.to_string()]).wait(SOON).await;
         // What was under way when it was interrupted may have been done since.
         assert!(matches!(cancelled.code(), Some(0 | 1)));
-        outbox.wait_for(&id, "DEAD").await;
+        outbox.wait_for(id, "DEAD").await;
     }
 }
 

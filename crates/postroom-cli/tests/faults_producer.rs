@@ -64,13 +64,13 @@ async fn fault_20_a_lost_signal_costs_the_poll_interval_and_no_more() {
     let patient = outbox.relay("poll_interval = \"1h\"", &webhook(&receiver, ""));
     for _ in 0..3 {
         let id = &outbox.enqueue("webhook:a", 1).await[0];
-        outbox.wait_for(&id, "SENT").await;
+        outbox.wait_for(id, "SENT").await;
     }
     drop(patient);
 
     let _relay = outbox.relay("poll_interval = \"300ms\"", &webhook(&receiver, ""));
     let first = &outbox.enqueue("webhook:a", 1).await[0];
-    outbox.wait_for(&first, "SENT").await;
+    outbox.wait_for(first, "SENT").await;
     let client = outbox.client().await;
     // Another relay seems to be busy; then nobody signals at all.
     for lose in [
@@ -80,7 +80,7 @@ async fn fault_20_a_lost_signal_costs_the_poll_interval_and_no_more() {
         client.batch_execute(lose).await.unwrap();
         for _ in 0..3 {
             let id = &outbox.enqueue("webhook:a", 1).await[0];
-            let sent = outbox.wait_for(&id, "SENT").await;
+            let sent = outbox.wait_for(id, "SENT").await;
             let waited = sent.sent_at.unwrap() - sent.message.created_at;
             assert!(waited.to_std().unwrap() < POLL + Duration::from_secs(30), "{waited}");
         }

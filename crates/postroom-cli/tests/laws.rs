@@ -218,16 +218,16 @@ async fn a_crash_between_publish_and_mark_has_no_double_effect(shop: Shop) {
     let id = &shop.messages().await[0].message.id;
     let mut relay = shop.outbox.relay(SHORT_CLAIMS, &webhook(&receiver, ""));
     receiver.wait_for(1, SOON).await;
-    let blocked = shop.outbox.block_completion(&id).await;
+    let blocked = shop.outbox.block_completion(id).await;
     receiver.release();
     // The relay knows that it is delivered, and cannot say so.
     relay.wait_for_line("phase=\"SENT\"", SOON).await;
     shop.outbox.crash(&mut relay).await;
     blocked.end().await;
-    assert_eq!(shop.outbox.record(&id).await.status, "CLAIMED");
+    assert_eq!(shop.outbox.record(id).await.status, "CLAIMED");
 
     let _next = shop.outbox.relay(SHORT_CLAIMS, &webhook(&receiver, ""));
-    let sent = shop.outbox.wait_for(&id, "SENT").await;
+    let sent = shop.outbox.wait_for(id, "SENT").await;
     assert_eq!(sent.message.attempts, 0);
     assert_eq!(arrivals(&receiver), [(sent.message.event_id, 2)].into(), "at least once");
     assert_eq!(booked(&receiver), 100, "in effect once");

@@ -61,15 +61,15 @@ async fn a_worker_killed_in_the_middle_ends_in_the_outboxs_own_retry() {
     for killed in 1..=2 {
         let mut worker = scene.worker_with(SHORT_CLAIMS).await;
         scene.receiver.wait_for(killed, SOON).await;
-        let record = scene.outbox.store.find(&id).await.unwrap().unwrap();
+        let record = scene.outbox.store.find(id).await.unwrap().unwrap();
         assert_eq!(record.message.attempts, 0);
         worker.kill9();
     }
     let _worker = scene.worker_with(SHORT_CLAIMS).await;
-    scene.outbox.wait_for(&id, "SENT").await;
-    let record = scene.outbox.store.find(&id).await.unwrap().unwrap();
+    scene.outbox.wait_for(id, "SENT").await;
+    let record = scene.outbox.store.find(id).await.unwrap().unwrap();
     assert_eq!(record.message.attempts, 1);
-    let attempts = scene.outbox.store.attempts(&id).await.unwrap();
+    let attempts = scene.outbox.store.attempts(id).await.unwrap();
     assert!(attempts[0].error.contains("stalled"), "{attempts:?}");
     let requests = scene.receiver.wait_for(3, SOON).await;
     let keys: Vec<_> = requests.iter().map(|one| one.header("idempotency-key")).collect();

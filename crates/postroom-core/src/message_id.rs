@@ -90,7 +90,9 @@ fn check(text: &str) -> Result<(), MessageIdError> {
 impl fmt::Display for MessageId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Uuid(uuid) => fmt::Display::fmt(uuid, f),
+            Self::Uuid(uuid) => {
+                f.pad(uuid.as_hyphenated().encode_lower(&mut [0; Hyphenated::LENGTH]))
+            }
             Self::Text(text) => f.pad(text),
         }
     }

@@ -17,7 +17,7 @@ pub use admin::{
 };
 pub use claims::{
     Batch, Claims, ContentFault, Fate, Fence, PARCEL_MESSAGES, Quota, Rescued, Settled, Settlement,
-    Take, Taken, Token, Tried, Verdict, Wake, rows_after,
+    Take, Taken, Token, Tried, Vanished, Verdict, Wake, rows_after,
 };
 pub use dispatch::{Dispatched, Dispatches};
 pub use error::{StoreError, StoreErrorKind, StoreResult};

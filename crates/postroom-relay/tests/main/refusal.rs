@@ -27,7 +27,7 @@ async fn an_outcome_that_is_refused_takes_no_other_along() {
     let settings = Settings { claim_time: Duration::from_secs(1), ..Settings::default() };
     let relay = outbox.start(settings, vec![lane]);
 
-    let others: Vec<_> = ids.iter().cloned().filter(|id| *id != ids[4]).collect();
+    let others: Vec<_> = ids.iter().filter(|&id| *id != ids[4]).cloned().collect();
     outbox.wait_for_all(&others, "SENT").await;
     // Its claim expires, and it is delivered again: at least once, and never forgotten.
     sink.wait_for(11).await;

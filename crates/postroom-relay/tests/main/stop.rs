@@ -90,7 +90,7 @@ async fn what_was_reported_before_the_stop_stands(outbox: Outbox) {
     });
     let settings = Settings { stop_limit: Duration::from_millis(50), ..Settings::default() };
     let relay = outbox.start(settings, vec![patient_lane("memory:a", sink)]);
-    outbox.wait_for(&first, "SENT").await;
+    outbox.wait_for(first, "SENT").await;
     relay.stop().await.unwrap();
     assert_eq!(outbox.statuses(&ids).await, ["SENT", "PENDING", "PENDING"]);
 }

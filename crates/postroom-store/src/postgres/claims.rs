@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use postroom_core::{
     Batch, Claims, Fate, Fence, MessageId, Quota, Rescued, Settled, Settlement, StoreResult, Take,
-    Taken, Token, Wake,
+    Taken, Token, Vanished, Wake,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -37,6 +37,7 @@ const FORGET_ORPHANS: &str = include_str!("sql/forget_orphans.sql");
 impl Claims for PgStore {
     async fn take(&self, take: &Take<'_>) -> StoreResult<Vec<Batch>> {
         self.mend_restore().await?;
+        self.poll_when_due().await?;
         loop {
             let client = self.connection().await?;
             self.know_lanes(&client, take.quotas).await?;
@@ -72,7 +73,7 @@ impl Claims for PgStore {
         let mut read =
             self.claim_and_read(&mut client, take, doing, &TAKE_RESCUED, &params).await?;
         let orphans = ids(read.take_left_out());
-        forget(&client, &orphans).await?;
+        self.forget(&client, &orphans).await?;
         let batches = batches(read);
         if !orphans.is_empty() {
             let held = |token: &Uuid| batches.iter().any(|batch| batch.token.0 == *token);
@@ -95,6 +96,10 @@ impl Claims for PgStore {
 
     async fn keep_responses(&self, responses: &[(MessageId, String)]) -> StoreResult<()> {
         super::attempts::keep_responses(self, responses).await
+    }
+
+    fn vanished(&self) -> Vec<Vanished> {
+        self.vanished.tell(self.layout.as_ref().and_then(|layout| layout.vanished))
     }
 
     async fn wake(&self) -> Option<Box<dyn Wake>> {
@@ -337,6 +342,13 @@ impl PgStore {
         self.sort_out(&mut client, take, token, (&began, began_at), read).await
     }
 
+    /// Removes deliveries whose message is gone or was closed by hand. Those that are gone are counted.
+    async fn forget(&self, client: &Connection, orphans: &[Id]) -> StoreResult<()> {
+        let looked = self.vanished.look_for(client, orphans).await;
+        looked.map_err(|e| store_error("looking for messages that are gone", e))?;
+        forget(client, orphans).await
+    }
+
     /// What was taken of deliveries; notes where the next take may begin.
     async fn sort_out(
         &self,
@@ -357,7 +369,7 @@ impl PgStore {
             *rows += 1;
         }
         self.marks.note(take.quotas, began, began_at, &found);
-        forget(client, &orphans).await?;
+        self.forget(client, &orphans).await?;
         if is_empty {
             let from_start = is_from_start(began);
             return Ok(if from_start { Found::Nothing } else { Found::NothingAboveMark });

@@ -136,11 +136,6 @@ impl OpenTransaction<'_> {
     ) -> Result<Vec<Row>, Error> {
         self.inner.query_typed(&self.wording.put(sql), params).await
     }
-
-    /// The table that its statements are put for, unless that is Postroom's own.
-    pub(super) fn foreign(&self) -> Option<&Foreign> {
-        self.wording.foreign()
-    }
 }
 
 impl<'a> Deref for OpenTransaction<'a> {

@@ -184,4 +184,49 @@ mod tests {
         let after = After(Some(MessageId::trusted("a")));
         assert_eq!(written(&after, &Type::VARCHAR), text("a"));
     }
+
+    /// The same calls, whatever type the column has.
+    #[tokio::test]
+    async fn ids_are_found_and_read_whatever_type_their_column_has() {
+        const BY_ID: &str = "SELECT id FROM keyed WHERE id = $1";
+        let database = Postgres::shared().await.database().await;
+        let client = database.client().await;
+        let uuids = [CANONICAL, "f1a1e1ac-b8ca-725d-b907-96cdba7a789c"];
+        let texts = [CANONICAL, &CANONICAL.to_uppercase(), "01ARZ3NDEKTSV4RRFFQ69G5FAV", "a:b"];
+        for (ty, keys) in [("uuid", &uuids[..]), ("text", &texts), ("varchar(600)", &texts)] {
+            let make = format!("CREATE TEMP TABLE keyed (id {ty} PRIMARY KEY)");
+            client.batch_execute(&make).await.unwrap();
+            let kept: Vec<MessageId> = keys.iter().map(|key| MessageId::trusted(key)).collect();
+            let insert = format!("INSERT INTO keyed SELECT unnest($1::{ty}[])");
+            client.execute(&insert, &[&as_ids(&kept)]).await.unwrap();
+
+            let all = client.query("SELECT id FROM keyed", &[]).await.unwrap();
+            let read: HashSet<MessageId> =
+                ids(&all).unwrap().into_iter().map(|one| one.0).collect();
+            assert_eq!(read, kept.iter().cloned().collect(), "{ty}");
+            let nobodys = MessageId::trusted("nobody's");
+            for wanted in &kept {
+                let one = client.query_one(BY_ID, &[&Id(wanted)]).await.unwrap();
+                assert_eq!(id(&one, 0).unwrap(), *wanted, "{ty}");
+                let any = "SELECT id FROM keyed WHERE id = ANY ($1)";
+                let any = client.query(any, &[&as_ids([wanted, &nobodys])]).await.unwrap();
+                assert_eq!(ids(&any).unwrap(), [Id(wanted.clone())], "{ty}");
+            }
+            let none = client.query_opt(BY_ID, &[&Id(&nobodys)]).await.unwrap();
+            assert!(none.is_none(), "{ty}");
+
+            let optional = "SELECT id FROM keyed WHERE ($1::uuid[] IS NULL OR id = ANY ($1))";
+            let optional = optional.replace("uuid", ty);
+            let nothing: Option<Vec<Id>> = None;
+            let found = client.query(&optional, &[&nothing]).await.unwrap();
+            assert_eq!(found.len(), kept.len(), "{ty}");
+
+            let after = "SELECT id FROM keyed WHERE id > $1 ORDER BY id COLLATE \"C\" LIMIT 1";
+            let after =
+                if ty == "uuid" { after.replace("COLLATE \"C\"", "") } else { after.into() };
+            let first = client.query(&after, &[&After(None)]).await.unwrap();
+            assert_eq!(Some(&id(&first[0], 0).unwrap()), kept.iter().min(), "{ty}");
+            client.batch_execute("DROP TABLE keyed").await.unwrap();
+        }
+    }
 }

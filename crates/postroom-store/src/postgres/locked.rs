@@ -81,9 +81,9 @@ async fn passed_over(
 async fn read(
     tx: &OpenTransaction<'_>,
     sql: &str,
-    ids: &Vec<Id<&MessageId>>,
+    ids: &[Id<&MessageId>],
 ) -> Result<HashSet<MessageId>, Error> {
-    tx.query(sql, &[ids]).await?.iter().map(|row| id(row, 0)).collect()
+    tx.query(sql, &[&ids]).await?.iter().map(|row| id(row, 0)).collect()
 }
 
 /// The settlement of what is free. Its claim still holds something when anything is left out.

@@ -32,6 +32,7 @@ mod outcomes;
 mod parcels;
 #[cfg(test)]
 mod plan_tests;
+mod polled;
 mod pooler;
 mod reconcile;
 mod recording;
@@ -45,6 +46,7 @@ mod settle;
 mod tls;
 mod transaction;
 mod upkeep;
+mod vanished;
 mod wake;
 
 pub use migrate::{MIGRATIONS, migrate, plan, set_notify};
@@ -63,12 +65,14 @@ use layout::{Foreign, Wording};
 use marks::Marks;
 use orphans::LookedThrough;
 use postroom_core::{StoreError, StoreErrorKind, StoreResult};
+use polled::NextLook;
 use recording::Recording;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 use tokio::sync::OnceCell;
 use transaction::TAKING_SESSION;
+use vanished::Untold;
 use wake::Hurry;
 
 /// The statements that make a role for producers and one for relays.
@@ -151,6 +155,8 @@ pub struct PgStore {
     restore_looked_for: OnceCell<()>,
     /// How the message table is read and written, unless it is Postroom's own.
     layout: Option<Arc<Layout>>,
+    vanished: Untold,
+    next_look: NextLook,
     /// How statements are put for it, from the first connection on.
     wording: OnceCell<Wording>,
 }
@@ -198,6 +204,8 @@ impl PgStore {
             restore_looked_for: OnceCell::new(),
             layout: options.layout.clone(),
             wording: OnceCell::new(),
+            vanished: Untold::default(),
+            next_look: NextLook::default(),
         })
     }
 

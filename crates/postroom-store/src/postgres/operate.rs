@@ -134,6 +134,7 @@ impl Operate for PgStore {
 
     async fn cancel(&self, action: ActionId, keys: &[Key]) -> StoreResult<u64> {
         let doing = "cancelling messages";
+        self.poll().await?;
         let ids = as_ids(keys.iter().map(|key| &key.id));
         let client = self.connection().await?;
         // A message that was sent elsewhere by hand is still in a parcel of its old lane.

@@ -344,6 +344,8 @@ impl PgStore {
             left_out.entry(token).or_default().push(Id(id));
         }
         for (token, ids) in left_out {
+            let looked = self.vanished.look_for(client, &ids).await;
+            looked.map_err(|e| store_error("looking for messages that are gone", e))?;
             let no_edits: Vec<i64> = Vec::new();
             let steps: [Step<'_>; 2] = [
                 (FOLLOW, &[&ids, &false, &no_edits, &no_edits]),

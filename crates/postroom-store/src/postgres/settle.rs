@@ -46,7 +46,7 @@ fn named(rows: &[Row]) -> Result<Vec<MessageId>, Error> {
 fn stays(answer: &[Row]) -> Result<bool, Error> {
     answer
         .iter()
-        .try_fold(false, |stays, row| Ok(stays || row.try_get::<_, Option<Uuid>>(0)?.is_none()))
+        .try_fold(false, |stays, row| Ok(stays || row.try_get::<_, Option<Id>>(0)?.is_none()))
 }
 
 /// What a statement left unchanged of the messages it was `given`, from those that it `changed`.

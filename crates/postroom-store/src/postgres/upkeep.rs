@@ -51,6 +51,7 @@ impl Upkeep for PgStore {
 
     async fn backlog(&self) -> StoreResult<Backlog> {
         let doing = "counting the backlog";
+        self.poll_when_due().await?;
         let client = self.connection().await?;
         let followed = self.follow_any_edits(&client, Edits::All, BACKLOG_FOLLOWS_FOR).await;
         followed.map_err(|e| store_error(doing, e))?;
@@ -69,6 +70,7 @@ impl Upkeep for PgStore {
     }
 
     async fn reconcile(&self) -> StoreResult<Reconciled> {
+        self.poll().await?;
         // What was delivered says so then: a restore may have put it into a parcel again.
         self.record(Duration::ZERO, usize::MAX, None).await?;
         let client = self.connection().await?;
@@ -88,6 +90,7 @@ impl Upkeep for PgStore {
     }
 
     async fn diagnose(&self) -> StoreResult<Vec<Finding>> {
+        self.poll().await?;
         let client = self.connection().await?;
         diagnose::diagnose(&client).await
     }

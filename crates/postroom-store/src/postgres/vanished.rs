@@ -1,10 +1,10 @@
 //! Messages that were deleted before anybody delivered them.
 
 use super::connection::Connection;
-use super::ids::Ids;
+use super::ids::Id;
 use super::transaction::{BEGIN, transact};
 use crate::layout::Vanished as Setting;
-use postroom_core::{MessageId, Vanished};
+use postroom_core::Vanished;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use tokio_postgres::Error;
@@ -17,12 +17,12 @@ pub(super) struct Untold(Mutex<BTreeMap<String, u64>>);
 
 impl Untold {
     /// Counts those of these messages that are gone, while the ledger still names them.
-    pub(super) async fn look_for(&self, client: &Connection, left_out: &[MessageId]) -> Result<(), Error> {
+    pub(super) async fn look_for(&self, client: &Connection, left_out: &[Id]) -> Result<(), Error> {
         if left_out.is_empty() {
             return Ok(());
         }
         let statement = client.prepare_cached(VANISHED).await?;
-        let rows = transact(client, BEGIN, &statement, &[&Ids(left_out)]).await?;
+        let rows = transact(client, BEGIN, &statement, &[&left_out]).await?;
         for row in rows {
             let (integration, messages): (String, i64) = (row.try_get(0)?, row.try_get(1)?);
             let mut untold = self.0.lock().unwrap_or_else(PoisonError::into_inner);

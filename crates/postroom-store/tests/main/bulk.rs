@@ -183,7 +183,7 @@ async fn one_message_is_changed_once() {
     let key = store.list(&filter).await.expect("list")[0].key();
     let redrive =
         async || change_one(&store, "ann", Change::Redrive, key.clone()).await.expect("change").1;
-    assert_eq!(redrive.clone()().await.messages, 1);
+    assert_eq!(redrive().await.messages, 1);
     assert_eq!(redrive().await.messages, 0);
     let actions = store.actions(None, 10).await.expect("actions");
     assert!(actions.iter().all(|action| action.target == key.id.to_string()));

@@ -11,6 +11,7 @@ use postroom_store::OpenOptions;
 use postroom_testkit::Postgres;
 use postroom_testkit::contract::Harness;
 use std::collections::BTreeSet;
+use std::slice;
 use std::time::Duration;
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -48,7 +49,7 @@ async fn use_all(outbox: &impl Harness) {
     for which in [Rescued::Together, Rescued::Alone] {
         store.take_rescued(&take, which).await.expect("take rescued");
     }
-    operate(&*store, &id).await;
+    operate(&*store, id).await;
     take.for_queue = true;
     store.enqueue(&new("noop")).await.expect("enqueue");
     let batch = store.take(&take).await.expect("take").pop().expect("due");
@@ -67,9 +68,9 @@ async fn operate(store: &dyn Store, id: &MessageId) {
     let action = NewAction { actor: "ann", operation: Operation::Release, target: "a test" };
     let action = store.begin_action(&action).await.expect("an action");
     let key = store.find(id).await.expect("find").expect("there").key();
-    assert_eq!(store.release(action, &[key.clone()]).await.expect("release"), 1);
-    assert_eq!(store.cancel(action, &[key.clone()]).await.expect("cancel"), 1);
-    assert_eq!(store.redrive(action, &[key.clone()]).await.expect("redrive"), 1);
+    assert_eq!(store.release(action, slice::from_ref(&key)).await.expect("release"), 1);
+    assert_eq!(store.cancel(action, slice::from_ref(&key)).await.expect("cancel"), 1);
+    assert_eq!(store.redrive(action, slice::from_ref(&key)).await.expect("redrive"), 1);
     store.replay(action, &[key], false).await.expect("replay");
     store.note_action(action, 1).await.expect("note");
     store.prune_on_record(action, Status::Sent, HOUR, 10).await.expect("prune");

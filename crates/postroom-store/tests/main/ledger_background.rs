@@ -2,7 +2,7 @@
 
 use crate::ledger_outbox::{LEFT, count, enqueue, outbox_with, take};
 use crate::taking::settlement;
-use postroom_core::{Batch, Fate, Filter, Key, MessageId, NewAction, Operation, Status, Store};
+use postroom_core::{Batch, Fate, Filter, Key, NewAction, Operation, Status, Store};
 use postroom_store::OpenOptions;
 use postroom_testkit::TestDatabase;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ async fn record(store: &dyn Store) -> u64 {
 
 async fn status(store: &dyn Store, batch: &Batch, place: usize) -> String {
     let id = &batch.messages[place].message.id;
-    store.find(&id).await.expect("find").expect("there").status
+    store.find(id).await.expect("find").expect("there").status
 }
 
 /// Messages that are noted as sent, and do not say so.
@@ -66,11 +66,11 @@ async fn messages_say_it_after_a_while_with_the_time_of_their_delivery() {
     let (_database, client, store) = outbox().await;
     let batch = noted(&client, &*store, 3).await;
     let id = &batch.messages[0].message.id;
-    let seen = store.find(&id).await.expect("find").expect("there").sent_at;
+    let seen = store.find(id).await.expect("find").expect("there").sent_at;
     assert_eq!(store.record_sent(Duration::from_secs(60), 100).await.expect("recorded"), 0);
     assert_eq!(record(&*store).await, 3);
     assert_eq!((count(&client, SAY_SENT).await, count(&client, NOTED).await), (3, 0));
-    assert_eq!(store.find(&id).await.expect("find").expect("there").sent_at, seen);
+    assert_eq!(store.find(id).await.expect("find").expect("there").sent_at, seen);
     assert_eq!(count(&client, LEFT).await, 0);
 }
 

@@ -278,9 +278,9 @@ async fn sent_elsewhere_during_an_attempt_that_fails_it_goes_on_there() {
         let batch = take(&*store, "noop").await.pop().expect("due");
         // Twice: the parcel stays in the lane in which it was inserted.
         for lane in ["third", "other"] {
-            outbox.set_integration(&id, lane).await;
+            outbox.set_integration(id, lane).await;
             assert!(take(&*store, lane).await.is_empty(), "{lane}");
-            let record = store.find(&id).await.expect("find").expect("there");
+            let record = store.find(id).await.expect("find").expect("there");
             assert_eq!(record.status, "CLAIMED", "{lane}");
         }
         store.settle(&[settlement(&batch, &failed())]).await.expect("settle");

@@ -389,7 +389,7 @@ async fn sent_elsewhere_during_an_attempt_that_fails_it_goes_on_there() {
     // Out of a parcel, then out of a delivery.
     for (from, to) in [("noop", "other"), ("other", "noop")] {
         let batch = take_one_batch(&store, from).await;
-        store.by_hand().set_integration(&id, to);
+        store.by_hand().set_integration(id, to);
         assert!(settle(&store, &batch, &failed()).await.is_empty());
         assert!(take(&store, from, 10).await.is_empty(), "{from}");
         assert_eq!(store.diagnose().await.expect("diagnose"), [], "{from}");

@@ -9,6 +9,7 @@ use postroom_core::{
 use postroom_testkit::contract::{Harness as _, PlainRow};
 use postroom_testkit::eventually;
 use sqlx::AssertSqlSafe;
+use std::slice;
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -281,7 +282,7 @@ async fn a_late_failure_does_not_open_what_somebody_else_has_sent() {
     let key = Key { seq: message.seq, id: message.id.clone() };
     assert_eq!(store.release(action, &[key]).await.expect("release"), 1);
     let other = take(&*store, "noop").await;
-    assert_eq!(ids(&other), [message.id.clone()]);
+    assert_eq!(ids(&other), slice::from_ref(&message.id));
     send(&*store, &other).await;
     for fate in [failed(), Fate::Sent] {
         let settled = store.settle(&[settlement(&batch, &fate)]).await.expect("settle");
@@ -308,7 +309,7 @@ async fn sent_elsewhere_during_an_attempt_that_fails_it_goes_on_there() {
                 &format!("UPDATE integration_outbox SET {column} = '{value}' WHERE id = '{id}'"),
             )
             .await;
-            assert_eq!(status(&*store, &id).await, "CLAIMED", "{column}");
+            assert_eq!(status(&*store, id).await, "CLAIMED", "{column}");
             assert_eq!(deliveries(&outbox).await, 0, "{column}");
         }
         assert_eq!(store.reconcile().await.expect("reconcile"), Reconciled::default());
@@ -437,12 +438,12 @@ async fn a_delivery_outranks_a_parcel_that_is_held() {
          SELECT message_id, seq, due_at, due_at, 'w', integration FROM outbox_parcel",
     )
     .await;
-    assert_eq!(status(&*store, &id).await, "PENDING");
+    assert_eq!(status(&*store, id).await, "PENDING");
     let again = take(&*store, "noop").await;
-    assert_eq!(ids(&again), [id.clone()]);
+    assert_eq!(ids(&again), slice::from_ref(id));
     let late = store.settle(&[settlement(&held[0], &Fate::Sent)]).await.expect("settle").late;
     assert_eq!(late.len(), 1);
-    assert_eq!(status(&*store, &id).await, "CLAIMED");
+    assert_eq!(status(&*store, id).await, "CLAIMED");
     send(&*store, &again).await;
     assert_over(&outbox, &*store).await;
 }
@@ -496,7 +497,7 @@ async fn a_row_that_is_replaced_whole_is_delivered_once() {
     execute(&outbox, &save).await;
     assert_eq!((parcels(&outbox).await, deliveries(&outbox).await), (0, 1));
     let again = take(&*store, "noop").await;
-    assert_eq!(ids(&again), [id.clone()]);
+    assert_eq!(ids(&again), slice::from_ref(id));
     send(&*store, &again).await;
     assert_over(&outbox, &*store).await;
 }

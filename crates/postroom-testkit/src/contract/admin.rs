@@ -6,6 +6,7 @@ use super::steps::{
     take_and_settle, take_one,
 };
 use postroom_core::{Fate, Filter, MessageId, Record, Status, Store};
+use std::slice;
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -66,7 +67,7 @@ pub async fn a_list_is_filtered_by_status_and_integration(outbox: &impl Harness)
             ..Filter::default()
         };
         let found = list(&*store, filter).await;
-        assert_eq!(ids(&found), [id.clone()], "{status}");
+        assert_eq!(ids(&found), slice::from_ref(id), "{status}");
         assert_eq!(found[0].status, status.as_str());
     }
     let pending = Filter { status: Some(Status::Pending), limit: 10, ..Filter::default() };
@@ -99,7 +100,11 @@ pub async fn a_list_is_filtered_by_what_a_message_says(outbox: &impl Harness) {
         Filter { stream: text("order-7"), status: Some(Status::Pending), ..all() },
         Filter { event_id: text("evt-1"), tenant: text("acme"), ..all() },
     ] {
-        assert_eq!(ids(&list(&*store, filter.clone()).await), [wanted.clone()], "{filter:?}");
+        assert_eq!(
+            ids(&list(&*store, filter.clone()).await),
+            slice::from_ref(&wanted),
+            "{filter:?}"
+        );
         let elsewhere = Filter { integration: text("b"), ..filter };
         assert!(list(&*store, elsewhere.clone()).await.is_empty(), "{elsewhere:?}");
     }

@@ -42,10 +42,10 @@ pub async fn set_back_while_its_first_batch_is_under_way_it_is_delivered_again(
         let (token, taken) = take_one(&*store, "worker", "noop").await;
         assert_eq!(taken.message.id, *id);
         settle_one(&*store, token, &taken, Fate::Sent).await;
-        assert_eq!(find(&*store, &id).await.status, "SENT");
+        assert_eq!(find(&*store, id).await.status, "SENT");
         if turn == 0 {
-            outbox.set_status(&id, "PENDING").await.expect("set back");
-            assert_eq!(find(&*store, &id).await.status, "PENDING");
+            outbox.set_status(id, "PENDING").await.expect("set back");
+            assert_eq!(find(&*store, id).await.status, "PENDING");
             let lane = store.backlog().await.expect("backlog").lanes.remove(0);
             assert_eq!((lane.pending, lane.claimed), (1, 1));
         }

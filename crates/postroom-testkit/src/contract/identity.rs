@@ -8,6 +8,7 @@ use super::steps::{
 use super::{Harness, PlainRow};
 use postroom_core::{Fate, Filter, MessageId, Operation, Store};
 use std::collections::HashSet;
+use std::slice;
 use std::time::Duration;
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -168,14 +169,14 @@ pub async fn fault_45_an_operator_changes_no_new_message_by_an_old_key(outbox: &
     let new = &enqueue_again(&*store, "noop", &[key.seq]).await[0];
 
     let action = begin(&*store, Operation::Cancel).await;
-    assert_eq!(store.cancel(action, &[key.clone()]).await.expect("cancel"), 0);
-    assert_eq!(find(&*store, &new).await.status, "PENDING");
+    assert_eq!(store.cancel(action, slice::from_ref(&key)).await.expect("cancel"), 0);
+    assert_eq!(find(&*store, new).await.status, "PENDING");
     let (token, taken) = take_one(&*store, "worker", "noop").await;
-    assert_eq!(store.release(action, &[key.clone()]).await.expect("release"), 0);
+    assert_eq!(store.release(action, slice::from_ref(&key)).await.expect("release"), 0);
     assert!(settle_one(&*store, token, &taken, dead()).await.late.is_empty());
-    assert_eq!(store.redrive(action, &[key.clone()]).await.expect("redrive"), 0);
-    assert_eq!(find(&*store, &new).await.status, "DEAD");
-    outbox.set_status(&new, "SENT").await.expect("set by hand");
+    assert_eq!(store.redrive(action, slice::from_ref(&key)).await.expect("redrive"), 0);
+    assert_eq!(find(&*store, new).await.status, "DEAD");
+    outbox.set_status(new, "SENT").await.expect("set by hand");
     assert!(store.replay(action, &[key], false).await.expect("replay").is_empty());
 }
 

@@ -8,10 +8,11 @@ use super::{Harness, PlainRow};
 use postroom_core::{
     Dispatched, Fate, Fence, Message, MessageId, Settled, Settlement, Status, Store, Token, Verdict,
 };
+use std::slice;
 use std::time::Duration;
 
 async fn dispatched(store: &dyn Store, id: &MessageId) -> Option<Dispatched> {
-    store.dispatched(&[id.clone()]).await.expect("dispatched").pop()
+    store.dispatched(slice::from_ref(id)).await.expect("dispatched").pop()
 }
 
 /// Whoever hears of the job's end reads what its worker wrote, and can settle it at once.

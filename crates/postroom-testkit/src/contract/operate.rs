@@ -7,6 +7,7 @@ use super::steps::{
     take_by, take_one, verdict,
 };
 use postroom_core::{CANCELLED, Fate, Key, MessageId, Operation, Store};
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
@@ -184,7 +185,7 @@ pub async fn a_released_message_is_taken_from_its_relay(outbox: &impl Harness) {
         let before = now(&*store).await;
         let action = begin(&*store, Operation::Release).await;
         let key = Key { seq: taken.message.seq, id: id.clone() };
-        assert_eq!(store.release(action, &[key.clone()]).await.expect("release"), 1);
+        assert_eq!(store.release(action, slice::from_ref(&key)).await.expect("release"), 1);
         assert_eq!(store.release(action, &[key]).await.expect("release"), 0);
         let released = find(&*store, &id).await;
         assert_eq!((released.status.as_str(), released.locked_by.as_deref()), (status, None));

@@ -5,6 +5,7 @@ use super::steps::{
     assert_nothing_due, begin, enqueue, find, message, settle_one, take, take_and_settle, take_one,
 };
 use postroom_core::{Fate, Key, MessageId, Operation, Store};
+use std::slice;
 use std::time::Duration;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -82,9 +83,9 @@ pub async fn a_replay_is_delivered_though_its_event_is_remembered(outbox: &impl 
     let key = Key { seq: record.message.seq, id };
     let action = begin(&*store, Operation::Replay).await;
     for _ in 0..2 {
-        let made = &store.replay(action, &[key.clone()], false).await.expect("replay")[0];
+        let made = &store.replay(action, slice::from_ref(&key), false).await.expect("replay")[0];
         take_and_settle(&*store, "noop", Fate::Sent).await;
-        outbox.make_older(&made, 40 * MINUTE).await;
+        outbox.make_older(made, 40 * MINUTE).await;
         assert_eq!(store.prune(30 * MINUTE, 10).await.expect("prune"), 1);
     }
 }

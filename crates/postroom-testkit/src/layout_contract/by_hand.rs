@@ -75,7 +75,7 @@ pub async fn a_change_during_an_attempt_yields_to_it(table: &impl LayoutHarness)
     assert_eq!(table.left_in_ledger().await, 0);
 }
 
-/// Its lane goes on.
+/// Its lane goes on. What a poll has not seen yet is gone without a trace.
 pub async fn deleted_it_is_counted_as_vanished(table: &impl LayoutHarness) {
     let Words { table: name, row, lane, .. } = table.words();
     let store = migrated(table).await;
@@ -88,7 +88,8 @@ pub async fn deleted_it_is_counted_as_vanished(table: &impl LayoutHarness) {
     assert_eq!(due(table, &*store).await, [2, 4]);
     let vanished = store.vanished();
     let counts: Vec<_> = vanished.iter().map(|one| (one.integration.as_str(), one.messages)).collect();
-    assert_eq!(counts, [(lane, 2)]);
+    let seen = if table.has_triggers().is_ok() { 2 } else { 1 };
+    assert_eq!(counts, [(lane, seen)]);
     assert!(store.vanished().is_empty(), "each is told once");
 }
 

@@ -2,7 +2,7 @@
 
 use super::LayoutHarness;
 use super::steps::{
-    delivered, due, insert, insert_many, migrated, of, reads, settle_one, take, take_and_settle, take_one,
+    delivered, due, insert, insert_many, migrated, of, reads, settle_one, take, take_one,
 };
 use crate::contract::steps::take_rescued;
 use crate::skip;

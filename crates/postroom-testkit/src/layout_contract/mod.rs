@@ -14,7 +14,7 @@ pub mod operations;
 pub mod outcomes;
 mod steps;
 
-pub use harness::{LayoutHarness, Words};
+pub use harness::{End, LayoutHarness, Words};
 
 /// Makes a test of every line of the contract. `$start` is an async function beside the macro's call that returns a
 /// [`LayoutHarness`](crate::layout_contract::LayoutHarness) on a table that is there, empty, and not migrated.

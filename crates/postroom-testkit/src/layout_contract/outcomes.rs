@@ -43,7 +43,7 @@ pub async fn recorded_in_the_background_it_reads_the_same(table: &impl LayoutHar
     assert_eq!(reads(table, 70).await, "open", "its owner does not see it yet");
     assert_eq!(shown(&*store, 70).await.status, "SENT", "tools do");
     assert_eq!(due(table, &*store).await, [0; 0], "and nobody takes it again");
-    store.record_sent(Duration::ZERO).await.expect("recorded");
+    store.record_sent(Duration::ZERO, 1_000).await.expect("recorded");
     for n in [1, 70] {
         assert_eq!(reads(table, n).await, "sent");
     }

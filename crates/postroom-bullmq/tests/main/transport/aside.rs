@@ -85,7 +85,7 @@ async fn a_refused_job_whose_failure_is_refused_too_does_not_wait_for_the_end_of
     wait_counted(&asked, 3).await;
     let record = outbox.wait(&large, "PENDING").await;
     assert_eq!((record.message.attempts, record.locked_at), (0, None));
-    assert_eq!(outbox.wait(&mate, "CLAIMED").await.message.attempts, 0);
+    assert_eq!(outbox.wait(mate, "CLAIMED").await.message.attempts, 0);
     relay.stop().await;
 }
 

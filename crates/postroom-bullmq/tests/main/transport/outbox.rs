@@ -13,6 +13,7 @@ use postroom_relay::{Metrics, Relay, Settings};
 use postroom_store::memory::MemoryStore;
 use postroom_testkit::{Redis as Server, eventually, living_relay};
 use std::net::SocketAddr;
+use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -149,7 +150,7 @@ impl Outbox {
     /// Waits until the dispatch that counts has this number.
     pub(crate) async fn wait_number(&self, id: &MessageId, number: u32) {
         eventually(&format!("dispatch {number}"), LONG, async || {
-            let found = self.store.dispatched(&[id.clone()]).await.expect("read").pop()?;
+            let found = self.store.dispatched(slice::from_ref(id)).await.expect("read").pop()?;
             (found.number == number).then_some(())
         })
         .await;

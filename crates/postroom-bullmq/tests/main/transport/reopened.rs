@@ -9,11 +9,12 @@ use postroom_core::{MessageId, Quota, Take};
 use postroom_sinks::MemorySink;
 use postroom_testkit::{Redis, eventually};
 use serde_json::json;
+use std::slice;
 use std::sync::Arc;
 
 /// The job of the dispatch that counts.
 async fn job_of(outbox: &Outbox, id: &MessageId) -> JobName {
-    let open = outbox.store.dispatched(&[id.clone()]).await.unwrap();
+    let open = outbox.store.dispatched(slice::from_ref(id)).await.unwrap();
     JobName { message: id.clone(), dispatch: open[0].number }
 }
 

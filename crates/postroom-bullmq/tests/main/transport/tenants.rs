@@ -9,9 +9,9 @@ use postroom_relay::ExternalLanes as _;
 use postroom_testkit::{Redis, eventually};
 use std::collections::HashSet;
 use std::net::SocketAddr;
+use std::slice;
 use std::time::Duration;
 use tokio::time::Instant;
-use uuid::Uuid;
 
 const CAP: u64 = 20;
 const LONG: Duration = Duration::from_secs(60);
@@ -60,7 +60,7 @@ async fn a_tenant_without_a_worker_holds_up_no_other() {
     let worker = start(&other, quick());
     let relay = outbox.start(Part::Relay);
     for id in &globex {
-        outbox.wait_sent(&[id.clone()]).await;
+        outbox.wait_sent(slice::from_ref(id)).await;
         assert!(waiting(&full).await <= CAP);
     }
     // Nothing was lost or used up of what waits, and it is seen to wait.

@@ -36,7 +36,7 @@ impl<'a> Index<'a> {
     }
 
     fn parcels_of(&self, id: &MessageId) -> &[&'a ParcelLook] {
-        self.parcels_of.get(&id).map_or(&[], Vec::as_slice)
+        self.parcels_of.get(id).map_or(&[], Vec::as_slice)
     }
 
     fn is_held(&self, parcel: &ParcelLook) -> bool {

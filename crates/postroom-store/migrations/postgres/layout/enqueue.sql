@@ -37,7 +37,7 @@ BEGIN
                   HINT = 'name that integration, or add a route to the layout';
     END IF;
     IF NOT is_new THEN
-        SELECT m.id INTO id FROM {schema}.integration_outbox m WHERE m.source_event_id = event LIMIT 1;
+        SELECT {key} INTO id FROM {table} m WHERE {same} LIMIT 1;
         IF NOT FOUND THEN
             RAISE EXCEPTION 'refused as a duplicate by a unique index of {table}, and no row has this event id'
                 USING ERRCODE = 'unique_violation';

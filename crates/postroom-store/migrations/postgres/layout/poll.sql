@@ -20,7 +20,7 @@ DECLARE
     soon     timestamptz := {schema}.soon();
     since    xid8;
     next     xid8 := pg_snapshot_xmin(pg_current_snapshot());
-    found    bigint;
+    seen     bigint;
     followed bigint;
 BEGIN
     SELECT horizon INTO since FROM {schema}.look FOR UPDATE SKIP LOCKED;
@@ -68,7 +68,7 @@ BEGIN
         WHERE {schema}.is_deferred(status, due_at, NULL, soon)
         ON CONFLICT (message_id) DO NOTHING
     )
-    SELECT count(*) INTO found FROM new;
+    SELECT count(*) INTO seen FROM new;
     -- What was changed by hand, and nobody holds.
     UPDATE {schema}.delivery d
     SET due_at = f.due_at, since = f.due_at, integration = f.integration_type,
@@ -84,7 +84,7 @@ BEGIN
           IS DISTINCT FROM (f.due_at, f.integration_type, {schema}.state_of(f.status));
     GET DIAGNOSTICS followed = ROW_COUNT;
     UPDATE {schema}.look SET horizon = next, at = clock_timestamp();
-    RETURN found + followed;
+    RETURN seen + followed;
 END
 $$;
 REVOKE EXECUTE ON FUNCTION {schema}.poll() FROM PUBLIC;

@@ -32,16 +32,19 @@ CREATE OR REPLACE FUNCTION {schema}.count_of(value text) RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN CASE WHEN value ~ '^[0-9]{1,9}$' THEN value::int ELSE 0 END;
 
--- Delivery state inside a JSON document, at its top level or further down.
+-- Delivery state inside a JSON document, at its top level or further down. What is missing on the way is made. As
+-- text, since it calls itself.
 CREATE OR REPLACE FUNCTION {schema}.with_state(document jsonb, path text[], state jsonb) RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN CASE
-    WHEN jsonb_typeof(document) IS DISTINCT FROM 'object' THEN state
-    WHEN cardinality(path) = 0 THEN document || state
-    WHEN jsonb_typeof(document #> path) = 'object'
-        THEN jsonb_set(document, path, (document #> path) || state)
-    ELSE jsonb_set(document, path, state)
-END;
+AS $$
+    SELECT CASE
+        WHEN cardinality(path) > 0 THEN
+            CASE WHEN jsonb_typeof(document) = 'object' THEN document ELSE '{}' END
+            || jsonb_build_object(path[1], {schema}.with_state(document -> path[1], path[2:], state))
+        WHEN jsonb_typeof(document) = 'object' THEN document || state
+        ELSE state
+    END
+$$;
 
 CREATE OR REPLACE FUNCTION {schema}.without_state(document jsonb, path text[]) RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -52,4 +55,18 @@ RETURN CASE
     WHEN jsonb_typeof(document #> path) = 'object' THEN jsonb_set(document, path, (document #> path) - ARRAY(
         SELECT key FROM jsonb_object_keys(document #> path) AS named (key) WHERE starts_with(key, 'outbox_')))
     ELSE document
+END;
+
+-- A uuid as the 26 characters of a ULID, which has as many bits and the same order; any other text as it is.
+CREATE OR REPLACE FUNCTION {schema}.ulid_of(value text) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE
+    WHEN value ~ '^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$' THEN (
+        SELECT string_agg(
+            substr('0123456789ABCDEFGHJKMNPQRSTVWXYZ',
+                   substring(B'00' || ('x' || replace(value, '-', ''))::bit(128) FROM 5 * place + 1 FOR 5)::int + 1,
+                   1),
+            '' ORDER BY place)
+        FROM generate_series(0, 25) AS place)
+    ELSE value
 END;

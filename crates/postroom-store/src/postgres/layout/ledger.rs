@@ -151,6 +151,10 @@ pub(crate) fn grants(layout: &Layout) -> String {
         .filter(|(key, _)| *key != "claimed")
         .flat_map(|(_, set)| set.keys().map(|column| quoted(column)))
         .collect();
+    let usage = match layout.table.rsplit_once('.') {
+        Some((schema, _)) => format!("GRANT USAGE ON SCHEMA {schema} TO postroom_relay, postroom_producer;\n"),
+        None => String::new(),
+    };
     let mut rights = vec!["SELECT".to_owned()];
     if !columns.is_empty() {
         let columns: Vec<_> = columns.into_iter().collect();
@@ -160,7 +164,7 @@ pub(crate) fn grants(layout: &Layout) -> String {
         rights.push("DELETE".to_owned());
     }
     GRANTS
-        .replace("{written}", &format!("GRANT {} ON {{table}} TO postroom_relay;", rights.join(", ")))
+        .replace("{written}", &format!("{usage}GRANT {} ON {{table}} TO postroom_relay;", rights.join(", ")))
         .replace("{schema}", &layout.ledger_schema())
         .replace("{table}", &layout.table)
 }
@@ -293,7 +297,19 @@ INSERT INTO core_outbox.schema_migration (number, name) VALUES (1, 'outbox');
                 VALUES.iter().fold(value.clone(), |sql, (name, value)| sql.replace(name, value))
             })
             .collect();
+        // By its key, where that is given: there is an index on it.
+        let key = &self.layout.key;
+        let same = if key.iter().all(|column| insert.contains_key(column)) {
+            let same = key.iter().map(|column| {
+                let place = insert.keys().position(|name| name == column).unwrap_or_default();
+                format!("m.{} = {}", quoted(column), values[place])
+            });
+            same.collect::<Vec<_>>().join(" AND ")
+        } else {
+            format!("{} = event", self.field("source_event_id"))
+        };
         ENQUEUE
+            .replace("{same}", &same)
             .replace("{columns}", &columns.join(", "))
             .replace("{values}", &values.join(", "))
             .replace("{key}", &self.key.expression())

@@ -10,6 +10,8 @@ use super::text::{
 };
 use crate::layout::Assignments;
 
+/// Stands for the message table until everything else is put in.
+const TABLE: &str = "\u{1}";
 const READ: &str = "core_outbox.integration_outbox";
 const UPDATE: &str = "UPDATE core_outbox.integration_outbox m";
 const DELETE: &str = "DELETE FROM core_outbox.integration_outbox m";
@@ -20,13 +22,12 @@ impl Foreign {
         let mut sql = self.marked_parts(sql);
         sql = sql.replace("/*id*/uuid", self.key.id_type());
         // The place of a row is no name for it where the table is partitioned.
-        sql = self.writes(&sql.replace("m.ctid", "m.id"));
+        sql = self.writes(&sql.replace("m.ctid", "m.id").replace("o.ctid", "o.id"));
         for table in [
             "to_regclass('core_outbox.integration_outbox')",
             "'core_outbox.integration_outbox'::regclass",
         ] {
-            let name = self.table.name.replace('\'', "''");
-            sql = sql.replace(table, &format!("'{name}'::regclass"));
+            sql = sql.replace(table, &format!("'{TABLE}'::regclass"));
         }
         for trigger in ["feed", "follow", "emptied", "wake"] {
             sql = sql.replace(&format!("outbox_{trigger}"), &format!("postroom_{trigger}"));
@@ -36,7 +37,8 @@ impl Foreign {
         for lock in [super::super::locks::BUSY_RELAY, super::super::locks::IDLE_RELAYS] {
             sql = sql.replace(&lock.to_string(), &self.lock(lock).to_string());
         }
-        sql.replace("core_outbox", &self.schema)
+        // Its name may hold the other's.
+        sql.replace("core_outbox", &self.schema).replace(TABLE, &self.table.name)
     }
 
     /// The writes to the message table.
@@ -54,10 +56,9 @@ impl Foreign {
             if head == UPDATE {
                 out.push_str(&self.update(&block));
             } else {
-                let block = block.replace(READ, &self.table.name);
                 let (body, returning) = split_at_word(&block, "RETURNING");
                 let body = self.written_look_ups(&body);
-                out.push_str(&format!("DELETE FROM {} m{}", self.table.name, self.translated(&body)));
+                out.push_str(&format!("DELETE FROM {TABLE} m{}", self.translated(&body)));
                 out.push_str(&self.returning(returning.as_deref()));
             }
             rest = after;
@@ -111,10 +112,10 @@ impl Foreign {
         if written.is_empty() {
             let columns = returning.trim_start().strip_prefix("RETURNING").unwrap_or("1");
             let from = from.map(|from| format!(", {from}")).unwrap_or_default();
-            return format!("SELECT {columns} FROM {} m{from} WHERE{condition}", self.table.name);
+            return format!("SELECT {columns} FROM {TABLE} m{from} WHERE{condition}");
         }
         let from = from.map(|from| format!("\n    FROM {from}")).unwrap_or_default();
-        format!("UPDATE {} m\n    SET {written}{from}\n    WHERE{condition}{returning}", self.table.name)
+        format!("UPDATE {TABLE} m\n    SET {written}{from}\n    WHERE{condition}{returning}")
     }
 
     /// What the layout writes where Postroom's own table would get this.

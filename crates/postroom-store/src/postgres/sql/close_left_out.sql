@@ -3,7 +3,7 @@
 -- nobody: of a message that somebody is changing, the claim's end finds out. $1 token, $2 ids.
 UPDATE core_outbox.integration_outbox m SET settled = $1
 WHERE m.id = ANY (ARRAY(
-    SELECT m.id FROM core_outbox.integration_outbox m
-    WHERE m.id = ANY ($2) AND NOT core_outbox.is_waiting(m.status)
+    SELECT o.id FROM core_outbox.integration_outbox o
+    WHERE o.id = ANY ($2) AND NOT core_outbox.is_waiting(o.status)
     FOR NO KEY UPDATE SKIP LOCKED
 ))

@@ -3,11 +3,11 @@
 WITH changed AS (
     DELETE FROM core_outbox.integration_outbox m
     WHERE m.ctid = ANY (ARRAY(
-        SELECT m.ctid FROM core_outbox.integration_outbox m
-        WHERE m.created_at < now() - make_interval(secs => $1)
-          AND m.status = 'SENT'
+        SELECT o.ctid FROM core_outbox.integration_outbox o
+        WHERE o.created_at < now() - make_interval(secs => $1)
+          AND o.status = 'SENT'
           -- A message that was set to SENT by hand may say no time.
-          AND coalesce(m.sent_at, m.created_at) < now() - make_interval(secs => $1)
+          AND coalesce(o.sent_at, o.created_at) < now() - make_interval(secs => $1)
         LIMIT $2
         FOR UPDATE SKIP LOCKED
     ))

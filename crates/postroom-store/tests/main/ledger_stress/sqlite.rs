@@ -10,7 +10,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
-use uuid::Uuid;
 
 /// How long they wait for other writers.
 const BUSY_WAIT: Duration = Duration::from_secs(30);
