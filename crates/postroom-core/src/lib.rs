@@ -38,6 +38,6 @@ pub use store::{
     Fate, Fence, Filter, Finding, Heartbeat, Inspect, Intake, Key, LaneBacklog, NewAction, Operate,
     Operation, PARCEL_MESSAGES, POSITION_BYTES, Quota, RELAY_KEPT, REPLAY_HEADER, RESPONSE_BYTES,
     Reconciled, RelayId, RelayRow, Relays, Rescued, Settled, Settlement, Severity, StatusCounts,
-    Store, StoreError, StoreErrorKind, StoreResult, Take, Taken, Token, Tried, Upkeep, Vanished, Verdict,
-    Wake, rows_after,
+    Store, StoreError, StoreErrorKind, StoreResult, Take, Taken, Token, Tried, Upkeep, Vanished,
+    Verdict, Wake, rows_after,
 };

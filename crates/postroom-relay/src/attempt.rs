@@ -6,6 +6,7 @@ use crate::lane::Work;
 use crate::pauses::{Doubt, Gate, Refusal};
 use crate::relay::Shared;
 use crate::room::{LaneRoom, Place};
+use crate::turns::Turn;
 use crate::verdict::{dead, judge, log_fate, panicked, unanswered};
 use futures_util::FutureExt;
 use postroom_core::{Fate, Message, Outcome, OutcomeReceiver, Report, rows_after};
@@ -14,18 +15,17 @@ use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
 
-/// Delivers `works` in one sink call, which `permit` allows. A panic or a timeout is a failed attempt
+/// Delivers `works` in one sink call, in its `turn`. A panic or a timeout is a failed attempt
 /// of what the sink had not reported; when this future is dropped, that is given back.
 pub(crate) async fn attempt(
     shared: Arc<Shared>,
     room: Arc<LaneRoom>,
     works: Vec<Work>,
     completions: UnboundedSender<Vec<Completion>>,
-    permit: OwnedSemaphorePermit,
+    turn: Turn,
 ) {
     let call = Call::new(&shared, &room, works, &completions);
     if call.messages.is_empty() {
@@ -56,7 +56,7 @@ pub(crate) async fn attempt(
     }
     call.pass_on();
     // Others are delivered meanwhile: what becomes of them tells.
-    drop(permit);
+    drop(turn);
     call.end_doubts().await;
 }
 

@@ -16,14 +16,34 @@ const SILENCE_MAX: Duration = Duration::from_secs(5);
 pub struct Health {
     /// Whether it can do its work: the database answers and has the right schema.
     pub ready: bool,
-    /// `ok`, or why the database cannot be used.
+    /// `ok`, or why the database cannot be used. Of several, those that cannot, by their names.
     pub database: String,
+    /// Every database, where there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub databases: Vec<DatabaseHealth>,
     /// Every lane.
     pub lanes: Vec<LaneHealth>,
     /// Integrations with open messages that no lane of this relay serves.
     pub unrouted: Vec<String>,
     /// How long the oldest due message has been due, in milliseconds. While nobody can count, it
     /// grows with the time since the last count.
+    pub lag_ms: u64,
+}
+
+/// The state of one database of several.
+#[derive(Clone, Debug, Serialize)]
+pub struct DatabaseHealth {
+    /// What the configuration calls it.
+    pub name: String,
+    /// Whether its relay can do its work.
+    pub ready: bool,
+    /// `ok`, or why it cannot be used.
+    pub state: String,
+    /// Messages taken from it and not settled.
+    pub in_flight: usize,
+    /// Integrations with open messages there that no lane of this relay serves.
+    pub unrouted: Vec<String>,
+    /// How long its oldest due message has been due, in milliseconds.
     pub lag_ms: u64,
 }
 
@@ -159,6 +179,7 @@ impl Board {
         Health {
             ready: problem.is_none(),
             database: problem.unwrap_or_else(|| "ok".to_owned()),
+            databases: Vec::new(),
             lanes,
             unrouted: seen.unrouted.keys().cloned().collect(),
             lag_ms: seen.lag_ms.saturating_add(u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),

@@ -90,11 +90,19 @@ impl Presence {
     /// Sends a heartbeat if the latest is so old that the claims may be anybody's by now: this process was
     /// stopped, or got no turn, and does not know what it has lost. To be called before every delivery; usually
     /// it does nothing. Where the store cannot be asked, deliveries go on: mostly nobody else can reach it
-    /// either, and where others can, what they rescued arrives twice.
-    pub async fn beat_if_expired(&self, store: &dyn Relays) {
-        if let Err(error) = self.beat_if_older(store, self.claim_time).await {
-            upkeep_failed("sending a heartbeat", &error);
+    /// either, and where others can, what they rescued arrives twice. Says whether the store has answered.
+    pub async fn beat_if_expired(&self, store: &dyn Relays) -> bool {
+        let beaten = self.beat_if_older(store, self.claim_time).await;
+        if let Err(error) = &beaten {
+            upkeep_failed("sending a heartbeat", error);
         }
+        beaten.is_ok()
+    }
+
+    /// Whether the latest heartbeat is so old that the claims may be anybody's by now.
+    #[must_use]
+    pub fn has_expired(&self) -> bool {
+        self.beaten().is_none_or(|at| at.elapsed() >= self.claim_time)
     }
 
     /// Forgets when the latest heartbeat was: the store does not agree that this process lives.

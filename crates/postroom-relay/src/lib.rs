@@ -8,6 +8,8 @@
 //! Another transport delivers beside it, by the same rules: [`judge`] decides, [`Pauses`] holds a
 //! lane back, [`Metrics`] counts, and [`ExternalLanes`] shows its lanes.
 //!
+//! [`Fleet`] runs a relay for each of several databases, over shared [`Destinations`].
+//!
 //! The relay sees the [`Store`](postroom_core::Store) and [`Sink`](postroom_core::Sink) traits,
 //! never a driver.
 
@@ -17,7 +19,9 @@ mod claim_registry;
 mod claimer;
 mod completer;
 mod deadline;
+mod destinations;
 mod external_lanes;
+mod fleet;
 mod health;
 mod heartbeat;
 mod jitter;
@@ -38,6 +42,8 @@ mod set_aside;
 mod settings;
 mod stop;
 mod summary;
+mod turns;
+mod vanished;
 mod verdict;
 
 /// The documentation's page on a relay in a test, compiled as a doctest.
@@ -46,8 +52,10 @@ mod verdict;
 struct InATest;
 
 pub use deadline::{DeadlineStore, Deadlines};
+pub use destinations::Destinations;
 pub use external_lanes::ExternalLanes;
-pub use health::{Health, LaneHealth, LaneState, Observed, problem};
+pub use fleet::{Fleet, Open, Source};
+pub use health::{DatabaseHealth, Health, LaneHealth, LaneState, Observed, problem};
 pub use heartbeat::{Holder, Member, Presence};
 pub use jitter::Jitter;
 pub use metrics::{JobOutcome, Metrics, Phase};
@@ -56,4 +64,5 @@ pub use polling::{Backoff, Heat};
 pub use relay::{Pass, Relay, RelayError};
 pub use responses::keep_responses;
 pub use settings::{Lane, Settings};
+pub use vanished::warn as warn_of_vanished;
 pub use verdict::{dead, judge, log_fate, panicked, unanswered};

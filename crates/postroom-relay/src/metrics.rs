@@ -1,26 +1,56 @@
 //! Counters and gauges, in the text format of OpenMetrics.
+//!
+//! The relays of several databases count in the same families, each under its database's name. Where
+//! there is one database without a name, there is no such label.
 
+mod per_database;
+
+use per_database::PerDatabase;
 use postroom_core::{Backlog, Fate};
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, text};
+use prometheus_client::encoding::{
+    EncodeLabel, EncodeLabelSet, EncodeLabelValue, LabelSetEncoder, text,
+};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+/// The name of a database, where it has one.
+type Name = Option<Arc<str>>;
+
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
 struct LaneLabel {
+    database: Name,
     integration: String,
 }
 
-#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
-struct OutcomeLabel {
-    integration: String,
-    outcome: Phase,
+impl EncodeLabelSet for LaneLabel {
+    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> fmt::Result {
+        if let Some(name) = &self.database {
+            ("database", &**name).encode(encoder.encode_label())?;
+        }
+        ("integration", self.integration.as_str()).encode(encoder.encode_label())
+    }
+}
+
+/// A lane, and an outcome there.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+struct OutcomeLabel<O> {
+    lane: LaneLabel,
+    outcome: O,
+}
+
+impl<O: Copy + EncodeLabelValue> EncodeLabelSet for OutcomeLabel<O> {
+    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> fmt::Result {
+        self.lane.encode(encoder)?;
+        ("outcome", self.outcome).encode(encoder.encode_label())
+    }
 }
 
 /// What became of a delivery, by the words of the log.
@@ -48,12 +78,6 @@ impl Phase {
             Fate::Released | Fate::Postponed { .. } => Self::RELEASED,
         }
     }
-}
-
-#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
-struct JobLabel {
-    integration: String,
-    outcome: JobOutcome,
 }
 
 /// What became of handing a message over to a queue.
@@ -84,9 +108,9 @@ pub(crate) struct Sums {
 
 type PerLane<M> = Family<LaneLabel, M>;
 
-/// Everything a relay counts.
+/// What the relays of all databases count, side by side.
 #[derive(Debug)]
-pub struct Metrics {
+pub(crate) struct Families {
     registry: Mutex<Registry>,
     pending: PerLane<Gauge>,
     claimed: PerLane<Gauge>,
@@ -94,19 +118,32 @@ pub struct Metrics {
     dead: PerLane<Gauge>,
     lag: PerLane<Gauge<f64, AtomicU64>>,
     unrouted: PerLane<Gauge>,
-    /// The lanes that had a backlog once, with their lag when it was counted last, in seconds.
-    known: Mutex<HashMap<String, f64>>,
     sent: PerLane<Counter>,
-    deliveries: Family<OutcomeLabel, Counter>,
+    deliveries: Family<OutcomeLabel<Phase>, Counter>,
+    late: PerDatabase<Counter>,
+    rescued: PerDatabase<Counter>,
+    vanished: PerLane<Counter>,
+    pruned: PerDatabase<Counter>,
+    claims_lost: PerDatabase<Counter>,
+    claim_duration: PerDatabase<Histogram>,
+    delivery_duration: Family<LaneLabel, Histogram, fn() -> Histogram>,
+    taken: PerLane<Counter>,
+    jobs: Family<OutcomeLabel<JobOutcome>, Counter>,
+    jobs_outstanding: PerLane<Gauge>,
+}
+
+/// Everything that is counted for one database.
+#[derive(Debug)]
+pub struct Metrics {
+    families: Arc<Families>,
+    database: Name,
     late: Counter,
     rescued: Counter,
     pruned: Counter,
     claims_lost: Counter,
     claim_duration: Histogram,
-    delivery_duration: Family<LaneLabel, Histogram, fn() -> Histogram>,
-    taken: PerLane<Counter>,
-    jobs: Family<JobLabel, Counter>,
-    jobs_outstanding: PerLane<Gauge>,
+    /// The lanes that had a backlog once, with their lag when it was counted last, in seconds.
+    known: Mutex<HashMap<String, f64>>,
     sums: Mutex<Sums>,
 }
 
@@ -121,36 +158,35 @@ fn duration_histogram() -> Histogram {
     Histogram::new(BUCKETS_MS)
 }
 
-impl Metrics {
-    /// Everything at zero.
-    #[must_use]
-    pub fn new() -> Self {
-        let metrics = Self {
-            registry: Mutex::new(Registry::default()),
+impl Default for Families {
+    fn default() -> Self {
+        let families = Self {
+            registry: Mutex::default(),
             pending: Family::default(),
             claimed: Family::default(),
             failed: Family::default(),
             dead: Family::default(),
             lag: Family::default(),
             unrouted: Family::default(),
-            known: Mutex::default(),
             sent: Family::default(),
             deliveries: Family::default(),
-            late: Counter::default(),
-            rescued: Counter::default(),
-            pruned: Counter::default(),
-            claims_lost: Counter::default(),
-            claim_duration: duration_histogram(),
+            late: PerDatabase::default(),
+            rescued: PerDatabase::default(),
+            vanished: Family::default(),
+            pruned: PerDatabase::default(),
+            claims_lost: PerDatabase::default(),
+            claim_duration: PerDatabase::default(),
             delivery_duration: Family::new_with_constructor(duration_histogram),
             taken: Family::default(),
             jobs: Family::default(),
             jobs_outstanding: Family::default(),
-            sums: Mutex::default(),
         };
-        metrics.register();
-        metrics
+        families.register();
+        families
     }
+}
 
+impl Families {
     fn register(&self) {
         let mut r = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
         // The outbox's own specification names these four, and the two histograms in milliseconds.
@@ -177,6 +213,11 @@ impl Metrics {
             self.late.clone(),
         );
         r.register("outbox_rescued", "Messages freed from expired claims", self.rescued.clone());
+        r.register(
+            "outbox_vanished",
+            "Messages whose row was deleted before anybody delivered it",
+            self.vanished.clone(),
+        );
         r.register(
             "outbox_pruned",
             "SENT messages deleted after their retention",
@@ -206,9 +247,41 @@ impl Metrics {
         );
     }
 
+    /// Everything, in the text format of OpenMetrics.
+    pub(crate) fn text(&self) -> String {
+        let mut out = String::new();
+        let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        // Writing to a String cannot fail; an empty page would be the sign if it did.
+        let _ = text::encode(&mut out, &registry);
+        out
+    }
+}
+
+impl Metrics {
+    /// Everything at zero, for a database without a name.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::of(None, Arc::default())
+    }
+
+    /// Everything at zero, for one database of those that count in `families`.
+    pub(crate) fn of(database: Name, families: Arc<Families>) -> Self {
+        Self {
+            late: families.late.of(&database, Counter::default),
+            rescued: families.rescued.of(&database, Counter::default),
+            pruned: families.pruned.of(&database, Counter::default),
+            claims_lost: families.claims_lost.of(&database, Counter::default),
+            claim_duration: families.claim_duration.of(&database, duration_histogram),
+            known: Mutex::default(),
+            sums: Mutex::default(),
+            families,
+            database,
+        }
+    }
+
     /// Counts messages that were taken for a queue.
     pub fn taken(&self, integration: &str, count: u64) {
-        self.taken.get_or_create(&lane(integration)).inc_by(count);
+        self.families.taken.get_or_create(&self.lane(integration)).inc_by(count);
         self.sum(|sums| sums.queued += count);
     }
 
@@ -223,22 +296,22 @@ impl Metrics {
 
     /// Counts hand-overs to a queue.
     pub fn jobs(&self, integration: &str, outcome: JobOutcome, count: u64) {
-        let label = JobLabel { integration: integration.to_owned(), outcome };
-        self.jobs.get_or_create(&label).inc_by(count);
+        let label = OutcomeLabel { lane: self.lane(integration), outcome };
+        self.families.jobs.get_or_create(&label).inc_by(count);
     }
 
     /// Shows how many jobs nobody has settled yet.
     pub fn jobs_outstanding(&self, integration: &str, count: usize) {
         let count = i64::try_from(count).unwrap_or(i64::MAX);
-        self.jobs_outstanding.get_or_create(&lane(integration)).set(count);
+        self.families.jobs_outstanding.get_or_create(&self.lane(integration)).set(count);
     }
 
     /// Counts outcomes that were recorded.
     pub fn settled(&self, integration: &str, phase: Phase, count: u64) {
-        let label = OutcomeLabel { integration: integration.to_owned(), outcome: phase };
-        self.deliveries.get_or_create(&label).inc_by(count);
+        let label = OutcomeLabel { lane: self.lane(integration), outcome: phase };
+        self.families.deliveries.get_or_create(&label).inc_by(count);
         if phase == Phase::SENT {
-            self.sent.get_or_create(&lane(integration)).inc_by(count);
+            self.families.sent.get_or_create(&self.lane(integration)).inc_by(count);
         }
         self.sum(|sums| match phase {
             Phase::SENT => sums.sent += count,
@@ -251,6 +324,11 @@ impl Metrics {
     /// Counts outcomes that came too late.
     pub fn late(&self, count: u64) {
         self.late.inc_by(count);
+    }
+
+    /// Counts messages whose row was deleted before anybody delivered it.
+    pub fn vanished(&self, integration: &str, count: u64) {
+        self.families.vanished.get_or_create(&self.lane(integration)).inc_by(count);
     }
 
     pub(crate) fn rescued(&self, count: u64) {
@@ -272,7 +350,7 @@ impl Metrics {
 
     /// Notes how long a sink call took.
     pub fn delivery_took(&self, integration: &str, time: Duration) {
-        let histogram = self.delivery_duration.get_or_create(&lane(integration));
+        let histogram = self.families.delivery_duration.get_or_create(&self.lane(integration));
         histogram.observe(time.as_secs_f64() * 1_000.0);
     }
 
@@ -283,25 +361,26 @@ impl Metrics {
             backlog.lanes.iter().map(|lane| lane.integration.as_str()).collect();
         for (gone, last) in known.iter_mut().filter(|(name, _)| !present.contains(name.as_str())) {
             *last = 0.0;
-            for gauge in [&self.pending, &self.claimed, &self.failed, &self.dead, &self.unrouted] {
-                gauge.get_or_create(&lane(gone)).set(0);
+            let Families { pending, claimed, failed, dead, unrouted, .. } = &*self.families;
+            for gauge in [pending, claimed, failed, dead, unrouted] {
+                gauge.get_or_create(&self.lane(gone)).set(0);
             }
-            self.lag.get_or_create(&lane(gone)).set(0.0);
+            self.families.lag.get_or_create(&self.lane(gone)).set(0.0);
         }
         for waiting in &backlog.lanes {
-            let label = lane(&waiting.integration);
+            let label = self.lane(&waiting.integration);
             let set = |family: &PerLane<Gauge>, count: u64| {
                 family.get_or_create(&label).set(i64::try_from(count).unwrap_or(i64::MAX));
             };
-            set(&self.pending, waiting.pending);
-            set(&self.claimed, waiting.claimed);
-            set(&self.failed, waiting.failed);
-            set(&self.dead, waiting.dead);
+            set(&self.families.pending, waiting.pending);
+            set(&self.families.claimed, waiting.claimed);
+            set(&self.families.failed, waiting.failed);
+            set(&self.families.dead, waiting.dead);
             let unrouted =
                 if is_routed(&waiting.integration) { 0 } else { waiting.pending + waiting.failed };
-            set(&self.unrouted, unrouted);
+            set(&self.families.unrouted, unrouted);
             let lag = Duration::from_millis(waiting.lag_ms).as_secs_f64();
-            self.lag.get_or_create(&label).set(lag);
+            self.families.lag.get_or_create(&label).set(lag);
             known.insert(waiting.integration.clone(), lag);
         }
     }
@@ -314,18 +393,18 @@ impl Metrics {
         }
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         for (integration, lag) in known.iter() {
-            self.lag.get_or_create(&lane(integration)).set(lag + age.as_secs_f64());
+            self.families.lag.get_or_create(&self.lane(integration)).set(lag + age.as_secs_f64());
         }
     }
 
     /// Everything, in the text format of OpenMetrics.
     #[must_use]
     pub fn text(&self) -> String {
-        let mut out = String::new();
-        let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
-        // Writing to a String cannot fail; an empty page would be the sign if it did.
-        let _ = text::encode(&mut out, &registry);
-        out
+        self.families.text()
+    }
+
+    fn lane(&self, integration: &str) -> LaneLabel {
+        LaneLabel { database: self.database.clone(), integration: integration.to_owned() }
     }
 }
 
@@ -333,8 +412,4 @@ impl Default for Metrics {
     fn default() -> Self {
         Self::new()
     }
-}
-
-fn lane(integration: &str) -> LaneLabel {
-    LaneLabel { integration: integration.to_owned() }
 }

@@ -4,6 +4,7 @@ use crate::claim_registry::{ClaimRegistry, OwnLanes};
 use crate::claimer::{Claimer, Doors};
 use crate::completer::Completion;
 use crate::deadline::{DeadlineStore, Deadlines};
+use crate::destinations::Destinations;
 use crate::external_lanes::ExternalLanes;
 use crate::health::{Board, Health, Observed};
 use crate::heartbeat::{Member, Presence};
@@ -27,6 +28,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
+use tracing::{Instrument as _, Span};
 
 /// How many settlements are recorded at once.
 const COMPLETERS: usize = 2;
@@ -94,6 +96,8 @@ pub(crate) struct Shared {
     pub(crate) due: DueTimes,
     pub(crate) tally: Tally,
     pub(crate) responses: Responses,
+    /// Names the database in the log, where there are several.
+    span: Span,
 }
 
 /// What was done since the relay was made.
@@ -120,6 +124,11 @@ impl Tally {
 }
 
 impl Shared {
+    /// What is done for this database, with its name in the log.
+    pub(crate) fn in_span<F: Future>(&self, work: F) -> impl Future<Output = F::Output> + use<F> {
+        work.instrument(self.span.clone())
+    }
+
     pub(crate) fn lane(&self, integration: &str) -> Option<&Arc<LaneRoom>> {
         self.by_integration.get(integration).map(|index| &self.lanes[*index])
     }
@@ -199,19 +208,40 @@ impl Relay {
     /// one integration the later counts.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, settings: Settings, lanes: Vec<Lane>) -> Self {
-        let mut rooms: Vec<Arc<LaneRoom>> = Vec::with_capacity(lanes.len());
-        let mut by_integration = HashMap::new();
-        for lane in lanes {
-            let integration = lane.integration.clone();
-            let room = Arc::new(LaneRoom::new(lane, settings.batch_size));
-            match by_integration.get(&integration) {
-                Some(index) => rooms[*index] = room,
-                None => {
-                    by_integration.insert(integration, rooms.len());
-                    rooms.push(room);
-                }
-            }
-        }
+        let destinations = Destinations::new(lanes);
+        let metrics = Metrics::of(None, Arc::clone(&destinations.families));
+        Self::with(store, settings, &destinations, metrics, Span::none())
+    }
+
+    /// The relay of one database of several, which share their destinations. The log and the metrics
+    /// call it by its name.
+    #[must_use]
+    pub fn of_database(
+        name: &str,
+        store: Arc<dyn Store>,
+        settings: Settings,
+        destinations: &Destinations,
+    ) -> Self {
+        let metrics = Metrics::of(Some(name.into()), Arc::clone(&destinations.families));
+        // An error's span, so that no level of the log loses the name.
+        let span = tracing::error_span!("outbox", database = name);
+        Self::with(store, settings, destinations, metrics, span)
+    }
+
+    fn with(
+        store: Arc<dyn Store>,
+        settings: Settings,
+        destinations: &Destinations,
+        metrics: Metrics,
+        span: Span,
+    ) -> Self {
+        let rooms: Vec<Arc<LaneRoom>> = destinations
+            .each
+            .iter()
+            .map(|destination| Arc::new(LaneRoom::new(destination, settings.batch_size)))
+            .collect();
+        let names = rooms.iter().map(|room| room.lane.integration.clone());
+        let by_integration = names.enumerate().map(|(index, name)| (name, index)).collect();
         let presence = Presence::new(&settings.worker, settings.claim_time);
         let deadlines = Deadlines::of_a_relay(settings.claim_time);
         let deadlines = Arc::new(DeadlineStore::new(store, deadlines));
@@ -224,7 +254,7 @@ impl Relay {
             by_integration,
             claims: Arc::default(),
             presence: Arc::new(presence),
-            metrics: Arc::new(Metrics::new()),
+            metrics: Arc::new(metrics),
             external: OnceLock::new(),
             board: Board::new(),
             room_freed: Notify::new(),
@@ -234,6 +264,7 @@ impl Relay {
             due: DueTimes::default(),
             tally: Tally::default(),
             responses: Responses::default(),
+            span,
         };
         Self { shared: Arc::new(shared) }
     }
@@ -247,6 +278,10 @@ impl Relay {
     /// When the schema does not fit this program, or a stage panics. A schema that is changed
     /// under it stops the relay in the same way: what is in flight is finished.
     pub async fn run(&self, stop: impl Future<Output = ()> + Send) -> Result<(), RelayError> {
+        self.shared.in_span(self.run_until(stop)).await
+    }
+
+    async fn run_until(&self, stop: impl Future<Output = ()> + Send) -> Result<(), RelayError> {
         let mut stop = std::pin::pin!(stop);
         let member = self.join();
         let ready = tokio::select! {
@@ -260,17 +295,17 @@ impl Relay {
         let end_claiming = Arc::new(Stop::default());
         // In sets, which end what they hold when this future is dropped.
         let mut claiming = JoinSet::new();
-        claiming.spawn(claimer.run(Arc::clone(&end_claiming)));
+        claiming.spawn(self.shared.in_span(claimer.run(Arc::clone(&end_claiming))));
         let assistant = Claimer::new(Arc::clone(&self.shared), stages.doors.clone());
-        claiming.spawn(assistant.assist(Arc::clone(&end_claiming)));
+        claiming.spawn(self.shared.in_span(assistant.assist(Arc::clone(&end_claiming))));
         let mut upkeep = JoinSet::new();
-        upkeep.spawn(beat(Arc::clone(&self.shared)));
-        upkeep.spawn(rescuer::run(Arc::clone(&self.shared)));
-        upkeep.spawn(recorder::run(Arc::clone(&self.shared)));
-        upkeep.spawn(pruner::run(Arc::clone(&self.shared)));
-        upkeep.spawn(reconciler::run(Arc::clone(&self.shared)));
-        upkeep.spawn(monitor::run(Arc::clone(&self.shared)));
-        upkeep.spawn(summary::run(Arc::clone(&self.shared)));
+        upkeep.spawn(self.shared.in_span(beat(Arc::clone(&self.shared))));
+        upkeep.spawn(self.shared.in_span(rescuer::run(Arc::clone(&self.shared))));
+        upkeep.spawn(self.shared.in_span(recorder::run(Arc::clone(&self.shared))));
+        upkeep.spawn(self.shared.in_span(pruner::run(Arc::clone(&self.shared))));
+        upkeep.spawn(self.shared.in_span(reconciler::run(Arc::clone(&self.shared))));
+        upkeep.spawn(self.shared.in_span(monitor::run(Arc::clone(&self.shared))));
+        upkeep.spawn(self.shared.in_span(summary::run(Arc::clone(&self.shared))));
         let defect = |stage, error: Option<JoinError>| {
             let cause = error.map_or_else(|| "it returned".to_owned(), |error| error.to_string());
             Err(RelayError::Defect { stage, cause })
@@ -307,13 +342,17 @@ impl Relay {
     /// # Errors
     /// When the database cannot be used, or a stage panics.
     pub async fn tick(&self, limit: usize) -> Result<Pass, RelayError> {
+        self.shared.in_span(self.pass(limit)).await
+    }
+
+    async fn pass(&self, limit: usize) -> Result<Pass, RelayError> {
         let before = self.shared.tally.read();
         let member = self.join();
         self.begin().await?;
         rescuer::rescue(&self.shared).await?;
         let stages = Stages::start(&self.shared);
         let mut upkeep = JoinSet::new();
-        upkeep.spawn(beat(Arc::clone(&self.shared)));
+        upkeep.spawn(self.shared.in_span(beat(Arc::clone(&self.shared))));
         let claimer = Claimer::new(Arc::clone(&self.shared), stages.doors.clone());
         let outcome = claimer.once(limit).await;
         let deadline = self.stop_deadline();
@@ -356,9 +395,19 @@ impl Relay {
     /// What it has counted, in Prometheus' text format.
     #[must_use]
     pub fn metrics(&self) -> String {
+        self.age_metrics();
+        self.shared.metrics.text()
+    }
+
+    /// Shows what nobody could count lately as it is at the least.
+    pub(crate) fn age_metrics(&self) {
         let silent_for = self.shared.deadlines.silent_for();
         self.shared.metrics.age_lag(self.shared.board.lag_age(silent_for));
-        self.shared.metrics.text()
+    }
+
+    /// Notes why it has stopped by itself, until it runs again.
+    pub(crate) fn is_refused(&self, error: &StoreError) {
+        self.shared.span.in_scope(|| self.shared.board.database_fails(error));
     }
 
     /// What keeps its claims, so that those of another transport in the same process can be kept by
@@ -439,26 +488,27 @@ impl Stages {
             // Unbounded by type, bounded by the room that the claimer asks for.
             let (door, works) = mpsc::unbounded_channel();
             doors.insert(room.lane.integration.clone(), door);
-            lanes.spawn(lane::run(
+            lanes.spawn(shared.in_span(lane::run(
                 Arc::clone(shared),
                 Arc::clone(room),
                 works,
                 completions.clone(),
                 Arc::clone(&stop),
-            ));
+            )));
         }
         let inbox = Arc::new(tokio::sync::Mutex::new(inbox));
         let (set_aside, arrivals) = set_aside::set_aside();
         let mut completers = JoinSet::new();
-        completers.spawn(set_aside::run(Arc::clone(shared), arrivals, Arc::clone(&stop)));
+        let locked = set_aside::run(Arc::clone(shared), arrivals, Arc::clone(&stop));
+        completers.spawn(shared.in_span(locked));
         for _ in 0..COMPLETERS {
             let (inbox, set_aside) = (Arc::clone(&inbox), set_aside.clone());
-            completers.spawn(completer::run(
+            completers.spawn(shared.in_span(completer::run(
                 Arc::clone(shared),
                 inbox,
                 set_aside,
                 Arc::clone(&stop),
-            ));
+            )));
         }
         Self { doors, lanes, completions, completers, stop }
     }

@@ -59,7 +59,7 @@ pub struct Settings {
     pub dead_letter: Option<String>,
     /// A longer lag is an alert.
     pub lag_threshold: Duration,
-    /// How long SENT messages are kept.
+    /// How long SENT messages are kept; `Duration::MAX`: for ever.
     pub keep_sent: Duration,
     /// How long a stop waits for what is in flight. Recording what came of it may take a second
     /// more.

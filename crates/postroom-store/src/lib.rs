@@ -24,11 +24,11 @@ mod repository;
 mod round;
 pub mod sqlite;
 
+pub use layout::Layout;
 pub use migrations::{
     MigrateOptions, Migrated, Migration, Planned, grants, migrate, migrate_with, migrations, plan,
     propose_layout, remove_ledger, set_notify,
 };
-pub use layout::Layout;
 pub use open::{OpenOptions, has_background_recording, open};
 pub use repository::Repository;
 

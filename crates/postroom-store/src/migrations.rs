@@ -32,9 +32,6 @@ pub struct MigrateOptions {
     pub tries: u32,
     /// The layout of the message table, unless that is Postroom's own: then its ledger is made.
     pub layout: Option<Arc<Layout>>,
-    /// Whether Postroom's own table is made too, for dead letters and further destinations of the rows of a
-    /// layout.
-    pub own_besides: bool,
     /// The services whose tables may be made: `ENABLED_MIGRATION_SERVICES`.
     pub services: Vec<String>,
 }
@@ -47,7 +44,6 @@ impl Default for MigrateOptions {
             lock_timeout: Duration::from_secs(2),
             tries: 20,
             layout: None,
-            own_besides: false,
             services: Vec::new(),
         }
     }
@@ -151,9 +147,9 @@ pub async fn plan(url: &str, options: &MigrateOptions) -> StoreResult<Vec<Planne
 ///
 /// # Errors
 /// When the database has no such signal, cannot be reached or refuses.
-pub async fn set_notify(url: &str, on: bool) -> StoreResult<()> {
+pub async fn set_notify(url: &str, layout: Option<&Layout>, on: bool) -> StoreResult<()> {
     match locate(url)? {
-        Location::Postgres => postgres::set_notify(url, on).await,
+        Location::Postgres => postgres::set_notify(url, layout, on).await,
         Location::MySql | Location::Sqlite(_) | Location::Memory => Err(StoreError::plain(
             StoreErrorKind::Refused,
             "only PostgreSQL has a signal for new messages; here the relay polls",

@@ -159,6 +159,7 @@ impl Dispatcher {
         }
         let began = Instant::now();
         let batches = self.taking(self.shared.store.take(&self.wish(&quotas))).await?;
+        postroom_relay::warn_of_vanished(&*self.shared.store, &self.shared.metrics);
         if batches.is_empty() {
             return Ok(Found::Nothing);
         }

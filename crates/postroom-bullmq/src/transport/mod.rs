@@ -429,6 +429,7 @@ impl Observed for Transport {
             ready: is_ready,
             database: database.unwrap_or_else(|| "ok".to_owned()),
             lanes: ExternalLanes::health(self),
+            databases: Vec::new(),
             unrouted: Vec::new(),
             lag_ms: 0,
         }

@@ -34,8 +34,8 @@ pub(crate) struct Cli {
 /// What every command takes.
 #[derive(Args, Debug)]
 pub(crate) struct Common {
-    /// The outbox: postgres://…, mysql://…, sqlite://PATH or memory:
-    /// [default: DATABASE_URL, then the configuration's, then sqlite://postroom.db]
+    /// The outbox: postgres://…, mysql://…, sqlite://PATH or memory:, or the NAME of one in
+    /// [databases] [default: DATABASE_URL, then the configuration's, then sqlite://postroom.db]
     #[arg(long, value_name = "URL", global = true, help_heading = GLOBAL)]
     pub(crate) database: Option<String>,
 
@@ -79,6 +79,12 @@ pub(crate) enum Command {
   postroom migrate --dry-run --database postgres://owner@db/shop
   postroom migrate --print-grants --database postgres://owner@db/shop")]
     Migrate(Migrate),
+    /// Propose how to read a table that is there already, or leave it again (PostgreSQL)
+    #[command(after_help = "Examples:
+  postroom adopt outbox_events --database postgres://owner@db/shop
+  postroom adopt shop.events > postroom.toml
+  postroom adopt outbox_events --remove")]
+    Adopt(Adopt),
     /// Enqueue one message by hand
     #[command(after_help = "Examples:
   postroom enqueue --to webhook:partnerX --type order.created.v1 --payload '{\"orderId\": 1}'
@@ -174,6 +180,17 @@ pub(crate) struct Migrate {
     /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Adopt {
+    /// The table, with its schema where that is not the first of the search path
+    #[arg(value_name = "TABLE")]
+    pub(crate) table: String,
+
+    /// Remove the ledger and the triggers of a table that the configuration describes; its rows stay
+    #[arg(long)]
+    pub(crate) remove: bool,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]

@@ -18,6 +18,11 @@ impl Named {
         &self.text
     }
 
+    /// Whether it is a whole id, which no two messages of one kind of table have.
+    pub(crate) fn is_whole_id(&self) -> bool {
+        self.id.as_uuid().is_some()
+    }
+
     /// The id that is written so.
     pub(crate) fn id(&self) -> &MessageId {
         &self.id

@@ -13,7 +13,7 @@ pub(super) async fn run(args: &Adopt, origin: &Origin<'_>) -> Result<(), Failure
     let database = outbox::named(origin, false)?;
     let proposed = postroom_store::propose_layout(database.session_url(), &args.table).await;
     let proposed = proposed.map_err(|error| outbox::failed(error, &database.url))?;
-    Ok(output::print(proposed.trim_end())?)
+    Ok(output::print(&proposed)?)
 }
 
 /// Removes the ledger of a configured layout. The table and its rows stay.

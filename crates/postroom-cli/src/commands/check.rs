@@ -1,10 +1,10 @@
 //! `postroom check`: is the configuration right, and can everything be reached?
 
-use super::{outbox, run as relay};
+use super::{each, outbox, run as relay};
 use crate::args::Show;
-use crate::config::{Config, Origin, QueuedWorkers};
+use crate::config::{Config, Database, Origin, QueuedWorkers, Retention, units};
 use crate::failure::Failure;
-use crate::output::{self, Align, Table};
+use crate::output::{self, Align};
 use postroom_bullmq::Redis;
 use postroom_core::{Severity, Store, Upkeep, with_causes};
 use serde::Serialize;
@@ -20,6 +20,9 @@ const DIAGNOSE_LIMIT: Duration = Duration::from_secs(60);
 /// One line of the report.
 #[derive(Serialize)]
 struct Finding {
+    /// Where there are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    database: Option<String>,
     what: String,
     result: Verdict,
     detail: String,
@@ -35,10 +38,17 @@ enum Verdict {
 
 pub(super) async fn run(args: &Show, origin: &Origin<'_>) -> Result<(), Failure> {
     let config = origin.config()?;
-    outbox::announce(&config.database, args.json);
+    config.databases.iter().for_each(|database| outbox::announce(database, args.json));
     let mut findings = vec![configuration(&config)];
-    let (answer, store) = database(&config).await;
-    findings.push(answer);
+    let are_several = config.databases.len() > 1;
+    let mut stores = Vec::new();
+    for one in &config.databases {
+        let (answer, store) = database(&config, one).await;
+        let name = one.name.clone().filter(|_| are_several);
+        findings.push(Finding { database: name.clone(), ..answer });
+        findings.extend(retention(one).map(|found| Finding { database: name.clone(), ..found }));
+        stores.extend(store.map(|store| (name, store)));
+    }
     for integration in &config.integrations {
         let probe = async {
             let lane = relay::lane(integration).map_err(|failure| failure.to_string())?;
@@ -48,15 +58,34 @@ pub(super) async fn run(args: &Show, origin: &Origin<'_>) -> Result<(), Failure>
     }
     findings.extend(queued(&config).await);
     findings.extend(dead_letter(&config));
-    if let Some(store) = store {
-        unrouted(&config, &*store, &mut findings).await;
-        outbox_findings(&*store, &mut findings).await;
+    for (name, store) in stores {
+        let mut found = Vec::new();
+        unrouted(&config, &*store, &mut found).await;
+        outbox_findings(&*store, &mut found).await;
+        findings.extend(found.into_iter().map(|one| Finding { database: name.clone(), ..one }));
     }
-    report(&findings, args.json)?;
+    report(&findings, are_several, args.json)?;
     if findings.iter().any(|finding| finding.result == Verdict::Fault) {
         return Err(Failure::Told);
     }
     Ok(())
+}
+
+/// What becomes of the rows of a table that somebody else made.
+fn retention(database: &Database) -> Option<Finding> {
+    let layout = database.layout.as_ref()?;
+    let kept = database.retention.keep_sent;
+    let detail = if layout.deletes_sent() || kept.is_zero() {
+        "rows are DELETED once they are delivered, as the configuration says".to_owned()
+    } else if kept == Retention::FOR_EVER {
+        "Postroom deletes no row".to_owned()
+    } else {
+        format!(
+            "rows are DELETED {} after their delivery, as the configuration says",
+            units::show_duration(kept)
+        )
+    };
+    Some(finding(&layout.table, Ok(()), &detail))
 }
 
 fn configuration(config: &Config) -> Finding {
@@ -97,8 +126,7 @@ async fn queued(config: &Config) -> Vec<Finding> {
     findings
 }
 
-async fn database(config: &Config) -> (Finding, Option<Arc<dyn Store>>) {
-    let database = &config.database;
+async fn database(config: &Config, database: &Database) -> (Finding, Option<Arc<dyn Store>>) {
     let shown = outbox::shown(&database.url);
     if let Some(path) = outbox::sqlite_path(&database.url)
         && !path.exists()
@@ -114,7 +142,7 @@ async fn database(config: &Config) -> (Finding, Option<Arc<dyn Store>>) {
         return (finding("database", result, &detail), None);
     }
     let probe = async {
-        let store = postroom_store::open(&database.url, &relay::open_options(config))
+        let store = postroom_store::open(&database.url, &relay::open_options(config, database))
             .await
             .map_err(|error| with_causes(&error))?;
         store.ready().await.map_err(|error| with_causes(&error))?;
@@ -131,6 +159,7 @@ fn dead_letter(config: &Config) -> Option<Finding> {
     let name = config.relay.dead_letter.as_ref()?;
     let served = config.names().contains(&name.as_str());
     (!served).then(|| Finding {
+        database: None,
         what: "dead_letter".to_owned(),
         result: Verdict::Warning,
         detail: format!("no integration here serves {name}: its messages wait for another relay"),
@@ -148,6 +177,7 @@ async fn unrouted(config: &Config, store: &dyn Upkeep, findings: &mut Vec<Findin
         let name = lane.integration;
         if open > 0 && !config.names().contains(&name.as_str()) {
             findings.push(Finding {
+                database: None,
                 detail: format!(
                     "unrouted: {open} open; no integration here serves it: add \
                      [integrations.\"{name}\"], or run a relay that has it"
@@ -167,6 +197,7 @@ async fn outbox_findings(store: &dyn Upkeep, findings: &mut Vec<Finding>) {
         Ok(Err(error)) => return findings.push(finding("outbox", Err(error), "")),
         Err(_) => {
             return findings.push(Finding {
+                database: None,
                 what: "outbox".to_owned(),
                 result: Verdict::Warning,
                 detail: format!("not looked through within {DIAGNOSE_LIMIT:?}"),
@@ -174,6 +205,7 @@ async fn outbox_findings(store: &dyn Upkeep, findings: &mut Vec<Finding>) {
         }
     };
     findings.extend(found.into_iter().map(|found| Finding {
+        database: None,
         what: "outbox".to_owned(),
         result: match found.severity {
             Severity::Fault => Verdict::Fault,
@@ -188,7 +220,7 @@ fn finding(what: &str, result: Result<(), String>, good: &str) -> Finding {
         Ok(()) => (Verdict::Ok, good.to_owned()),
         Err(error) => (Verdict::Fault, error),
     };
-    Finding { what: what.to_owned(), result, detail }
+    Finding { database: None, what: what.to_owned(), result, detail }
 }
 
 async fn limited<T>(probe: impl Future<Output = Result<T, String>>) -> Result<T, String> {
@@ -197,12 +229,12 @@ async fn limited<T>(probe: impl Future<Output = Result<T, String>>) -> Result<T,
         .unwrap_or_else(|_| Err(format!("no answer within {PROBE_LIMIT:?}")))
 }
 
-fn report(findings: &[Finding], json: bool) -> anyhow::Result<()> {
+fn report(findings: &[Finding], are_several: bool, json: bool) -> anyhow::Result<()> {
     if json {
         let ok = findings.iter().all(|finding| finding.result != Verdict::Fault);
         return output::print_json(&serde_json::json!({ "ok": ok, "checks": findings }));
     }
-    let mut table = Table::new()
+    let mut table = each::table(are_several)
         .column("RESULT", Align::Left)
         .column("WHAT", Align::Left)
         .column("DETAIL", Align::Left);
@@ -212,7 +244,10 @@ fn report(findings: &[Finding], json: bool) -> anyhow::Result<()> {
             Verdict::Warning => "warning",
             Verdict::Fault => "FAULT",
         };
-        table.row(vec![result.to_owned(), finding.what.clone(), finding.detail.clone()]);
+        let cells = vec![result.to_owned(), finding.what.clone(), finding.detail.clone()];
+        // What concerns all of them has none.
+        let name = finding.database.as_deref().or(are_several.then_some(""));
+        table.row(each::row(name, cells));
     }
     Ok(output::print_table(&table)?)
 }

@@ -1,10 +1,13 @@
 //! One file per command.
 
 mod actor;
+mod adopt;
 mod check;
 mod completions;
 mod demo;
+mod each;
 mod enqueue;
+mod fleet;
 mod messages;
 mod migrate;
 mod outbox;
@@ -50,6 +53,7 @@ pub(crate) fn execute(cli: Cli) -> Result<(), Failure> {
     match command {
         Command::Completions { shell } => completions::run(shell),
         Command::Migrate(args) => started.run(migrate::run(&args, &origin)),
+        Command::Adopt(args) => started.run(adopt::run(&args, &origin)),
         Command::Enqueue(args) => started.run(enqueue::run(&args, &origin)),
         Command::Messages(args) => started.run(messages::run(&args, &origin)),
         Command::Stats(args) => started.run(stats::run(&args, &origin)),
@@ -77,6 +81,7 @@ fn on_signal(command: &Command) -> OnSignal {
         },
         Command::Completions { .. }
         | Command::Migrate(_)
+        | Command::Adopt(_)
         | Command::Enqueue(_)
         | Command::Stats(_)
         | Command::Relays(_)

@@ -8,11 +8,40 @@ use postroom_relay::{DeadlineStore, Deadlines};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The outbox that a command works on, and says so.
+/// The one outbox that a command works on, and says so.
+///
+/// # Errors
+/// Where several are configured, and none was named.
 pub(super) fn named(origin: &Origin<'_>, json: bool) -> Result<Database, Failure> {
-    let database = origin.database()?;
-    announce(&database, json);
-    Ok(database)
+    let mut databases = origin.databases()?;
+    match (databases.pop(), databases.is_empty()) {
+        (Some(database), true) => {
+            announce(&database, json);
+            Ok(database)
+        }
+        (last, _) => {
+            databases.extend(last);
+            Err(which(&databases))
+        }
+    }
+}
+
+/// Asks for the name of one.
+pub(super) fn which(databases: &[Database]) -> Failure {
+    Failure::Usage(format!("which database? name one by --database: {}", names(databases)))
+}
+
+/// The names of outboxes.
+pub(super) fn names(databases: &[Database]) -> String {
+    let names: Vec<&str> = databases.iter().filter_map(|one| one.name.as_deref()).collect();
+    names.join(", ")
+}
+
+/// All outboxes that a command works on, and says so.
+pub(super) fn all(origin: &Origin<'_>, json: bool) -> Result<Vec<Database>, Failure> {
+    let databases = origin.databases()?;
+    databases.iter().for_each(|database| announce(database, json));
+    Ok(databases)
 }
 
 /// Says on standard error which outbox a command works on, and who named it. Whoever asked for
@@ -20,7 +49,8 @@ pub(super) fn named(origin: &Origin<'_>, json: bool) -> Result<Database, Failure
 pub(super) fn announce(database: &Database, json: bool) {
     if !json {
         let named_by = database.named_by.as_deref().unwrap_or("default");
-        eprintln!("outbox: {} ({named_by})", shown(&database.url));
+        let name = database.name.as_ref().map_or_else(String::new, |name| format!(" {name}"));
+        eprintln!("outbox{name}: {} ({named_by})", shown(&database.url));
     }
 }
 

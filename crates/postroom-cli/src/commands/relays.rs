@@ -1,26 +1,43 @@
 //! `postroom relays`: who delivers from this outbox.
 
+use super::each::each_open;
 use super::outbox;
 use crate::args::Show;
 use crate::config::Origin;
 use crate::failure::Failure;
-use crate::output::{self, Align, Table};
+use crate::output::{self, Align};
 use chrono::{DateTime, Utc};
 use postroom_core::RelayRow;
 use serde_json::{Value, json};
 
+/// The relays of one outbox, and the time there.
+struct Found {
+    relays: Vec<RelayRow>,
+    now: DateTime<Utc>,
+}
+
 pub(super) async fn run(args: &Show, origin: &Origin<'_>) -> Result<(), Failure> {
-    let store = outbox::open(&outbox::named(origin, args.json)?).await?;
-    let relays = store.relays().await?;
-    let now = store.now().await?;
+    let databases = outbox::all(origin, args.json)?;
+    let found = each_open(&databases, async |store| {
+        Ok(Found { relays: store.relays().await?, now: store.now().await? })
+    })
+    .await?;
     if args.json {
-        let relays: Vec<Value> = relays.iter().map(|relay| as_json(relay, now)).collect();
-        return Ok(output::print_json(&relays)?);
+        let relays = found.each.iter().flat_map(|one| {
+            let Found { relays, now } = &one.found;
+            relays.iter().map(|relay| one.named(as_json(relay, *now)))
+        });
+        output::print_json(&relays.collect::<Vec<_>>())?;
+        return found.end();
     }
-    if relays.is_empty() {
-        return Ok(output::print("no relay runs, and none has ended within a day\n")?);
+    if found.each.iter().all(|one| one.found.relays.is_empty()) {
+        if !found.each.is_empty() {
+            output::print("no relay runs, and none has ended within a day\n")?;
+        }
+        return found.end();
     }
-    let mut table = Table::new()
+    let mut table = found
+        .table()
         .text("NAME", 12)
         .id("ID")
         .column("STARTED", Align::Left)
@@ -28,18 +45,21 @@ pub(super) async fn run(args: &Show, origin: &Origin<'_>) -> Result<(), Failure>
         .column("VERSION", Align::Left)
         .column("LANES", Align::Right)
         .column("CLAIMS", Align::Right);
-    for relay in &relays {
-        table.row(vec![
-            relay.name.clone(),
-            relay.id.0.to_string(),
-            output::time(relay.started_at),
-            heartbeat(relay, now),
-            relay.version.clone(),
-            output::count(u64::from(relay.lanes)),
-            output::count(relay.claims),
-        ]);
+    for one in &found.each {
+        for relay in &one.found.relays {
+            table.row(one.row(vec![
+                relay.name.clone(),
+                relay.id.0.to_string(),
+                output::time(relay.started_at),
+                heartbeat(relay, one.found.now),
+                relay.version.clone(),
+                output::count(u64::from(relay.lanes)),
+                output::count(relay.claims),
+            ]));
+        }
     }
-    Ok(output::print_table(&table)?)
+    output::print_table(&table)?;
+    found.end()
 }
 
 fn is_alive(relay: &RelayRow, now: DateTime<Utc>) -> bool {

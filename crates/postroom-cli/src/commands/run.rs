@@ -1,9 +1,9 @@
 //! `postroom run`: the relay.
 
-use super::outbox;
 use super::stop::StopSignals;
+use super::{fleet, outbox};
 use crate::args::Run;
-use crate::config::{Config, Integration, Listen, Origin, Queued, QueuedWorkers};
+use crate::config::{Config, Database, Integration, Listen, Origin, Queued, QueuedWorkers};
 use crate::failure::Failure;
 use crate::output;
 use anyhow::Context;
@@ -23,32 +23,31 @@ pub(super) async fn run(args: &Run, origin: &Origin<'_>) -> Result<(), Failure> 
     let config = origin.config()?;
     let mut signals = StopSignals::listen()?;
     if args.once {
-        outbox::announce(&config.database, args.json);
+        config.databases.iter().for_each(|database| outbox::announce(database, args.json));
     }
-    outbox::migrate_embedded(&config.database).await?;
-    let store = open(&config).await?;
-    let lanes = config.integrations.iter().map(lane).collect::<Result<Vec<_>, _>>()?;
-    let relay = Arc::new(Relay::new(Arc::clone(&store), config.relay.clone(), lanes));
+    // Those that have names are a fleet, be it of one: its metrics and its log name them.
+    let [database] = &config.databases[..] else { return fleet::run(args, &config, signals).await };
+    if database.name.is_some() {
+        return fleet::run(args, &config, signals).await;
+    }
+    outbox::migrate_embedded(database).await?;
+    let store = open(&config, database).await?;
+    let relay =
+        Arc::new(Relay::new(Arc::clone(&store), config.settings(database), lanes(&config)?));
     if args.once {
         if !config.queued.is_empty() {
             tracing::warn!("integrations that go through BullMQ are left out of a single pass");
         }
         let limit = usize::try_from(args.limit).unwrap_or(usize::MAX);
         let pass = tokio::select! {
-            pass = relay.tick(limit) => pass.map_err(|error| match error {
-                RelayError::Store(error) => outbox::failed(error, &config.database.url),
-                defect @ RelayError::Defect { .. } => defect.into(),
-            })?,
-            () = signals.next() => return Err(Failure::Failed(anyhow::anyhow!(
-                "stopped in the middle of the pass: what it held is free again after {:?}",
-                config.relay.claim_time
-            ))),
+            pass = relay.tick(limit) => pass.map_err(|error| pass_failed(error, database))?,
+            () = signals.next() => return Err(cut_off(&config)),
         };
         return Ok(print_pass(pass, args.json)?);
     }
 
     let (stop, stopped) = watch::channel(false);
-    let transport = transport(&config, store, relay.counters())?
+    let transport = transport(&config, database, store, relay.counters())?
         .map(|transport| Arc::new(transport.sharing(relay.presence())));
     if let Some(transport) = &transport {
         relay.show_external_lanes(Arc::clone(transport) as _);
@@ -72,12 +71,33 @@ pub(super) async fn run(args: &Run, origin: &Origin<'_>) -> Result<(), Failure> 
     let (direct, through_queues) = tokio::join!(direct, through_queues);
     direct?;
     through_queues.map_err(anyhow::Error::from)?;
+    end(server);
+    Ok(())
+}
+
+/// What ends with the process.
+pub(super) fn end(server: Option<Server>) {
     if let Some(server) = server {
         // A client that keeps its connection busy must not keep the process.
         server.abort();
     }
     tracing::info!("stopped");
-    Ok(())
+}
+
+/// Why a pass over one outbox failed.
+pub(super) fn pass_failed(error: RelayError, database: &Database) -> Failure {
+    match error {
+        RelayError::Store(error) => outbox::failed(error, &database.url),
+        defect @ RelayError::Defect { .. } => defect.into(),
+    }
+}
+
+/// A pass that a signal has ended.
+pub(super) fn cut_off(config: &Config) -> Failure {
+    Failure::Failed(anyhow::anyhow!(
+        "stopped in the middle of the pass: what it held is free again after {:?}",
+        config.relay.claim_time
+    ))
 }
 
 /// Tells everything to stop at the first signal, and ends the process at the second.
@@ -92,20 +112,24 @@ pub(super) fn stop_on(mut signals: StopSignals, stop: watch::Sender<bool>) {
     });
 }
 
-/// How a relay or a worker opens its outbox.
-pub(super) fn open_options(config: &Config) -> OpenOptions {
+/// How a relay or a worker opens an outbox.
+pub(super) fn open_options(config: &Config, database: &Database) -> OpenOptions {
     let later = config.integrations.iter().filter(|one| one.is_recorded_later);
     OpenOptions {
-        keep_sent: !config.relay.keep_sent.is_zero(),
+        keep_sent: !database.retention.keep_sent.is_zero(),
         record_later: later.map(|one| one.name.clone()).collect(),
-        ..config.database.options()
+        ..database.options()
     }
 }
 
 /// The outbox of a relay or a worker, which is there.
-pub(super) async fn open(config: &Config) -> Result<Arc<dyn Store>, Failure> {
-    let options = open_options(config);
-    Ok(postroom_store::open(&config.database.url, &options).await?)
+pub(super) async fn open(config: &Config, database: &Database) -> Result<Arc<dyn Store>, Failure> {
+    Ok(postroom_store::open(&database.url, &open_options(config, database)).await?)
+}
+
+/// The lanes of all integrations that are delivered directly.
+pub(super) fn lanes(config: &Config) -> Result<Vec<Lane>, Failure> {
+    config.integrations.iter().map(lane).collect()
 }
 
 /// The lane of an integration.
@@ -128,6 +152,7 @@ pub(super) fn lane(integration: &Integration) -> Result<Lane, Failure> {
 /// What goes through BullMQ; `None` when nothing does.
 pub(super) fn transport(
     config: &Config,
+    database: &Database,
     store: Arc<dyn Store>,
     metrics: Arc<Metrics>,
 ) -> Result<Option<Transport>, Failure> {
@@ -137,7 +162,7 @@ pub(super) fn transport(
     let redis = Redis::new(&config.redis)
         .map_err(|fault| Failure::Failed(anyhow::anyhow!("[redis]: {fault}")))?;
     let lanes = config.queued.iter().map(queue_lane).collect::<Result<Vec<_>, _>>()?;
-    let (settings, tenants) = (config.relay.clone(), config.tenants.clone());
+    let (settings, tenants) = (config.settings(database), config.tenants.clone());
     Ok(Some(Transport::new(store, redis, settings, lanes, tenants, metrics)))
 }
 
@@ -159,11 +184,14 @@ fn queue_lane(queued: &Queued) -> Result<QueueLane, Failure> {
     })
 }
 
+/// The task that serves health and metrics.
+pub(super) type Server = tokio::task::JoinHandle<std::io::Result<()>>;
+
 pub(super) async fn serve(
     listen: Listen,
     shown: Arc<dyn Observed>,
     stopped: watch::Receiver<bool>,
-) -> Result<Option<tokio::task::JoinHandle<std::io::Result<()>>>, Failure> {
+) -> Result<Option<Server>, Failure> {
     let Listen { address, asked_for } = listen;
     let listener = match TcpListener::bind(address).await {
         Ok(listener) => listener,
@@ -191,37 +219,48 @@ pub(super) async fn has_stopped(mut stopped: watch::Receiver<bool>) {
     let _ = stopped.wait_for(|stopped| *stopped).await;
 }
 
-fn announce(config: &Config) {
-    let database = outbox::shown(&config.database.url);
-    let named_by = config.database.named_by.as_deref().unwrap_or("default");
+/// Says in the log what runs, a line for each outbox.
+pub(super) fn announce(config: &Config) {
     let names = config.names();
     let integrations = names.join(", ");
-    match &config.file {
-        Some(file) => {
-            let config = file.display();
-            tracing::info!(%config, database, named_by, integrations, "the relay runs");
+    for database in &config.databases {
+        let outbox = outbox::shown(&database.url);
+        let named_by = database.named_by.as_deref().unwrap_or("default");
+        let name = database.name.as_deref().map(tracing::field::display);
+        match &config.file {
+            Some(file) => {
+                let config = file.display();
+                tracing::info!(
+                    %config, name, database = outbox, named_by, integrations, "the relay runs"
+                );
+            }
+            None => tracing::info!(
+                name,
+                database = outbox,
+                named_by,
+                integrations,
+                "the relay runs, without a configuration"
+            ),
         }
-        None => tracing::info!(
-            database,
-            named_by,
-            integrations,
-            "the relay runs, without a configuration"
-        ),
     }
     if names.is_empty() {
         tracing::warn!("no integrations are configured: nothing will be delivered");
     }
 }
 
-fn print_pass(pass: Pass, json: bool) -> anyhow::Result<()> {
+pub(super) fn print_pass(pass: Pass, json: bool) -> anyhow::Result<()> {
     if json {
         return output::print_json(&pass);
     }
-    let Pass { taken, sent, failed, dead, released } = pass;
-    let text = format!(
-        "{taken} taken: {sent} sent, {failed} to be tried again, {dead} dead, {released} given back"
-    );
     // Standard output belongs to the sink of that name.
-    eprintln!("{text}");
+    eprintln!("{}", described(pass));
     Ok(())
+}
+
+/// What a pass did, for people.
+pub(super) fn described(pass: Pass) -> String {
+    let Pass { taken, sent, failed, dead, released } = pass;
+    format!(
+        "{taken} taken: {sent} sent, {failed} to be tried again, {dead} dead, {released} given back"
+    )
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 /// The keys beside `layout` itself.
 pub(super) const KEYS: [&str; 13] = [
-    "table", "key", "identity", "to", "routes", "vanished", "feed", "settings", "message", "state", "write",
-    "claimed", "insert",
+    "table", "key", "identity", "to", "routes", "vanished", "feed", "settings", "message", "state",
+    "write", "claimed", "insert",
 ];
 
 /// The layout that a database's section describes: a built-in one, with what the section says laid over it. `None`
@@ -28,7 +28,9 @@ pub(super) fn layout(section: &Section<'_>) -> Option<Arc<Layout>> {
         section.fault_at(&["layout"], "is unknown", Some(format!("known here: {known}")));
         return None;
     };
-    let Ok(Value::Object(mut whole)) = serde_json::to_value(&built_in) else { return Some(Arc::new(built_in)) };
+    let Ok(Value::Object(mut whole)) = serde_json::to_value(&built_in) else {
+        return Some(Arc::new(built_in));
+    };
     let mut is_sound = true;
     for key in said {
         let Some(value) = section.json(key) else { return None };

@@ -2,11 +2,13 @@
 //!
 //! Nothing here does I/O but reading that file. Every fault is found before any is reported.
 
+mod databases;
 mod environment;
 mod fault;
 mod integrations;
 mod interpolate;
 mod known;
+mod layout;
 mod model;
 mod queued;
 mod reader;
@@ -17,8 +19,9 @@ pub(crate) mod units;
 
 pub(crate) use fault::Faults;
 pub(crate) use known::KnownIntegrations;
-pub(crate) use model::{Config, Database, Integration, Listen, Queued, QueuedWorkers};
+pub(crate) use model::{Config, Database, Integration, Listen, Queued, QueuedWorkers, Retention};
 
+use databases::with_own_outboxes;
 use environment::Overrides;
 use fault::{Fault, Place};
 use reader::{Document, Section};
@@ -43,7 +46,8 @@ const DATABASE_URL: &str = "DATABASE_URL";
 pub(crate) struct Origin<'a> {
     /// `--config`.
     pub(crate) file: Option<&'a Path>,
-    /// `--database`, which overrides the environment, which overrides the file.
+    /// `--database`, a URL or a name in `[databases]`. It overrides the environment, which overrides
+    /// the file.
     pub(crate) database: Option<&'a str>,
     /// The environment.
     pub(crate) environment: &'a dyn Fn(&str) -> Option<String>,
@@ -66,6 +70,7 @@ impl Origin<'_> {
             let root = Section::root(&document, &table);
             root.expect_only(&[
                 "database",
+                "databases",
                 "relay",
                 "integrations",
                 "retention",
@@ -73,15 +78,17 @@ impl Origin<'_> {
                 "redis",
                 "tenants",
             ]);
-            let mut database = sections::database(&root, file.as_deref());
-            self.name_database(&mut database, &mut outside);
+            let databases = databases::read(&root, file.as_deref(), None);
+            let databases = self.choose(databases, &mut outside);
             let relay = sections::relay(&root, &overrides);
+            let dead_letter = relay.settings.dead_letter.as_deref();
+            let databases = with_own_outboxes(databases, dead_letter, &mut outside);
             let (mut integrations, queued) = integrations::read(&root, &relay, &overrides);
             if file.is_none() {
                 integrations = integrations::built_in(&relay, &overrides);
             }
             Config {
-                database,
+                databases,
                 relay: relay.settings,
                 integrations,
                 queued,
@@ -91,40 +98,34 @@ impl Origin<'_> {
                 file,
             }
         };
-        if !postroom_store::has_background_recording(&config.database.url) {
-            let later = config.integrations.iter().filter(|one| one.is_recorded_later);
-            outside.extend(later.map(|one| Fault {
-                place: Place::Outside,
-                problem: format!(
-                    "integrations.\"{}\".record_sent = \"background\" is for an outbox on PostgreSQL",
-                    one.name
-                ),
-                hint: Some("remove it: elsewhere SENT is recorded at once".to_owned()),
-            }));
-        }
+        outside.extend(config.contradictions());
         let mut faults = document.into_faults();
         faults.append(&mut outside);
         if faults.is_empty() { Ok(config) } else { Err(Faults { file: shown, faults }) }
     }
 
-    /// The outbox alone, for tools that only look at it: they need no secrets of sinks.
+    /// The outboxes alone, for tools that only look at them: they need no secrets of sinks.
     ///
     /// # Errors
-    /// Every fault of the `[database]` section, and of the file's syntax.
-    pub(crate) fn database(&self) -> Result<Database, Faults> {
+    /// Every fault of the sections `[database]`, `[databases]` and `[retention]`, and of the file's syntax.
+    pub(crate) fn databases(&self) -> Result<Vec<Database>, Faults> {
         // A URL on the command line says all there is to know.
-        let file = if self.database.is_some() { None } else { self.find() };
+        let is_url = self.database.is_some() && self.name().is_none();
+        let file = if is_url { None } else { self.find() };
         let text = self.read(file.as_deref())?;
         let document = Document::new(&text, self.environment);
         let table = document.parse();
         let mut outside = Vec::new();
         let root = Section::root(&document, &table);
-        let mut database = sections::database(&root, file.as_deref());
-        self.name_database(&mut database, &mut outside);
+        let databases = databases::read(&root, file.as_deref(), self.name());
+        let databases = self.choose(databases, &mut outside);
+        let overrides = Overrides::read(self.environment, &mut Vec::new());
+        let dead_letter = sections::dead_letter(&root, &overrides);
+        let databases = with_own_outboxes(databases, dead_letter.as_deref(), &mut outside);
         let mut faults = document.into_faults();
         faults.append(&mut outside);
         if faults.is_empty() {
-            return Ok(database);
+            return Ok(databases);
         }
         Err(Faults { file: file.map(|file| file.display().to_string()), faults })
     }
@@ -143,42 +144,46 @@ impl Origin<'_> {
             Faults::outside(problem, Some("--config names the file".to_owned()))
         })
     }
+}
 
-    /// The outbox that counts: the command line's, the environment's, the file's, or the default.
-    fn name_database(&self, database: &mut Database, faults: &mut Vec<Fault>) {
-        let variable = (self.environment)(DATABASE_URL);
-        let variable = variable.map(|url| url.trim().to_owned()).filter(|url| !url.is_empty());
-        let (url, named_by) = match (self.database, variable) {
-            (Some(url), _) => (url.to_owned(), "--database"),
-            (None, Some(url)) => (url, DATABASE_URL),
-            (None, None) => return,
-        };
-        let named_by = Some(named_by.to_owned());
-        // A file that names the same one, such as by ${DATABASE_URL}, says more about it.
-        if database.url == url && database.named_by.is_some() {
-            database.named_by = named_by;
-            return;
-        }
-        if let Err(error) = postroom_store::migrations(&url) {
-            faults.push(Fault {
+impl Config {
+    /// What does not go together.
+    fn contradictions(&self) -> Vec<Fault> {
+        let mut faults = Vec::new();
+        let direct =
+            |database: &&Database| !postroom_store::has_background_recording(&database.url);
+        if let Some(database) = self.databases.iter().find(direct) {
+            let which = match &database.name {
+                Some(name) => format!(", and databases.{name} is none"),
+                None => String::new(),
+            };
+            let later = self.integrations.iter().filter(|one| one.is_recorded_later);
+            faults.extend(later.map(|one| Fault {
                 place: Place::Outside,
-                problem: match self.database {
-                    Some(_) => format!("--database: {error}"),
-                    None => format!("the environment variable {DATABASE_URL}: {error}"),
-                },
-                hint: self.database.is_none().then(|| {
-                    format!("correct it, `unset {DATABASE_URL}`, or name the outbox by --database")
-                }),
-            });
+                problem: format!(
+                    "integrations.\"{}\".record_sent = \"background\" is for an outbox on \
+                     PostgreSQL{which}",
+                    one.name
+                ),
+                hint: Some("remove it: elsewhere SENT is recorded at once".to_owned()),
+            }));
         }
-        // The file's pooler and its way round it belong to the file's database.
-        *database = Database {
-            url,
-            named_by,
-            direct_url: None,
-            transaction_pooler: false,
-            notify: database.notify,
-            remember_events: database.remember_events,
-        };
+        // A worker drops a job whose message is not in its outbox.
+        if self.databases.iter().any(|database| database.name.is_some()) {
+            faults.extend(self.queued.iter().map(|one| Fault {
+                place: Place::Outside,
+                problem: format!(
+                    "integrations.\"{}\".transport = \"bullmq\" is for one outbox: jobs do not \
+                     say which of [databases] their message is in",
+                    one.name
+                ),
+                hint: Some(
+                    "run a relay with a file of its own for each of these databases, with [database] \
+                     and a [redis] prefix of its own"
+                        .to_owned(),
+                ),
+            }));
+        }
+        faults
     }
 }

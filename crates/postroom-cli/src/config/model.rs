@@ -1,12 +1,14 @@
 //! A configuration that has been checked.
 
+use super::DEFAULT_DATABASE;
 use postroom_bullmq::{JobData, QueuePattern, Rate, RedisConfig, TenantRates};
 use postroom_core::{AttemptLimit, RetryPolicy};
 use postroom_relay::Settings;
 use postroom_sinks::SinkConfig;
-use postroom_store::OpenOptions;
+use postroom_store::{Layout, MigrateOptions, OpenOptions};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Everything `run` needs.
@@ -14,9 +16,9 @@ use std::time::Duration;
 pub(crate) struct Config {
     /// The file it came from; `None` when there was none.
     pub(crate) file: Option<PathBuf>,
-    /// The outbox.
-    pub(crate) database: Database,
-    /// The relay as a whole.
+    /// The outboxes: one without a name, or some that have one.
+    pub(crate) databases: Vec<Database>,
+    /// The relay as a whole; [`Config::settings`] has what is different for each outbox.
     pub(crate) relay: Settings,
     /// Where it delivers by itself.
     pub(crate) integrations: Vec<Integration>,
@@ -30,9 +32,11 @@ pub(crate) struct Config {
     pub(crate) listen: Listen,
 }
 
-/// The outbox.
+/// An outbox.
 #[derive(Clone, Debug)]
 pub(crate) struct Database {
+    /// What `[databases]` calls it.
+    pub(crate) name: Option<String>,
     /// Its URL, which may hold a password.
     pub(crate) url: String,
     /// Who named it: an option, a variable or a file; `None` for the default.
@@ -43,23 +47,65 @@ pub(crate) struct Database {
     pub(crate) transaction_pooler: bool,
     /// Whether to listen for new messages.
     pub(crate) notify: bool,
+    /// What is kept of messages that were delivered.
+    pub(crate) retention: Retention,
+    /// How the message table is read and written, unless it is Postroom's own.
+    pub(crate) layout: Option<Arc<Layout>>,
+}
+
+/// What is kept of messages that were delivered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Retention {
+    /// How long SENT messages are kept.
+    pub(crate) keep_sent: Duration,
     /// For how long after its delivery an event is not delivered again, though its message is pruned.
     pub(crate) remember_events: Duration,
 }
 
+impl Retention {
+    /// What stays for ever.
+    pub(crate) const FOR_EVER: Duration = Duration::MAX;
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        Self { keep_sent: Settings::default().keep_sent, remember_events: Duration::ZERO }
+    }
+}
+
 impl Database {
+    /// The one that is used where nobody names another.
+    pub(super) fn unnamed(retention: Retention) -> Self {
+        Self {
+            name: None,
+            url: DEFAULT_DATABASE.to_owned(),
+            named_by: None,
+            direct_url: None,
+            transaction_pooler: false,
+            notify: true,
+            retention,
+            layout: None,
+        }
+    }
+
     /// Where a session of one's own is had: for migrations.
     pub(crate) fn session_url(&self) -> &str {
         self.direct_url.as_ref().unwrap_or(&self.url)
+    }
+
+    /// How to migrate it.
+    pub(crate) fn migrating(&self, options: &MigrateOptions) -> MigrateOptions {
+        MigrateOptions { layout: self.layout.clone(), ..options.clone() }
     }
 
     /// How to open it.
     pub(crate) fn options(&self) -> OpenOptions {
         OpenOptions {
             notify: self.notify,
-            remember_events: self.remember_events,
+            remember_events: self.retention.remember_events,
             transaction_pooler: self.transaction_pooler,
             direct_url: self.direct_url.clone(),
+            layout: self.layout.clone(),
             ..OpenOptions::default()
         }
     }
@@ -116,6 +162,11 @@ pub(crate) enum QueuedWorkers {
 }
 
 impl Config {
+    /// How the relay of an outbox works.
+    pub(crate) fn settings(&self, database: &Database) -> Settings {
+        Settings { keep_sent: database.retention.keep_sent, ..self.relay.clone() }
+    }
+
     /// The names of everything that is delivered, directly or through BullMQ.
     pub(crate) fn names(&self) -> Vec<&str> {
         let direct = self.integrations.iter().map(|one| one.name.as_str());

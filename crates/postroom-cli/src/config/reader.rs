@@ -79,6 +79,11 @@ impl<'d> Section<'d> {
         Self { document, name: String::new(), offset: 0, table }
     }
 
+    /// Whether it stands in another section.
+    pub(crate) fn is_nested(&self) -> bool {
+        self.name.contains('.')
+    }
+
     /// Refuses every key but these.
     pub(crate) fn expect_only(&self, known: &[&str]) {
         for key in self.table.keys() {

@@ -1,9 +1,10 @@
-//! The sections `[database]`, `[relay]`, `[retention]` and `[server]`.
+//! The sections `[database]` (or one of `[databases]`), `[relay]`, `[retention]` and `[server]`.
 
 use super::environment::Overrides;
-use super::model::{Database, Listen, RetryKeys};
+use super::layout;
+use super::model::{Database, Listen, Retention, RetryKeys};
 use super::reader::Section;
-use super::{ATTEMPTS_MAX, BATCH_SIZE_MAX, DEFAULT_DATABASE};
+use super::{ATTEMPTS_MAX, BATCH_SIZE_MAX};
 use postroom_core::{AttemptLimit, RetryPolicy};
 use postroom_relay::Settings;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -28,20 +29,30 @@ pub(super) struct Relay {
     pub(super) retry: RetryPolicy,
 }
 
-pub(super) fn database(root: &Section<'_>, file: Option<&Path>) -> Database {
-    let mut database = Database {
-        url: DEFAULT_DATABASE.to_owned(),
-        named_by: None,
-        direct_url: None,
-        transaction_pooler: false,
-        notify: true,
-        remember_events: Duration::ZERO,
-    };
-    if let Some(section) = root.section("retention") {
-        set(&mut database.remember_events, section.duration("dedupe", RETENTION));
+/// `[retention]`, or that of one database, over what it inherits.
+pub(super) fn retention(section: Option<&Section<'_>>, mut retention: Retention) -> Retention {
+    let Some(section) = section else { return retention };
+    section.expect_only(&["sent", "dedupe"]);
+    set(&mut retention.keep_sent, section.duration("sent", RETENTION));
+    set(&mut retention.remember_events, section.duration("dedupe", RETENTION));
+    retention
+}
+
+/// `[database]`, or one of `[databases]`: what describes one outbox is read here and nowhere else.
+pub(super) fn database(
+    section: Option<&Section<'_>>,
+    retention: Retention,
+    file: Option<&Path>,
+) -> Database {
+    let mut database = Database::unnamed(retention);
+    let Some(section) = section else { return database };
+    let mut known = vec!["url", "direct_url", "pooler", "layout", "notify"];
+    known.extend(layout::KEYS);
+    if section.is_nested() {
+        // The only one has `[retention]`.
+        known.push("retention");
     }
-    let Some(section) = root.section("database") else { return database };
-    section.expect_only(&["url", "direct_url", "pooler", "layout", "notify"]);
+    section.expect_only(&known);
     let url = |key| {
         let url = section.string(key)?;
         if let Err(error) = postroom_store::migrations(&url) {
@@ -62,15 +73,7 @@ pub(super) fn database(root: &Section<'_>, file: Option<&Path>) -> Database {
             false
         }
     };
-    if let Some(layout) = section.string("layout")
-        && layout != "integration"
-    {
-        section.fault_at(
-            &["layout"],
-            "is unknown",
-            Some("this version knows \"integration\", which is also the default".to_owned()),
-        );
-    }
+    database.layout = layout::layout(section);
     database.notify = section.boolean("notify").unwrap_or(database.notify);
     database
 }
@@ -104,16 +107,18 @@ pub(super) fn relay(root: &Section<'_>, overrides: &Overrides) -> Relay {
         }
         retry = retry_keys(&section).over(retry);
     }
-    if let Some(section) = root.section("retention") {
-        section.expect_only(&["sent", "dedupe"]);
-        set(&mut settings.keep_sent, section.duration("sent", RETENTION));
-    }
     set(&mut settings.poll_interval, overrides.poll_interval);
     set(&mut settings.batch_size, overrides.batch_size);
     if let Some(name) = &overrides.dead_letter {
         settings.dead_letter = Some(name.clone());
     }
     Relay { settings, retry }
+}
+
+/// Where deaths are announced, for those who read nothing else of `[relay]`.
+pub(super) fn dead_letter(root: &Section<'_>, overrides: &Overrides) -> Option<String> {
+    let said = root.section("relay").and_then(|section| section.string("dead_letter"));
+    overrides.dead_letter.clone().or(said)
 }
 
 /// The `retry` table of a section, as far as it is written.

@@ -5,6 +5,8 @@ use postroom_bullmq::{JobData, Rate, TenantRate};
 use postroom_core::{AttemptLimit, RetryPolicy};
 use std::time::Duration;
 
+mod databases;
+
 const S: fn(u64) -> Duration = Duration::from_secs;
 
 /// Reads a file with this text in an environment with these variables.
@@ -61,14 +63,15 @@ fn the_whole_file_is_read() {
         &[("PASSWORD", "hunter2")],
     )
     .unwrap();
-    assert_eq!(config.database.url, "postgres://app:hunter2@db/shop");
-    assert!(!config.database.notify);
+    assert_eq!(config.databases[0].url, "postgres://app:hunter2@db/shop");
+    assert!(!config.databases[0].notify);
     let relay = &config.relay;
     assert_eq!(relay.poll_interval, Duration::from_millis(250));
     assert_eq!((relay.batch_size, relay.claim_time), (50, S(60)));
     assert_eq!(relay.dead_letter.as_deref(), Some("webhook:dead"));
     assert_eq!((relay.lag_threshold, relay.stop_limit), (S(10), S(3)));
-    assert_eq!((relay.payload_limit, relay.keep_sent), (1 << 20, S(0)));
+    assert_eq!(relay.payload_limit, 1 << 20);
+    assert_eq!(config.settings(&config.databases[0]).keep_sent, S(0));
     assert!(config.listen.asked_for);
 
     let [file, webhook] = &config.integrations[..] else { panic!("two integrations") };
@@ -86,7 +89,7 @@ fn the_whole_file_is_read() {
         "what it does not say, it inherits"
     );
     assert!(file.is_recorded_later && !webhook.is_recorded_later);
-    assert_eq!(config.database.options().remember_events, S(30 * 24 * 3_600));
+    assert_eq!(config.databases[0].options().remember_events, S(30 * 24 * 3_600));
     assert_eq!((file.concurrency, file.batch_size), (1, 50));
     assert_eq!(file.retry.max_attempts, AttemptLimit::Forever);
 }
@@ -94,9 +97,9 @@ fn the_whole_file_is_read() {
 #[test]
 fn an_empty_file_means_defaults() {
     let config = read("", &[]).unwrap();
-    assert_eq!(config.database.url, "sqlite://postroom.db");
+    assert_eq!(config.databases[0].url, "sqlite://postroom.db");
     assert_eq!(config.relay.batch_size, 100);
-    assert_eq!(config.relay.keep_sent, S(7 * 24 * 3_600));
+    assert_eq!(config.databases[0].retention.keep_sent, S(7 * 24 * 3_600));
     assert!(config.integrations.is_empty());
     assert_eq!(config.listen.address.to_string(), "127.0.0.1:7878");
 }
@@ -212,7 +215,7 @@ listen = "7878"
   FILE:18:15: there is no sink `pigeon`
       hint: the part before `:` names the sink, one of: SINKS
   FILE:20:2: eventlog is unknown
-      hint: known here: database, relay, integrations, retention, server, redis, tenants
+      hint: known here: database, databases, relay, integrations, retention, server, redis, tenants
   FILE:24:1: server.listen must be an address and a port such as "127.0.0.1:7878"
       hint: "0.0.0.0:7878" listens on every interface
   the environment variable WEBHOOK_TIMEOUT_MS must be a whole number from 1 to 3600000
@@ -298,7 +301,7 @@ fn without_a_file_the_built_in_integrations_are_served() {
     assert_eq!(config.integrations[0].retry.max_attempts, AttemptLimit::AtMost(5));
     let names: Vec<&str> = config.integrations.iter().map(|one| one.name.as_str()).collect();
     assert_eq!(names, ["noop", "stdout"]);
-    assert_eq!(config.database.url, "sqlite://x.db");
+    assert_eq!(config.databases[0].url, "sqlite://x.db");
 }
 
 #[test]
@@ -306,17 +309,17 @@ fn the_environment_names_the_outbox_before_the_file() {
     let file = "[database]\nurl = \"postgres://db/shop\"\npooler = \"transaction\"\n\
                 direct_url = \"postgres://direct/shop\"\n";
     let config = read(file, &[("DATABASE_URL", "sqlite://x.db")]).unwrap();
-    assert_eq!(config.database.url, "sqlite://x.db");
-    assert_eq!(config.database.named_by.as_deref(), Some("DATABASE_URL"));
-    assert!(!config.database.transaction_pooler && config.database.direct_url.is_none());
+    assert_eq!(config.databases[0].url, "sqlite://x.db");
+    assert_eq!(config.databases[0].named_by.as_deref(), Some("DATABASE_URL"));
+    assert!(!config.databases[0].transaction_pooler && config.databases[0].direct_url.is_none());
     // A file that says more about the same database goes on doing so.
     let file = file.replace("postgres://db/shop", "${DATABASE_URL}");
     let config = read(&file, &[("DATABASE_URL", "postgres://db/shop")]).unwrap();
-    assert!(config.database.transaction_pooler && config.database.direct_url.is_some());
-    assert_eq!(config.database.named_by.as_deref(), Some("DATABASE_URL"));
+    assert!(config.databases[0].transaction_pooler && config.databases[0].direct_url.is_some());
+    assert_eq!(config.databases[0].named_by.as_deref(), Some("DATABASE_URL"));
     let config = read("", &[("DATABASE_URL", " ")]).unwrap();
     assert_eq!(
-        (config.database.url.as_str(), config.database.named_by),
+        (config.databases[0].url.as_str(), config.databases[0].named_by.as_deref()),
         ("sqlite://postroom.db", None)
     );
     let faults = read("", &[("DATABASE_URL", "mongodb://u:hunter2@h")]).unwrap_err();
@@ -333,9 +336,9 @@ fn tools_need_the_database_section_alone() {
     let nothing = |_: &str| None;
     let origin = Origin { file: Some(&file), database: None, environment: &nothing };
     assert!(origin.config().is_err());
-    assert_eq!(origin.database().unwrap().url, "sqlite://a.db");
+    assert_eq!(origin.databases().unwrap()[0].url, "sqlite://a.db");
     let origin = Origin { database: Some("oracle://x"), ..origin };
-    assert!(origin.database().unwrap_err().to_string().contains("--database"));
+    assert!(origin.databases().unwrap_err().to_string().contains("--database"));
 }
 
 #[test]

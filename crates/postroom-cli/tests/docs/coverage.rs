@@ -53,8 +53,17 @@ fn every_key_and_sink_is_described() {
     let folder = Folder::new();
     // Unknown keys are answered with those there are.
     let mut faulty = "unheard_of = 1\n".to_owned();
-    for section in ["database", "relay", "relay.retry", "retention", "server", "redis", "tenants.x"]
-    {
+    for section in [
+        "database",
+        "databases.x",
+        "databases.x.retention",
+        "relay",
+        "relay.retry",
+        "retention",
+        "server",
+        "redis",
+        "tenants.x",
+    ] {
         faulty.push_str(&format!("[{section}]\nunheard_of = 1\n"));
     }
     faulty.push_str("[integrations.unheard_of]\n");

@@ -169,7 +169,7 @@ pub trait Upkeep: Send + Sync {
         Ok(0)
     }
 
-    /// Deletes SENT messages older than `older_than`, at most `limit`. Returns how many. Dead
+    /// Deletes SENT messages older than `older_than` (`Duration::MAX`: none), at most `limit`. Returns how many. Dead
     /// deliveries whose message was deleted go too, as no claim ever comes by to find them: each
     /// call looks at the next of them, at most `limit`.
     async fn prune(&self, older_than: Duration, limit: usize) -> StoreResult<u64>;

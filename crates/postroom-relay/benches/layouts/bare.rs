@@ -63,7 +63,10 @@ async fn take(bare: Bare, hand_over: mpsc::Sender<Vec<Settlement>>) -> anyhow::R
     }
 }
 
-async fn complete(bare: Bare, mut batches: mpsc::Receiver<Vec<Settlement>>) -> anyhow::Result<usize> {
+async fn complete(
+    bare: Bare,
+    mut batches: mpsc::Receiver<Vec<Settlement>>,
+) -> anyhow::Result<usize> {
     let mut done = 0;
     while let Some(settlements) = batches.recv().await {
         done += bare.settle(&settlements).await?;

@@ -29,7 +29,8 @@ pub(crate) async fn drain(url: &str, table: &Table, rows: usize) -> anyhow::Resu
 /// One statement that locks, reads and writes: the rows are locked until the commit that follows.
 fn statement(table: &Table) -> String {
     let (name, key, open) = (&table.layout.table, table.key(), table.open);
-    let picked = format!("SELECT {key} FROM {name} WHERE {open} LIMIT {BATCH} FOR UPDATE SKIP LOCKED");
+    let picked =
+        format!("SELECT {key} FROM {name} WHERE {open} LIMIT {BATCH} FOR UPDATE SKIP LOCKED");
     let among = format!("WHERE {key} = ANY (ARRAY({picked})) RETURNING *");
     match table.sent {
         Some(set) => format!("UPDATE {name} SET {set} {among}"),

@@ -51,11 +51,18 @@ pub(crate) async fn run(url: &str, table: &Table, size: Size) -> anyhow::Result<
 
 async fn triggers(client: &Client, table: &Table, on: bool) -> anyhow::Result<()> {
     let verb = if on { "ENABLE" } else { "DISABLE" };
-    client.batch_execute(&format!("ALTER TABLE {} {verb} TRIGGER USER", table.layout.table)).await?;
+    client
+        .batch_execute(&format!("ALTER TABLE {} {verb} TRIGGER USER", table.layout.table))
+        .await?;
     Ok(())
 }
 
-async fn insert(client: &Client, table: &Table, rows: i32, transactions: usize) -> anyhow::Result<f64> {
+async fn insert(
+    client: &Client,
+    table: &Table,
+    rows: i32,
+    transactions: usize,
+) -> anyhow::Result<f64> {
     let statement = client.prepare(&table.insert()).await?;
     let started = Instant::now();
     for _ in 0..transactions {

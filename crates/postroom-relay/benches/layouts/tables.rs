@@ -150,7 +150,9 @@ impl Table {
 
     pub(crate) async fn settle_down(&self, client: &Client) -> anyhow::Result<()> {
         let schema = self.layout.ledger_schema();
-        for table in [&self.layout.table, &format!("{schema}.parcel"), &format!("{schema}.delivery")] {
+        for table in
+            [&self.layout.table, &format!("{schema}.parcel"), &format!("{schema}.delivery")]
+        {
             client.batch_execute(&format!("VACUUM ANALYZE {table}")).await?;
         }
         client.batch_execute("CHECKPOINT").await.context("checkpoint")

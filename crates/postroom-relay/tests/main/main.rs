@@ -7,6 +7,7 @@ mod bounds;
 mod content;
 mod database;
 mod dead_letter;
+mod fleet;
 mod lanes;
 mod locked;
 mod locked_tables;

@@ -38,7 +38,8 @@ fn replace(expression: &str, mut with: impl FnMut(&str) -> String) -> String {
             before = '\'';
             continue;
         }
-        let begins_name = !(before.is_alphanumeric() || before == '_' || before == '.' || before == '"');
+        let begins_name =
+            !(before.is_alphanumeric() || before == '_' || before == '.' || before == '"');
         if begins_name && let Some(column) = rest.strip_prefix("m.") {
             let (name, length) = name(column);
             if length > 0 {
@@ -71,7 +72,8 @@ mod tests {
 
     #[test]
     fn columns_are_found_and_nothing_else() {
-        let found = columns("coalesce(m.A, m.\"createdAt\", item.b, 'm.c', x_m.d) || m.payload->>'m.e'");
+        let found =
+            columns("coalesce(m.A, m.\"createdAt\", item.b, 'm.c', x_m.d) || m.payload->>'m.e'");
         assert_eq!(found.into_iter().collect::<Vec<_>>(), ["a", "createdAt", "payload"]);
     }
 

@@ -304,11 +304,15 @@ impl Layout {
             ("message.payload".to_owned(), message.payload.as_str()),
             ("state.status".to_owned(), state.status.as_str()),
         ];
-        all.extend(optional.iter().filter_map(|(key, value)| {
-            value.as_deref().map(|value| ((*key).to_owned(), value))
-        }));
+        all.extend(
+            optional.iter().filter_map(|(key, value)| {
+                value.as_deref().map(|value| ((*key).to_owned(), value))
+            }),
+        );
         for (key, set) in self.assignments() {
-            all.extend(set.iter().map(|(column, value)| (format!("{key}.{column}"), value.as_str())));
+            all.extend(
+                set.iter().map(|(column, value)| (format!("{key}.{column}"), value.as_str())),
+            );
         }
         all
     }
@@ -327,6 +331,13 @@ impl Layout {
             all.push(("write.sent", set));
         }
         all
+    }
+
+    /// Whether some of its rows go to several integrations: those besides the first become messages in Postroom's
+    /// own outbox.
+    #[must_use]
+    pub fn has_several_destinations(&self) -> bool {
+        besides(self.to.as_ref(), &self.routes, "''").is_some()
     }
 
     /// Whether triggers feed the ledger.
@@ -386,7 +397,10 @@ impl Layout {
     /// The first fault, in words for whoever wrote the layout.
     pub fn check(&self) -> StoreResult<()> {
         let fault = |text: &str| {
-            Err(StoreError::plain(StoreErrorKind::Refused, format!("the layout of {}: {text}", self.table)))
+            Err(StoreError::plain(
+                StoreErrorKind::Refused,
+                format!("the layout of {}: {text}", self.table),
+            ))
         };
         if self.table.is_empty() {
             return Err(StoreError::plain(
@@ -448,7 +462,8 @@ mod tests {
     #[test]
     fn every_built_in_layout_is_one() {
         for (name, text) in BUILT_IN {
-            let mut layout = Layout::from_toml(text).unwrap_or_else(|error| panic!("{name}: {error}"));
+            let mut layout =
+                Layout::from_toml(text).unwrap_or_else(|error| panic!("{name}: {error}"));
             layout.to = Some(Destination::One("noop".to_owned()));
             layout.check().unwrap();
             let again = Layout::from_toml(&toml::to_string(&layout).unwrap()).unwrap();
@@ -458,7 +473,8 @@ mod tests {
 
     #[test]
     fn a_ledger_is_named_after_its_table() {
-        let of = |table: &str| Layout { table: table.to_owned(), ..Layout::default() }.ledger_schema();
+        let of =
+            |table: &str| Layout { table: table.to_owned(), ..Layout::default() }.ledger_schema();
         assert_eq!(of("outbox_events"), "postroom_outbox_events");
         assert_eq!(of("public.outbox_events"), "postroom_outbox_events");
         assert_eq!(of("billing.\"Events\""), "postroom_billing_events");

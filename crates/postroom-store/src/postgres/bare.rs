@@ -9,8 +9,8 @@ use super::error::store_error;
 use super::ids::id;
 use super::parcels::{HeldParcels, Which};
 use super::settle::settle;
-use crate::layout::Layout;
 use crate::OpenOptions;
+use crate::layout::Layout;
 use crate::parcel_token::parcel_token;
 use postroom_core::{
     Fate, Fence, Heartbeat, RelayId, Relays as _, Settlement, StoreResult, Take, Verdict,

@@ -104,7 +104,11 @@ impl Claims for PgStore {
 
     async fn wake(&self) -> Option<Box<dyn Wake>> {
         let target = self.listens_on.clone()?;
-        Some(super::wake::listen(target, Arc::clone(&self.hurry), super::wake::Signals::of(&self.schema())))
+        Some(super::wake::listen(
+            target,
+            Arc::clone(&self.hurry),
+            super::wake::Signals::of(&self.schema()),
+        ))
     }
 }
 

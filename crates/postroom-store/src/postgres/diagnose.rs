@@ -93,7 +93,9 @@ async fn left_alone(client: &Client, sql: &str) -> StoreResult<Vec<Finding>> {
     let finding = |row: &Row| {
         let (status, count): (String, i64) = (row.try_get(0)?, row.try_get(1)?);
         Ok::<_, Error>(Finding::warning(
-            format!("{count} rows have the status {status}, which their layout does not know: they are left alone"),
+            format!(
+                "{count} rows have the status {status}, which their layout does not know: they are left alone"
+            ),
             "name it in state.status of the layout, or correct the rows",
         ))
     };

@@ -47,9 +47,9 @@ pub(super) fn is_lock_timeout(error: &Error) -> bool {
 /// Whether a take found no living row of its relay: then there was no id for the claim to name.
 fn has_no_living_relay(error: &Error) -> bool {
     error.code() == Some(&SqlState::NOT_NULL_VIOLATION)
-        && error.as_db_error().is_some_and(|db| {
-            (db.table(), db.column()) == (Some("claim"), Some("relay"))
-        })
+        && error
+            .as_db_error()
+            .is_some_and(|db| (db.table(), db.column()) == (Some("claim"), Some("relay")))
 }
 
 /// Wraps a pool's error.

@@ -51,8 +51,8 @@ mod wake;
 
 pub use migrate::{MIGRATIONS, migrate, plan, set_notify};
 
-use crate::layout::Layout;
 use crate::OpenOptions;
+use crate::layout::Layout;
 use attempts::Swept;
 use caution::Caution;
 use connect::{CONNECTION_WAIT, Target, session_settings};
@@ -64,8 +64,8 @@ use lanes::Lanes;
 use layout::{Foreign, Wording};
 use marks::Marks;
 use orphans::LookedThrough;
-use postroom_core::{StoreError, StoreErrorKind, StoreResult};
 use polled::NextLook;
+use postroom_core::{StoreError, StoreErrorKind, StoreResult};
 use recording::Recording;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;

@@ -111,7 +111,8 @@ impl Operate for PgStore {
         let client = self.connection().await?;
         if let Some(foreign) = client.foreign() {
             foreign.refuse_replay(fresh_ids)?;
-            let statement = client.prepare_cached(REPLAY_ROW).await.map_err(|e| store_error(doing, e))?;
+            let statement =
+                client.prepare_cached(REPLAY_ROW).await.map_err(|e| store_error(doing, e))?;
             let params: [&(dyn ToSql + Sync); 3] = [&ids, &Token::random().0, &action.0];
             let rows = transact(&client, BEGIN_DURABLE, &statement, &params)
                 .await

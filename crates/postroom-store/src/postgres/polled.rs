@@ -45,7 +45,8 @@ impl PgStore {
         let began = Instant::now();
         let client = self.connection().await?;
         let statement = client.prepare_cached(POLL).await.map_err(|e| store_error(doing, e))?;
-        let begin = format!("{BEGIN}; SET LOCAL enable_seqscan = on; SET LOCAL enable_hashjoin = on");
+        let begin =
+            format!("{BEGIN}; SET LOCAL enable_seqscan = on; SET LOCAL enable_hashjoin = on");
         transact(&client, &begin, &statement, &[]).await.map_err(|e| store_error(doing, e))?;
         self.next_look.looked(began.elapsed());
         Ok(())

@@ -36,6 +36,9 @@ impl Upkeep for PgStore {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         attempts::sweep(self, limit).await?;
         orphans::prune(self, limit).await?;
+        if older_than == Duration::MAX {
+            return Ok(0);
+        }
         let client = self.connection().await?;
         let row = client
             .query_one(PRUNE, &[&older_than.as_secs_f64(), &limit, &self.remembered()])

@@ -9,8 +9,8 @@
 //! A connection that only listens cannot tell a quiet database from one that never answers again:
 //! the peer may acknowledge every packet all the same. So it is asked something now and then.
 
-use super::connect::Target;
 use super::OWN_SCHEMA;
+use super::connect::Target;
 use super::layout::lock_of;
 use super::locks::{BUSY_RELAY, IDLE_RELAYS};
 use async_trait::async_trait;
@@ -232,12 +232,7 @@ struct Shown {
 }
 
 impl Shown {
-    async fn show(
-        &mut self,
-        busy: bool,
-        client: &Client,
-        signals: &Signals,
-    ) -> Result<(), String> {
+    async fn show(&mut self, busy: bool, client: &Client, signals: &Signals) -> Result<(), String> {
         if busy { self.busy(client, signals).await } else { self.idle(client, signals).await }
     }
 

@@ -58,7 +58,9 @@ pub async fn rights_of_a_relay_are_enough(table: &impl LayoutHarness) {
     table.migrate().await;
     let store = match table.store_of_relay().await {
         Ok(store) => store,
-        Err(reason) => return skip(&format!("{}: rights_of_a_relay_are_enough", table.name()), reason),
+        Err(reason) => {
+            return skip(&format!("{}: rights_of_a_relay_are_enough", table.name()), reason);
+        }
     };
     let Words { leaves, .. } = table.words();
     store.ready().await.expect("ready");
@@ -67,11 +69,17 @@ pub async fn rights_of_a_relay_are_enough(table: &impl LayoutHarness) {
     let fates = [Fate::Sent, crate::contract::steps::dead()];
     for batch in &batches {
         let verdicts = batch.messages.iter().zip(&fates);
-        let verdicts = verdicts.map(|(taken, fate)| crate::contract::steps::verdict(taken, fate.clone()));
+        let verdicts =
+            verdicts.map(|(taken, fate)| crate::contract::steps::verdict(taken, fate.clone()));
         crate::contract::steps::settle(&*store, batch.token, verdicts.collect(), true).await;
     }
     insert(table, 3).await;
-    super::steps::take_and_settle(table, &*store, crate::contract::steps::failed(std::time::Duration::ZERO)).await;
+    super::steps::take_and_settle(
+        table,
+        &*store,
+        crate::contract::steps::failed(std::time::Duration::ZERO),
+    )
+    .await;
     take_and_settle(table, &*store, Fate::Released).await;
     let counts = store.status_counts().await.expect("counts");
     assert_eq!(counts.of(postroom_core::Status::Dead), 1);

@@ -1,7 +1,8 @@
 //! What the owner does to rows by hand, or by tools of their own.
 
 use super::steps::{
-    change, delivered, due, insert, insert_many, migrated, of, reads, settle_one, shown, take_and_settle, take_one,
+    change, delivered, due, insert, insert_many, migrated, of, reads, settle_one, shown,
+    take_and_settle, take_one,
 };
 use super::{LayoutHarness, Words};
 use crate::contract::steps::{dead, failed};
@@ -13,7 +14,9 @@ use std::time::Duration;
 pub async fn closed_by_hand_it_is_not_delivered(table: &impl LayoutHarness) {
     let close = match table.words().close {
         Ok(set) => set,
-        Err(reason) => return skip(&format!("{}: closed_by_hand_it_is_not_delivered", table.name()), reason),
+        Err(reason) => {
+            return skip(&format!("{}: closed_by_hand_it_is_not_delivered", table.name()), reason);
+        }
     };
     let store = migrated(table).await;
     insert(table, 1).await;
@@ -29,7 +32,12 @@ pub async fn closed_by_hand_it_is_not_delivered(table: &impl LayoutHarness) {
 pub async fn opened_by_hand_it_is_delivered_again(table: &impl LayoutHarness) {
     let open = match table.words().open {
         Ok(set) => set,
-        Err(reason) => return skip(&format!("{}: opened_by_hand_it_is_delivered_again", table.name()), reason),
+        Err(reason) => {
+            return skip(
+                &format!("{}: opened_by_hand_it_is_delivered_again", table.name()),
+                reason,
+            );
+        }
     };
     let store = migrated(table).await;
     insert(table, 1).await;
@@ -48,7 +56,12 @@ pub async fn opened_by_hand_a_dead_one_has_all_its_attempts(table: &impl LayoutH
     let open = match (open, attempts) {
         (Ok(set), Some(_)) => set,
         (Err(reason), _) => return skip(&name, reason),
-        (_, None) => return skip(&name, "a dead row looks like an open one: `postroom messages redrive` opens it"),
+        (_, None) => {
+            return skip(
+                &name,
+                "a dead row looks like an open one: `postroom messages redrive` opens it",
+            );
+        }
     };
     let store = migrated(table).await;
     insert(table, 1).await;
@@ -63,7 +76,12 @@ pub async fn opened_by_hand_a_dead_one_has_all_its_attempts(table: &impl LayoutH
 pub async fn a_change_during_an_attempt_yields_to_it(table: &impl LayoutHarness) {
     let close = match table.words().close {
         Ok(set) => set,
-        Err(reason) => return skip(&format!("{}: a_change_during_an_attempt_yields_to_it", table.name()), reason),
+        Err(reason) => {
+            return skip(
+                &format!("{}: a_change_during_an_attempt_yields_to_it", table.name()),
+                reason,
+            );
+        }
     };
     let store = migrated(table).await;
     insert(table, 1).await;
@@ -87,7 +105,8 @@ pub async fn deleted_it_is_counted_as_vanished(table: &impl LayoutHarness) {
     }
     assert_eq!(due(table, &*store).await, [2, 4]);
     let vanished = store.vanished();
-    let counts: Vec<_> = vanished.iter().map(|one| (one.integration.as_str(), one.messages)).collect();
+    let counts: Vec<_> =
+        vanished.iter().map(|one| (one.integration.as_str(), one.messages)).collect();
     let seen = if table.has_triggers().is_ok() { 2 } else { 1 };
     assert_eq!(counts, [(lane, seen)]);
     assert!(store.vanished().is_empty(), "each is told once");

@@ -1,7 +1,9 @@
 //! What becomes of rows that producers insert, whatever their language.
 
 use super::LayoutHarness;
-use super::steps::{due, insert, insert_many, migrated, number, of, says, shown, take, take_and_settle};
+use super::steps::{
+    due, insert, insert_many, migrated, number, of, says, shown, take, take_and_settle,
+};
 use crate::eventually;
 use crate::skip;
 use postroom_core::Fate;
@@ -16,7 +18,11 @@ pub async fn what_a_producer_inserts_is_a_message(table: &impl LayoutHarness) {
     assert_eq!(number(&taken), 7);
     let message = &taken.message;
     assert_eq!(message.integration, table.words().lane);
-    assert!(!message.event_type.is_empty() && !message.event_id.is_empty() && !message.stream_id.is_empty());
+    assert!(
+        !message.event_type.is_empty()
+            && !message.event_id.is_empty()
+            && !message.stream_id.is_empty()
+    );
     assert_eq!((taken.fault, message.attempts), (None, 0));
     assert_eq!(shown(&*store, 7).await.message.id, message.id);
 }
@@ -33,7 +39,8 @@ pub async fn many_rows_of_one_statement_are_each_taken_once(table: &impl LayoutH
         }
         for batch in batches {
             seen.extend(batch.messages.iter().map(number));
-            let verdicts = batch.messages.iter().map(|one| crate::contract::steps::verdict(one, Fate::Sent));
+            let verdicts =
+                batch.messages.iter().map(|one| crate::contract::steps::verdict(one, Fate::Sent));
             crate::contract::steps::settle(&*store, batch.token, verdicts.collect(), true).await;
         }
     }
@@ -80,7 +87,9 @@ pub async fn what_is_due_later_waits(table: &impl LayoutHarness) {
 pub async fn what_came_closed_is_not_delivered(table: &impl LayoutHarness) {
     let sent = match table.words().insert_sent {
         Ok(sql) => sql,
-        Err(reason) => return skip(&format!("{}: what_came_closed_is_not_delivered", table.name()), reason),
+        Err(reason) => {
+            return skip(&format!("{}: what_came_closed_is_not_delivered", table.name()), reason);
+        }
     };
     let store = migrated(table).await;
     table.execute(&of(sent, 1)).await.expect("inserted");
@@ -96,14 +105,20 @@ pub async fn what_is_enqueued_is_a_row_of_the_owner(table: &impl LayoutHarness) 
     let enqueued = table.enqueue(EVENT, STREAM, r#"{"n": 5}"#).await;
     let (id, is_new) = match enqueued {
         Ok(enqueued) => enqueued,
-        Err(reason) => return skip(&format!("{}: what_is_enqueued_is_a_row_of_the_owner", table.name()), reason),
+        Err(reason) => {
+            return skip(
+                &format!("{}: what_is_enqueued_is_a_row_of_the_owner", table.name()),
+                reason,
+            );
+        }
     };
     assert!(is_new);
     let taken = take_and_settle(table, &*store, Fate::Released).await;
     assert_eq!((number(&taken), taken.message.id.to_string()), (5, id.clone()));
     assert_eq!(taken.message.integration, table.words().lane);
     if taken.message.event_id == EVENT {
-        let again = table.enqueue(EVENT, STREAM, r#"{"n": 6}"#).await.expect("it was possible before");
+        let again =
+            table.enqueue(EVENT, STREAM, r#"{"n": 6}"#).await.expect("it was possible before");
         assert_eq!(again, (id, false), "the first one stays");
     }
     let rows = table.value(&format!("SELECT count(*) FROM {}", table.words().table)).await;

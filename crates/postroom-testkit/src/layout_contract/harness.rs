@@ -63,7 +63,9 @@ pub trait LayoutHarness: Send + Sync {
     fn store(&self) -> impl Future<Output = Arc<dyn Store>> + Send;
 
     /// A store that records SENT in the background; or why there is none.
-    fn store_in_background(&self) -> impl Future<Output = Result<Arc<dyn Store>, &'static str>> + Send;
+    fn store_in_background(
+        &self,
+    ) -> impl Future<Output = Result<Arc<dyn Store>, &'static str>> + Send;
 
     /// A store of a role that has the rights of a relay and no others; or why there are none.
     fn store_of_relay(&self) -> impl Future<Output = Result<Arc<dyn Store>, &'static str>> + Send;

@@ -75,7 +75,8 @@ pub async fn a_truncated_table_starts_again(table: &impl LayoutHarness) {
     table.truncate().await;
     insert_many(table, 1, 2).await;
     for batch in &batches {
-        let verdicts = batch.messages.iter().map(|taken| crate::contract::steps::verdict(taken, Fate::Sent));
+        let verdicts =
+            batch.messages.iter().map(|taken| crate::contract::steps::verdict(taken, Fate::Sent));
         crate::contract::steps::settle(&*store, batch.token, verdicts.collect(), true).await;
     }
     let again_open = table.words().key_comes_again.is_ok();
@@ -89,7 +90,10 @@ pub async fn a_truncated_table_starts_again(table: &impl LayoutHarness) {
     assert_eq!(reads(table, 6).await, delivered(table));
 }
 
-async fn take_and_settle_all(table: &impl LayoutHarness, store: &dyn postroom_core::Store) -> Vec<u32> {
+async fn take_and_settle_all(
+    table: &impl LayoutHarness,
+    store: &dyn postroom_core::Store,
+) -> Vec<u32> {
     let mut seen = Vec::new();
     for batch in take(table, store).await {
         for taken in &batch.messages {

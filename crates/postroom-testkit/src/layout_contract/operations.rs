@@ -37,7 +37,10 @@ pub async fn a_waiting_message_is_cancelled(table: &impl LayoutHarness) {
     assert_eq!(store.cancel(action, &keys).await.expect("cancelled"), 2);
     for n in [1, 2] {
         let record = shown(&*store, n).await;
-        assert_eq!((record.status.as_str(), record.last_error.as_deref()), ("DEAD", Some("cancelled")));
+        assert_eq!(
+            (record.status.as_str(), record.last_error.as_deref()),
+            ("DEAD", Some("cancelled"))
+        );
     }
     assert_eq!(due(table, &*store).await, [3]);
 }
@@ -49,14 +52,16 @@ pub async fn a_replay_opens_the_row_and_says_so(table: &impl LayoutHarness) {
     if table.words().leaves {
         let record = shown(&*store, 1).await;
         let action = begin(&*store, Operation::Replay).await;
-        let refused = store.replay(action, &[key(&record)], false).await.expect_err("nothing to open");
+        let refused =
+            store.replay(action, &[key(&record)], false).await.expect_err("nothing to open");
         assert!(refused.to_string().contains("cannot be replayed"), "{refused}");
         return;
     }
     let first = take_and_settle(table, &*store, Fate::Sent).await;
     let record = shown(&*store, 1).await;
     let action = begin(&*store, Operation::Replay).await;
-    let refused = store.replay(action, &[key(&record)], true).await.expect_err("its event id stays");
+    let refused =
+        store.replay(action, &[key(&record)], true).await.expect_err("its event id stays");
     assert!(refused.to_string().contains("fresh event ids"), "{refused}");
     let again = store.replay(action, &[key(&record)], false).await.expect("replayed");
     assert_eq!(again, [record.message.id.clone()]);
@@ -71,7 +76,9 @@ pub async fn a_replay_opens_the_row_and_says_so(table: &impl LayoutHarness) {
 }
 
 /// Only an operator, or a retention of the configuration, deletes what somebody else's table holds.
-pub async fn pruning_leaves_the_owners_rows_alone_unless_it_is_asked_for(table: &impl LayoutHarness) {
+pub async fn pruning_leaves_the_owners_rows_alone_unless_it_is_asked_for(
+    table: &impl LayoutHarness,
+) {
     let store = migrated(table).await;
     insert(table, 1).await;
     take_and_settle(table, &*store, Fate::Sent).await;
@@ -80,7 +87,8 @@ pub async fn pruning_leaves_the_owners_rows_alone_unless_it_is_asked_for(table: 
         return;
     }
     let action = begin(&*store, Operation::Prune).await;
-    let pruned = store.prune_on_record(action, Status::Sent, Duration::ZERO, 10).await.expect("pruned");
+    let pruned =
+        store.prune_on_record(action, Status::Sent, Duration::ZERO, 10).await.expect("pruned");
     assert_eq!(pruned, 1, "an operator asked for it");
     assert_eq!((reads(table, 1).await.as_str(), reads(table, 2).await.as_str()), ("gone", "open"));
 }

@@ -2,7 +2,8 @@
 
 use super::LayoutHarness;
 use super::steps::{
-    delivered, due, insert, insert_many, migrated, reads, says, settle_one, shown, take, take_and_settle, take_one,
+    delivered, due, insert, insert_many, migrated, reads, says, settle_one, shown, take,
+    take_and_settle, take_one,
 };
 use crate::contract::steps::{dead, failed, settle, verdict};
 use crate::skip;
@@ -102,7 +103,10 @@ pub async fn what_was_released_is_as_before(table: &impl LayoutHarness) {
     let taken = take_and_settle(table, &*store, Fate::Postponed { delay: HOUR }).await;
     assert_eq!(taken.message.attempts, 0);
     assert_eq!(due(table, &*store).await, [0; 0]);
-    assert_eq!((reads(table, 1).await.as_str(), shown(&*store, 1).await.status.as_str()), ("open", "PENDING"));
+    assert_eq!(
+        (reads(table, 1).await.as_str(), shown(&*store, 1).await.status.as_str()),
+        ("open", "PENDING")
+    );
 }
 
 /// A relay that lost its claim.
@@ -114,7 +118,10 @@ pub async fn a_late_word_changes_nothing(table: &impl LayoutHarness) {
     assert_eq!(store.rescue(10).await.expect("rescued"), 1);
     let settled = settle_one(&*store, late, &taken, dead()).await;
     assert_eq!(settled.late, [taken.message.seq]);
-    assert_eq!((reads(table, 1).await.as_str(), shown(&*store, 1).await.status.as_str()), ("open", "PENDING"));
+    assert_eq!(
+        (reads(table, 1).await.as_str(), shown(&*store, 1).await.status.as_str()),
+        ("open", "PENDING")
+    );
 }
 
 /// The answer to the first was lost.

@@ -88,13 +88,22 @@ pub(super) async fn take_one(table: &impl LayoutHarness, store: &dyn Store) -> (
 }
 
 /// Takes the one message that is due, and gives it this fate.
-pub(super) async fn take_and_settle(table: &impl LayoutHarness, store: &dyn Store, fate: Fate) -> Taken {
+pub(super) async fn take_and_settle(
+    table: &impl LayoutHarness,
+    store: &dyn Store,
+    fate: Fate,
+) -> Taken {
     let (token, taken) = take_one(table, store).await;
     assert_eq!(settle_one(store, token, &taken, fate).await, Settled::default());
     taken
 }
 
-pub(super) async fn settle_one(store: &dyn Store, token: Token, taken: &Taken, fate: Fate) -> Settled {
+pub(super) async fn settle_one(
+    store: &dyn Store,
+    token: Token,
+    taken: &Taken,
+    fate: Fate,
+) -> Settled {
     settle(store, token, vec![verdict(taken, fate)], true).await
 }
 

@@ -156,7 +156,7 @@ impl Stage {
 /// The URL of `--database`, if the demo can use it.
 fn checked(url: &str) -> Result<String, Failure> {
     let origin = config::Origin { file: None, database: Some(url), environment: &|_| None };
-    let url = origin.database()?.url;
+    let url = origin.databases()?.pop().map_or_else(|| url.to_owned(), |database| database.url);
     if url.starts_with("memory") {
         return Err(Failure::Usage(
             "--database memory: the demo commits in transactions, which need a database: leave \

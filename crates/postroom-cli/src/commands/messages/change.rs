@@ -1,8 +1,9 @@
 //! `postroom messages redrive`, `replay`, `release` and `cancel`.
 
-use super::find::find;
+use super::find::{Found, find};
 use super::progress::Progress;
-use crate::args::{self, Named};
+use crate::args;
+use crate::commands::each::Named;
 use crate::commands::outbox;
 use crate::commands::stop::StopSignals;
 use crate::config::Origin;
@@ -34,23 +35,19 @@ pub(super) async fn run(
             "which messages? name one by its id, filter them (see --help), or say --all".to_owned(),
         ));
     }
-    let store = outbox::open(&outbox::named(origin, args.json)?).await?;
-    match &args.id {
-        Some(name) => one(change, name, &actor, args.json, &*store).await,
-        None => many(change, args, &actor, &*store).await,
-    }
+    let Some(name) = &args.id else {
+        let store = outbox::open(&outbox::named(origin, args.json)?).await?;
+        return many(change, args, &actor, &*store).await;
+    };
+    let databases = outbox::all(origin, args.json)?;
+    let found = find(&databases, name, true).await?;
+    one(change, found, &actor, args.json).await
 }
 
-async fn one(
-    change: Change,
-    name: &Named,
-    actor: &str,
-    json: bool,
-    store: &dyn Store,
-) -> Result<(), Failure> {
-    let record = find(store, name).await?;
+async fn one(change: Change, found: Found, actor: &str, json: bool) -> Result<(), Failure> {
+    let Found { database, store, record } = found;
     let id = &record.message.id;
-    let (action, changed) = change_one(store, actor, change, record.key()).await?;
+    let (action, changed) = change_one(&*store, actor, change, record.key()).await?;
     let done = done(change);
     if changed.messages == 0 {
         // It may have changed since it was looked at.
@@ -62,19 +59,21 @@ async fn one(
         )));
     }
     if json {
-        return Ok(output::print_json(&json!({
+        let object = json!({
             "action": action.0,
             "operation": change.operation().as_str(),
             "messages": changed.messages,
             "made": changed.made,
-        }))?);
+        });
+        return Ok(output::print_json(&Named { database: database.as_deref(), object })?);
     }
+    let place = database.map_or_else(String::new, |name| format!("{name}: "));
     let text = match (change, changed.made.first()) {
         (_, Some(new)) => format!("{done} {id} as {new}\n"),
         (Change::Redrive | Change::Release, _) => format!("{done} {id}: it is due now\n"),
         (Change::Cancel | Change::Replay { .. }, _) => format!("{done} {id}: it is DEAD now\n"),
     };
-    Ok(output::print(&text)?)
+    Ok(output::print(&(place + &text))?)
 }
 
 async fn many(

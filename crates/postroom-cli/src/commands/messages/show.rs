@@ -1,6 +1,6 @@
 //! `postroom messages show`.
 
-use super::find::find;
+use super::find::{Found, find};
 use crate::args::ShowMessage;
 use crate::commands::outbox;
 use crate::config::{KnownIntegrations, Origin};
@@ -13,6 +13,9 @@ use std::fmt::Write as _;
 /// A message with its history.
 #[derive(Serialize)]
 struct Shown {
+    /// Where it is, where there are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    database: Option<String>,
     #[serde(flatten)]
     record: Record,
     failed_attempts: Vec<Attempt>,
@@ -66,9 +69,10 @@ impl Allowed {
 }
 
 pub(super) async fn run(args: &ShowMessage, origin: &Origin<'_>) -> Result<(), Failure> {
-    let store = outbox::open(&outbox::named(origin, args.json)?).await?;
-    let record = find(&*store, &args.id).await?;
+    let databases = outbox::all(origin, args.json)?;
+    let Found { database, store, record } = find(&databases, &args.id, false).await?;
     let shown = Shown {
+        database,
         failed_attempts: store.attempts(&record.message.id).await?,
         attempts_allowed: Allowed::of(&record, origin.known_integrations().as_ref()),
         record,
@@ -120,6 +124,7 @@ fn describe(shown: &Shown) -> String {
     let message = &record.message;
     let time = |time: Option<_>| time.map(output::time);
     let lines = [
+        ("database", shown.database.clone()),
         ("id", Some(message.id.to_string())),
         ("seq", Some(message.seq.to_string())),
         ("status", Some(coloured(&record.status))),

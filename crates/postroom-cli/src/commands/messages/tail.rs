@@ -4,6 +4,7 @@
 //! messages that come next are followed: the new ones, and those that are due soonest.
 
 use crate::args::Tail;
+use crate::commands::each::{Answer, Named, each_open};
 use crate::commands::outbox;
 use crate::config::Origin;
 use crate::failure::Failure;
@@ -12,6 +13,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use postroom_core::{Filter, Message, Record, Status, Store, StoreResult, with_causes};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How many new messages, and how many that are due next, are followed at once.
@@ -30,33 +32,57 @@ const COMMIT_TAKES: TimeDelta = TimeDelta::seconds(2);
 const SHARE: u32 = 4;
 
 pub(super) async fn run(args: &Tail, origin: &Origin<'_>) -> Result<(), Failure> {
-    let store = outbox::open(&outbox::named(origin, args.json)?).await?;
-    let filter = Filter { status: args.status, ..super::filter(&args.which, &*store).await? };
-    let mut followed = Followed::begin(&*store).await?;
+    let databases = outbox::all(origin, args.json)?;
+    let answers = each_open(&databases, async |store| {
+        let filter = Filter { status: args.status, ..super::filter(&args.which, &*store).await? };
+        let followed = Followed::begin(&*store).await?;
+        Ok(Watched { store, filter, followed })
+    })
+    .await?;
+    if answers.each.is_empty() {
+        return answers.end();
+    }
+    if let Some(failed) = answers.failed() {
+        eprintln!("not followed: {failed}");
+    }
+    let mut watched = answers.each;
     let mut shown = 0;
     loop {
         let began = Instant::now();
-        match followed.look(&*store).await {
-            Ok(events) => {
-                for record in events.records.iter().filter(|record| filter.matches(record)) {
-                    if !output::print_live(&line(record, args.json))? {
-                        return Ok(());
-                    }
-                    shown += 1;
-                    if args.count.is_some_and(|count| shown >= count) {
-                        return Ok(());
-                    }
+        for Answer { name, found } in &mut watched {
+            let name = name.as_deref();
+            let events = match found.followed.look(&*found.store).await {
+                Ok(events) => events,
+                // A database that goes away is news too: the next look tries again.
+                Err(error) => {
+                    let place = name.map_or_else(String::new, |name| format!("{name}: "));
+                    eprintln!("{place}{}; trying again", with_causes(&error));
+                    continue;
                 }
-                if events.is_partial {
-                    eprintln!("… more messages go through than can be followed");
+            };
+            for record in events.records.iter().filter(|record| found.filter.matches(record)) {
+                if !output::print_live(&line(name, record, args.json))? {
+                    return Ok(());
+                }
+                shown += 1;
+                if args.count.is_some_and(|count| shown >= count) {
+                    return Ok(());
                 }
             }
-            // A database that goes away is news too: the next look tries again.
-            Err(error) => eprintln!("{}; trying again", with_causes(&error)),
+            if events.is_partial {
+                eprintln!("… more messages go through than can be followed");
+            }
         }
         let pause = args.interval.max(began.elapsed() * SHARE);
         tokio::time::sleep(pause.min(Duration::from_secs(60))).await;
     }
+}
+
+/// An outbox that is followed.
+struct Watched {
+    store: Arc<dyn Store>,
+    filter: Filter,
+    followed: Followed,
 }
 
 /// What was seen of a message: another failure has another number of attempts.
@@ -152,12 +178,12 @@ fn is_settled(status: &str) -> bool {
     matches!(Status::parse(status), Some(Status::Sent | Status::Dead))
 }
 
-fn line(record: &Record, is_json: bool) -> String {
+fn line(database: Option<&str>, record: &Record, is_json: bool) -> String {
     let message = &record.message;
     // What a message that was sent in the end failed of before is history.
     let error = record.last_error.as_deref().filter(|_| record.status != Status::Sent.as_str());
     if is_json {
-        let line = json!({
+        let object = json!({
             "at": record.updated_at,
             "status": record.status,
             "id": message.id,
@@ -167,19 +193,23 @@ fn line(record: &Record, is_json: bool) -> String {
             "attempts": message.attempts,
             "error": error,
         });
-        return format!("{line}\n");
+        let line = serde_json::to_string(&Named { database, object });
+        return line.unwrap_or_default() + "\n";
     }
     let status = format!("{:<6}", record.status);
+    let place = database.map_or_else(String::new, |name| format!("{name}  "));
     let Message { id, integration, event_type, event_id, .. } = message;
     let Some(width) = output::terminal_width() else {
         let at = output::time(record.updated_at);
-        let rest =
-            format!("{integration}  {event_type}  {event_id}  {}", error.unwrap_or_default());
+        let rest = format!(
+            "{place}{integration}  {event_type}  {event_id}  {}",
+            error.unwrap_or_default()
+        );
         return format!("{at}  {status}  {id}  {}\n", output::printable(rest.trim_end()));
     };
     // Why it failed says more than which event it was.
     let last = error.unwrap_or(event_id);
-    let rest = output::printable(&format!("{integration}  {event_type}  {last}"));
+    let rest = output::printable(&format!("{place}{integration}  {event_type}  {last}"));
     let at = record.updated_at.format("%H:%M:%S");
     let room = width.saturating_sub(format!("{at}  {status}  {id}  ").len());
     let rest = if rest.chars().count() > room {

@@ -1,13 +1,15 @@
 //! `postroom messages watch`: what waits and how fast it goes, live.
 
 use crate::args::Watch;
+use crate::commands::each::{self, Answer, Named, each_open};
 use crate::commands::outbox;
 use crate::config::Origin;
 use crate::failure::Failure;
-use crate::output::{self, Align, Table};
+use crate::output::{self, Align};
 use chrono::Utc;
 use postroom_core::{Arrived, Backlog, LaneBacklog, Store, StoreResult, with_causes};
 use serde::Serialize;
+use serde_json::json;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::{self, IsTerminal};
 use std::time::Instant;
@@ -25,32 +27,45 @@ struct Lane {
 }
 
 pub(super) async fn run(args: &Watch, origin: &Origin<'_>) -> Result<(), Failure> {
-    let database = outbox::named(origin, args.json)?;
-    let store = outbox::open(&database).await?;
+    let databases = outbox::all(origin, args.json)?;
+    let answers = each_open(&databases, async |store| Ok((store, Before::default()))).await?;
+    if answers.each.is_empty() {
+        return answers.end();
+    }
+    if let Some(failed) = answers.failed() {
+        eprintln!("not watched: {failed}");
+    }
+    let are_several = answers.are_several;
+    let mut watched = answers.each;
     let mut ticks = tokio::time::interval(args.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let is_live = !args.json && io::stdout().is_terminal();
-    let mut before = Before::default();
     let mut looks = 0;
     loop {
         ticks.tick().await;
         // A database that goes away is what one watches for: the next look tries again.
-        let looked = before.look(&*store).await;
+        let mut looks_at = Vec::with_capacity(watched.len());
+        for Answer { name, found: (store, before) } in &mut watched {
+            looks_at.push((name.as_deref(), before.look(&**store).await));
+        }
         let shown = if args.json {
-            as_json(&looked)?
+            as_json(&looks_at, are_several)?
         } else if is_live {
-            // Back to the top, and over what was there: also over the name of the outbox.
-            let outbox = outbox::shown(&database.url);
-            format!("\x1b[H\x1b[2Joutbox: {outbox}\n{}", as_text(&looked))
+            // Back to the top, and over what was there: also over the names of the outboxes.
+            let outboxes = databases.iter().map(|database| outbox::shown(&database.url));
+            let outboxes = outboxes.collect::<Vec<_>>().join(", ");
+            format!("\x1b[H\x1b[2Joutbox: {outboxes}\n{}", as_text(&looks_at))
         } else {
-            as_text(&looked) + "\n"
+            as_text(&looks_at) + "\n"
         };
         if !output::print_live(&shown)? {
             return Ok(());
         }
         looks += 1;
         if args.count.is_some_and(|count| looks >= count) {
-            return looked.map(|_| ()).map_err(Failure::from);
+            return looks_at
+                .into_iter()
+                .try_for_each(|(_, looked)| looked.map(|_| ()).map_err(Failure::from));
         }
     }
 }
@@ -132,41 +147,69 @@ fn empty(integration: &str) -> LaneBacklog {
     }
 }
 
-fn as_json(looked: &StoreResult<Vec<Lane>>) -> Result<String, Failure> {
+/// What was looked at, by the name of its database where there are several.
+type Looked<'a> = (Option<&'a str>, StoreResult<Vec<Lane>>);
+
+fn as_json(looks: &[Looked<'_>], are_several: bool) -> Result<String, Failure> {
     let at = output::time(Utc::now());
-    let look = match looked {
-        Ok(lanes) => serde_json::json!({ "at": at, "integrations": lanes }),
-        Err(error) => serde_json::json!({ "at": at, "error": with_causes(error) }),
+    let mut objects = looks.iter().map(|(name, looked)| {
+        let object = match looked {
+            Ok(lanes) => json!({ "at": at, "integrations": lanes }),
+            Err(error) => json!({ "at": at, "error": with_causes(error) }),
+        };
+        Named { database: *name, object }
+    });
+    let line = if are_several {
+        serde_json::to_string(&json!({ "at": at, "databases": objects.collect::<Vec<_>>() }))
+    } else {
+        serde_json::to_string(&objects.next())
     };
-    let mut line = serde_json::to_string(&look).map_err(anyhow::Error::new)?;
+    let mut line = line.map_err(anyhow::Error::new)?;
     line.push('\n');
     Ok(line)
 }
 
-fn as_text(looked: &StoreResult<Vec<Lane>>) -> String {
-    let at = output::time(Utc::now());
-    let lanes = match looked {
-        Ok(lanes) if lanes.is_empty() => return format!("{at}\nnothing is waiting\n"),
-        Ok(lanes) => lanes,
-        Err(error) => return format!("{at}\n{}; trying again\n", with_causes(error)),
-    };
-    let mut table = Table::new().column("WAITING FOR", Align::Left);
+fn as_text(looks: &[Looked<'_>]) -> String {
+    let mut text = format!("{}\n", output::time(Utc::now()));
+    let mut table = each::table(looks.len() > 1).column("WAITING FOR", Align::Left);
     for title in ["PENDING", "CLAIMED", "FAILED", "DEAD", "LAG", "CHANGE", "SENT"] {
         table = table.column(title, Align::Right);
     }
-    for Lane { backlog, change_per_second, sent_per_second } in lanes {
-        table.row(vec![
-            backlog.integration.clone(),
-            output::count(backlog.pending),
-            output::count(backlog.claimed),
-            output::count(backlog.failed),
-            output::count(backlog.dead),
-            output::span(backlog.lag_ms),
-            change_per_second.map_or_else(String::new, change),
-            sent_per_second.map_or_else(String::new, rate),
-        ]);
+    let mut is_empty = true;
+    for (name, looked) in looks {
+        let lanes = match looked {
+            Ok(lanes) => lanes,
+            Err(error) => {
+                let place = name.map_or_else(String::new, |name| format!("{name}: "));
+                text.push_str(&format!("{place}{}; trying again\n", with_causes(error)));
+                continue;
+            }
+        };
+        is_empty &= lanes.is_empty();
+        for lane in lanes {
+            table.row(each::row(*name, cells(lane)));
+        }
     }
-    format!("{at}\n{}", output::rendered(&table))
+    if !is_empty {
+        text.push_str(&output::rendered(&table));
+    } else if looks.iter().any(|(_, looked)| looked.is_ok()) {
+        text.push_str("nothing is waiting\n");
+    }
+    text
+}
+
+fn cells(lane: &Lane) -> Vec<String> {
+    let Lane { backlog, change_per_second, sent_per_second } = lane;
+    vec![
+        backlog.integration.clone(),
+        output::count(backlog.pending),
+        output::count(backlog.claimed),
+        output::count(backlog.failed),
+        output::count(backlog.dead),
+        output::span(backlog.lag_ms),
+        change_per_second.map_or_else(String::new, change),
+        sent_per_second.map_or_else(String::new, rate),
+    ]
 }
 
 /// A change per second, with its sign.

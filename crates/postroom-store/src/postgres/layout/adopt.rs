@@ -7,42 +7,104 @@ use std::collections::BTreeSet;
 use tokio_postgres::Client;
 
 /// Names that columns of one meaning have, without underscores and in lower case. The first that fits counts.
-const PAYLOAD: &[&str] = &["payload", "data", "body", "eventdata", "content", "message", "event", "value"];
+const PAYLOAD: &[&str] =
+    &["payload", "data", "body", "eventdata", "content", "message", "event", "value"];
 const EVENT_TYPE: &[&str] =
     &["eventtype", "type", "eventname", "messagetype", "name", "kind", "subject", "topic"];
 const EVENT_ID: &[&str] = &["eventid", "messageid", "eventuuid", "uuid"];
-const STREAM: &[&str] =
-    &["aggregateid", "streamid", "stream", "entityid", "resourceid", "partitionkey", "messagekey", "key"];
-const TOPIC: &[&str] = &["topic", "destination", "queue", "channel", "exchange", "routingkey", "subject"];
+const STREAM: &[&str] = &[
+    "aggregateid",
+    "streamid",
+    "stream",
+    "entityid",
+    "resourceid",
+    "partitionkey",
+    "messagekey",
+    "key",
+];
+const TOPIC: &[&str] =
+    &["topic", "destination", "queue", "channel", "exchange", "routingkey", "subject"];
 const AGGREGATE: &[&str] = &["aggregatetype", "aggregate", "entitytype", "streamtype"];
 const HEADERS: &[&str] = &["headers", "metadata", "meta", "attributes"];
 const TENANT: &[&str] = &["tenantid", "tenant"];
 const CREATED: &[&str] =
     &["createdat", "created", "insertedat", "occurredat", "timestamp", "createdon", "createddate"];
 const SENT_AT: &[&str] = &[
-    "deliveredat", "sentat", "publishedat", "processedat", "dispatchedat", "completedat", "publishedon",
-    "processedon", "sent", "published", "processeddate",
+    "deliveredat",
+    "sentat",
+    "publishedat",
+    "processedat",
+    "dispatchedat",
+    "completedat",
+    "publishedon",
+    "processedon",
+    "sent",
+    "published",
+    "processeddate",
 ];
 const DONE: &[&str] = &[
-    "delivered", "sent", "published", "processed", "dispatched", "done", "completed", "issent", "isprocessed",
-    "ispublished", "isdelivered", "isdone",
+    "delivered",
+    "sent",
+    "published",
+    "processed",
+    "dispatched",
+    "done",
+    "completed",
+    "issent",
+    "isprocessed",
+    "ispublished",
+    "isdelivered",
+    "isdone",
 ];
 const STATUS: &[&str] = &["status", "state", "eventstatus", "outboxstatus"];
 const ATTEMPTS: &[&str] =
     &["attempts", "retrycount", "retries", "attemptcount", "tries", "deliveryattempts", "retry"];
-const DUE: &[&str] =
-    &["nextattemptat", "nextretryat", "availableat", "scheduledat", "dueat", "runat", "retryat", "sendafter"];
+const DUE: &[&str] = &[
+    "nextattemptat",
+    "nextretryat",
+    "availableat",
+    "scheduledat",
+    "dueat",
+    "runat",
+    "retryat",
+    "sendafter",
+];
 const ERROR: &[&str] = &["lasterror", "error", "errormessage", "failurereason", "lasterrormessage"];
 
 /// What values of a status column mean, in lower case.
 const WAITS: &[&str] = &[
-    "pending", "new", "ready", "created", "queued", "unsent", "unpublished", "open", "waiting", "started",
-    "not_published", "notpublished", "scheduled", "todo", "init", "initial", "raw",
+    "pending",
+    "new",
+    "ready",
+    "created",
+    "queued",
+    "unsent",
+    "unpublished",
+    "open",
+    "waiting",
+    "started",
+    "not_published",
+    "notpublished",
+    "scheduled",
+    "todo",
+    "init",
+    "initial",
+    "raw",
 ];
-const HELD: &[&str] = &["processing", "sending", "in_progress", "inprogress", "claimed", "locked", "running"];
+const HELD: &[&str] =
+    &["processing", "sending", "in_progress", "inprogress", "claimed", "locked", "running"];
 const DELIVERED: &[&str] = &[
-    "sent", "published", "done", "processed", "delivered", "success", "succeeded", "completed", "complete",
-    "dispatched", "finished",
+    "sent",
+    "published",
+    "done",
+    "processed",
+    "delivered",
+    "success",
+    "succeeded",
+    "completed",
+    "complete",
+    "dispatched",
+    "finished",
 ];
 const GIVEN_UP: &[&str] =
     &["dead", "failed", "error", "dead_letter", "deadletter", "failure", "abandoned", "discarded"];
@@ -59,7 +121,10 @@ pub(crate) async fn propose(client: &Client, name: &str) -> StoreResult<String> 
         )));
     };
     let mut lines = vec![
-        format!("# Proposed for {} by `postroom adopt`. Read it, correct it, and compare it with", table.name),
+        format!(
+            "# Proposed for {} by `postroom adopt`. Read it, correct it, and compare it with",
+            table.name
+        ),
         "# `postroom check`. Postroom adds triggers to the table and nothing else.".to_owned(),
         "[database]".to_owned(),
         "url = \"${DATABASE_URL}\"".to_owned(),
@@ -123,9 +188,14 @@ impl Unknown<'_> {
             )));
         }
         let is_json = |kind: &str| matches!(kind, "jsonb" | "json");
-        let holds_content = |kind: &str| is_json(kind) || matches!(kind, "text" | "character varying" | "bytea");
+        let holds_content =
+            |kind: &str| is_json(kind) || matches!(kind, "text" | "character varying" | "bytea");
         let payload = self.named(PAYLOAD, holds_content).or_else(|| {
-            table.columns.iter().find(|column| is_json(&column.kind)).map(|column| column.name.as_str())
+            table
+                .columns
+                .iter()
+                .find(|column| is_json(&column.kind))
+                .map(|column| column.name.as_str())
         });
         let Some(payload) = payload else {
             return Err(refused(format!(
@@ -147,11 +217,14 @@ impl Unknown<'_> {
             None => lines.push(entry("event_type", "'event'")),
         }
         lines.push(entry("payload", &self.body(payload).await?));
-        for (meaning, names) in [("event_id", EVENT_ID), ("stream", STREAM), ("tenant_id", TENANT)] {
+        for (meaning, names) in [("event_id", EVENT_ID), ("stream", STREAM), ("tenant_id", TENANT)]
+        {
             let found = self.named(names, any).filter(|name| key != [(*name).to_owned()]);
             lines.extend(found.map(|name| entry(meaning, &column(name))));
         }
-        for (meaning, name) in [("correlation_id", "correlationid"), ("causation_id", "causationid")] {
+        for (meaning, name) in
+            [("correlation_id", "correlationid"), ("causation_id", "causationid")]
+        {
             lines.extend(self.named(&[name], any).map(|name| entry(meaning, &column(name))));
         }
         if let Some(name) = self.named(HEADERS, is_json) {
@@ -180,9 +253,11 @@ impl Unknown<'_> {
     fn destination(&self) -> Vec<String> {
         let text = |kind: &str| matches!(kind, "text" | "character varying");
         let by = self.named(TOPIC, text).or_else(|| self.named(AGGREGATE, text));
-        let to = by.map_or_else(|| "kafka:events".to_owned(), |column| format!("kafka:{{{column}}}"));
+        let to =
+            by.map_or_else(|| "kafka:events".to_owned(), |column| format!("kafka:{{{column}}}"));
         vec![
-            "# Where its rows go: the sink before the colon, and what it calls its destination.".to_owned(),
+            "# Where its rows go: the sink before the colon, and what it calls its destination."
+                .to_owned(),
             format!("to = {}", toml_text(&to)),
         ]
     }
@@ -194,7 +269,10 @@ impl Unknown<'_> {
             "bytea" => format!("convert_from({}, 'UTF8')", column(name)),
             _ => column(name),
         };
-        let sql = format!("SELECT count(({text})::jsonb) FROM (SELECT * FROM {} LIMIT 100) AS m", self.table.name);
+        let sql = format!(
+            "SELECT count(({text})::jsonb) FROM (SELECT * FROM {} LIMIT 100) AS m",
+            self.table.name
+        );
         match self.client.query_one(&sql, &[]).await {
             Ok(_) => Ok(format!("({text})::jsonb")),
             Err(error) if error.as_db_error().is_some() => Ok(format!("to_jsonb({text})")),
@@ -234,7 +312,10 @@ impl Unknown<'_> {
         if let Some(name) = self.named(SENT_AT, is_time).filter(is_nullable) {
             let is_null = format!("{} IS NULL", column(name));
             lines.push("[database.state]".to_owned());
-            lines.push(entry("status", &format!("CASE WHEN {is_null} THEN 'PENDING' ELSE 'SENT' END")));
+            lines.push(entry(
+                "status",
+                &format!("CASE WHEN {is_null} THEN 'PENDING' ELSE 'SENT' END"),
+            ));
             lines.push(entry("open", &is_null));
             lines.push(entry("sent_at", &self.time(name)));
             lines.push(String::new());
@@ -247,7 +328,8 @@ impl Unknown<'_> {
         if let Some(name) = self.named(DONE, is_boolean) {
             let done = column(name);
             lines.push("[database.state]".to_owned());
-            lines.push(entry("status", &format!("CASE WHEN {done} THEN 'SENT' ELSE 'PENDING' END")));
+            lines
+                .push(entry("status", &format!("CASE WHEN {done} THEN 'SENT' ELSE 'PENDING' END")));
             lines.push(entry("open", &format!("{done} IS NOT TRUE")));
             lines.push(String::new());
             lines.push("# Failures stand in the ledger alone.".to_owned());
@@ -300,7 +382,10 @@ impl Unknown<'_> {
             found.push(row.try_get(0).map_err(failed)?);
         }
         let of = |known: &[&str]| {
-            known.iter().find_map(|word| found.iter().find(|value| value.to_lowercase() == *word)).cloned()
+            known
+                .iter()
+                .find_map(|word| found.iter().find(|value| value.to_lowercase() == *word))
+                .cloned()
         };
         let sent = of(DELIVERED);
         Ok(of(WAITS).map(|waits| Words { sent, waits, held: of(HELD), dead: of(GIVEN_UP) }))
@@ -310,14 +395,18 @@ impl Unknown<'_> {
         let text = |value: &str| format!("'{}'", value.replace('\'', "''"));
         let name = column(status);
         let sent = words.sent.as_deref().unwrap_or("SENT");
-        let attempts = self.named(ATTEMPTS, |kind| matches!(kind, "integer" | "bigint" | "smallint"));
+        let attempts =
+            self.named(ATTEMPTS, |kind| matches!(kind, "integer" | "bigint" | "smallint"));
         let due = self.named(DUE, is_time);
         let error = self.named(ERROR, |kind| matches!(kind, "text" | "character varying"));
         let sent_at = self.named(SENT_AT, is_time);
         let waits = text(&words.waits);
         lines.push("[database.state]".to_owned());
         if words.sent.is_none() {
-            lines.push(format!("# No row says what a delivered one is called: {} is a guess.", text(sent)));
+            lines.push(format!(
+                "# No row says what a delivered one is called: {} is a guess.",
+                text(sent)
+            ));
         }
         let is_retried = match attempts {
             Some(attempts) if due.is_some() => {
@@ -332,7 +421,9 @@ impl Unknown<'_> {
         lines.push(entry("status", &format!("CASE {name}::text {cases} ELSE {name}::text END")));
         lines.push(entry("open", &format!("{name} = {waits}")));
         if let Some(held) = &words.held {
-            lines.push("# What an older dispatcher was sending when the table was adopted.".to_owned());
+            lines.push(
+                "# What an older dispatcher was sending when the table was adopted.".to_owned(),
+            );
             lines.push(entry("taken", &format!("{name} = {}", text(held))));
         }
         let writes_failures = words.dead.is_some() && attempts.is_some() && due.is_some();
@@ -363,7 +454,11 @@ impl Unknown<'_> {
         lines.push(set("failed", &failed));
         lines.push(set("dead", &[vec![is(dead), count], why].concat()));
         lines.push(set("reopened", &[is(&words.waits), (attempts, "0".to_owned()), again.clone()]));
-        lines.push(set("postponed", &[again]));
+        let postponed = match words.held {
+            Some(_) => vec![is(&words.waits), again],
+            None => vec![again],
+        };
+        lines.push(set("postponed", &postponed));
     }
 }
 
@@ -376,7 +471,10 @@ struct Words {
 }
 
 fn is_time(kind: &str) -> bool {
-    matches!(kind, "timestamp with time zone" | "timestamp without time zone" | "bigint" | "numeric")
+    matches!(
+        kind,
+        "timestamp with time zone" | "timestamp without time zone" | "bigint" | "numeric"
+    )
 }
 
 fn column(name: &str) -> String {

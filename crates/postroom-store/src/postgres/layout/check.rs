@@ -27,10 +27,14 @@ impl Foreign {
             findings.extend(self.misfits(client).await?);
         }
         if self.layout.has_triggers() {
-            for trigger in ["postroom_feed", "postroom_follow", "postroom_emptied", "postroom_wake"] {
+            for trigger in ["postroom_feed", "postroom_follow", "postroom_emptied", "postroom_wake"]
+            {
                 if !self.table.triggers.iter().any(|name| name == trigger) {
                     findings.push(Finding::fault(
-                        format!("{}: the trigger {trigger} is missing or disabled", self.table.name),
+                        format!(
+                            "{}: the trigger {trigger} is missing or disabled",
+                            self.table.name
+                        ),
                         format!(
                             "`ALTER TABLE {} ENABLE TRIGGER {trigger}` where it is disabled, else \
                              `postroom migrate`; then `postroom reconcile`",
@@ -58,7 +62,8 @@ impl Foreign {
     async fn misfits(&self, client: &Client) -> StoreResult<Vec<Finding>> {
         let mut findings = Vec::new();
         for field in self.said() {
-            let sql = format!("SELECT ({})::{} FROM {} m", field.expression, field.kind, self.table.name);
+            let sql =
+                format!("SELECT ({})::{} FROM {} m", field.expression, field.kind, self.table.name);
             if let Err(error) = client.prepare(&sql).await {
                 let Some(refused) = error.as_db_error() else { return Err(failed(error)) };
                 findings.push(Finding::fault(
@@ -97,20 +102,27 @@ impl Foreign {
     fn open_index(&self) -> Option<&str> {
         let open = self.layout.state.open.as_deref()?;
         let open = columns(open);
-        self.table.indexed.iter().find(|column| open.contains(*column)).map(String::as_str).or_else(|| {
-            // A partial index on another column serves as well.
-            self.table.has_partial_index.then_some("")
-        })
+        self.table.indexed.iter().find(|column| open.contains(*column)).map(String::as_str).or_else(
+            || {
+                // A partial index on another column serves as well.
+                self.table.has_partial_index.then_some("")
+            },
+        )
     }
 }
 
 fn mismatches(layout: &Layout, table: &Table) -> Vec<Mismatch> {
     let mut found = Vec::new();
     for (key, expression) in layout.expressions() {
-        for column in columns(expression).into_iter().filter(|column| table.column(column).is_none()) {
+        for column in
+            columns(expression).into_iter().filter(|column| table.column(column).is_none())
+        {
             found.push((
                 format!("{} has no column {column}, which {key} in its layout names", table.name),
-                format!("name another column in {key}, or `ALTER TABLE {} ADD COLUMN {column} …`", table.name),
+                format!(
+                    "name another column in {key}, or `ALTER TABLE {} ADD COLUMN {column} …`",
+                    table.name
+                ),
             ));
         }
     }
@@ -118,12 +130,16 @@ fn mismatches(layout: &Layout, table: &Table) -> Vec<Mismatch> {
         for column in set.keys().filter(|column| table.column(column).is_none()) {
             found.push((
                 format!("{} has no column {column}, which {key} in its layout writes", table.name),
-                format!("name another column in {key}, or `ALTER TABLE {} ADD COLUMN {column} …`", table.name),
+                format!(
+                    "name another column in {key}, or `ALTER TABLE {} ADD COLUMN {column} …`",
+                    table.name
+                ),
             ));
         }
     }
     let same = |columns: &Vec<String>| {
-        columns.len() == layout.key.len() && columns.iter().all(|column| layout.key.contains(column))
+        columns.len() == layout.key.len()
+            && columns.iter().all(|column| layout.key.contains(column))
     };
     let is_unique = same(&table.primary_key) || table.unique.iter().any(same);
     if !is_unique && layout.key.iter().all(|column| table.column(column).is_some()) {
@@ -144,7 +160,10 @@ fn mismatches(layout: &Layout, table: &Table) -> Vec<Mismatch> {
                     "{} requires the column {}, which `insert` in its layout does not give",
                     table.name, column.name
                 ),
-                format!("add insert.{}, or remove `insert` if nobody enqueues through Postroom", column.name),
+                format!(
+                    "add insert.{}, or remove `insert` if nobody enqueues through Postroom",
+                    column.name
+                ),
             ));
         }
     }

@@ -78,11 +78,15 @@ impl Foreign {
         match column {
             "id" => self.key.expression(),
             "source_event_id" => match &content.event_id {
-                Some(value) => format!("coalesce(({value})::text, ({})::text)", self.key.expression()),
+                Some(value) => {
+                    format!("coalesce(({value})::text, ({})::text)", self.key.expression())
+                }
                 None => format!("({})::text", self.key.expression()),
             },
             "source_stream_id" => match &content.stream {
-                Some(value) => format!("coalesce(({value})::text, {})", self.field("source_event_id")),
+                Some(value) => {
+                    format!("coalesce(({value})::text, {})", self.field("source_event_id"))
+                }
                 None => self.field("source_event_id"),
             },
             "integration_type" => {
@@ -115,13 +119,13 @@ impl Foreign {
             },
             "due_at" => match &state.due_at {
                 Some(value) => format!(
-                        "coalesce({}, {})",
-                        time(value),
-                        match &content.created_at {
-                            Some(_) => self.field("created_at"),
-                            None => "now()".to_owned(),
-                        }
-                    ),
+                    "coalesce({}, {})",
+                    time(value),
+                    match &content.created_at {
+                        Some(_) => self.field("created_at"),
+                        None => "now()".to_owned(),
+                    }
+                ),
                 // A row that says no time at all is due whenever it is looked at.
                 None if content.created_at.is_none() => "now()".to_owned(),
                 None => self.field("created_at"),
@@ -195,7 +199,9 @@ impl Foreign {
         Some(match column {
             "status" => format!(
                 "CASE {said} WHEN 'PENDING' THEN coalesce({}, 'PENDING') ELSE {said} END::varchar",
-                of_delivery("CASE d.state WHEN 'd' THEN 'DEAD' WHEN 'f' THEN 'FAILED' ELSE 'PENDING' END")
+                of_delivery(
+                    "CASE d.state WHEN 'd' THEN 'DEAD' WHEN 'f' THEN 'FAILED' ELSE 'PENDING' END"
+                )
             ),
             "due_at" => format!("coalesce({}, {said})", of_delivery("d.due_at")),
             "attempts" => format!("coalesce({}, {said})", of_delivery("d.attempts")),
@@ -209,7 +215,9 @@ impl Foreign {
 fn count(value: Option<&String>, otherwise: i32, least: i32) -> String {
     match value {
         Some(value) => {
-            format!("least(greatest(coalesce(({value})::bigint, {otherwise}), {least}), 2147483647)::int")
+            format!(
+                "least(greatest(coalesce(({value})::bigint, {otherwise}), {least}), 2147483647)::int"
+            )
         }
         None => otherwise.to_string(),
     }

@@ -104,7 +104,9 @@ impl Key {
             return Vec::new();
         }
         let columns = self.parts.iter().enumerate().filter(|(_, part)| part.is_column);
-        columns.map(|(place, part)| (format!("key_{}", place + 1), part.expression.as_str())).collect()
+        columns
+            .map(|(place, part)| (format!("key_{}", place + 1), part.expression.as_str()))
+            .collect()
     }
 
     /// What bounds a look-up of the rows whose reference is `value`, or is among them if that is a list. `alias`
@@ -163,7 +165,9 @@ impl Part {
                  THEN {text}::uuid END)"
             ),
             "timestamp with time zone" => {
-                format!("to_timestamp((CASE WHEN {text} ~ '^-?[0-9]{{1,18}}$' THEN {text} END)::numeric / 1000000)")
+                format!(
+                    "to_timestamp((CASE WHEN {text} ~ '^-?[0-9]{{1,18}}$' THEN {text} END)::numeric / 1000000)"
+                )
             }
             _ => format!("replace(replace({text}, '%2F', '/'), '%25', '%')"),
         }
@@ -192,14 +196,21 @@ mod tests {
         let key = Key::of(&[column("shop", "integer"), column("no", "bigint")], None);
         assert_eq!(key.expression(), "m.\"shop\"::text || '/' || m.\"no\"::text");
         let bounds = key.bounds(Some("o"), "$2", true);
-        assert!(bounds.contains(" AND o.key_1 = ANY (ARRAY(SELECT (CASE WHEN split_part(named.id, '/', 1)"));
+        assert!(
+            bounds.contains(
+                " AND o.key_1 = ANY (ARRAY(SELECT (CASE WHEN split_part(named.id, '/', 1)"
+            )
+        );
         assert!(bounds.contains(" AND o.key_2 = ANY"));
         assert_eq!(key.number(), None);
     }
 
     #[test]
     fn an_identity_is_part_of_the_reference_and_of_no_look_up() {
-        let key = Key::of(&[column("id", "bigint")], Some(&("m.at".to_owned(), "timestamp with time zone".to_owned())));
+        let key = Key::of(
+            &[column("id", "bigint")],
+            Some(&("m.at".to_owned(), "timestamp with time zone".to_owned())),
+        );
         assert_eq!(
             key.expression(),
             "m.\"id\"::text || '/' || coalesce((extract(epoch FROM m.at) * 1000000)::bigint::text, '')"

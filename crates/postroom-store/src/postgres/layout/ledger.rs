@@ -56,7 +56,8 @@ pub(crate) async fn plan(
     let planned = async {
         client.batch_execute(&create).await.map_err(failed)?;
         let table = Table::find(client, &layout.table).await?;
-        let table = table.ok_or_else(|| refused(layout, "its `create.postgres` makes another table"))?;
+        let table =
+            table.ok_or_else(|| refused(layout, "its `create.postgres` makes another table"))?;
         of_table(client, layout, table, options).await
     };
     let planned = planned.await;
@@ -74,7 +75,10 @@ pub(crate) async fn plan(
 fn creation(layout: &Layout, options: &MigrateOptions) -> StoreResult<String> {
     let create = layout.create.as_ref().filter(|create| !create.postgres.is_empty());
     let Some(create) = create else {
-        return Err(refused(layout, "there is no such table, and its layout does not say how to make one"));
+        return Err(refused(
+            layout,
+            "there is no such table, and its layout does not say how to make one",
+        ));
     };
     if let Some(service) = &create.when_migrating
         && !options.services.contains(service)
@@ -152,7 +156,9 @@ pub(crate) fn grants(layout: &Layout) -> String {
         .flat_map(|(_, set)| set.keys().map(|column| quoted(column)))
         .collect();
     let usage = match layout.table.rsplit_once('.') {
-        Some((schema, _)) => format!("GRANT USAGE ON SCHEMA {schema} TO postroom_relay, postroom_producer;\n"),
+        Some((schema, _)) => {
+            format!("GRANT USAGE ON SCHEMA {schema} TO postroom_relay, postroom_producer;\n")
+        }
         None => String::new(),
     };
     let mut rights = vec!["SELECT".to_owned()];
@@ -164,7 +170,10 @@ pub(crate) fn grants(layout: &Layout) -> String {
         rights.push("DELETE".to_owned());
     }
     GRANTS
-        .replace("{written}", &format!("{usage}GRANT {} ON {{table}} TO postroom_relay;", rights.join(", ")))
+        .replace(
+            "{written}",
+            &format!("{usage}GRANT {} ON {{table}} TO postroom_relay;", rights.join(", ")),
+        )
         .replace("{schema}", &layout.ledger_schema())
         .replace("{table}", &layout.table)
 }
@@ -461,13 +470,16 @@ INSERT INTO core_outbox.schema_migration (number, name) VALUES (1, 'outbox');
     fn adoption(&self, options: &MigrateOptions) -> Vec<String> {
         let mut steps = Vec::new();
         if let Some(taken) = &self.layout.state.taken {
-            let due = format!("(now() + make_interval(secs => {}))", options.claimed_grace.as_secs_f64());
+            let due =
+                format!("(now() + make_interval(secs => {}))", options.claimed_grace.as_secs_f64());
             let set: Vec<_> = self
                 .layout
                 .write
                 .postponed
                 .iter()
-                .map(|(column, value)| format!("{} = {}", quoted(column), value.replace("$due", &due)))
+                .map(|(column, value)| {
+                    format!("{} = {}", quoted(column), value.replace("$due", &due))
+                })
                 .collect();
             steps.push(format!(
                 "UPDATE {} m SET {} WHERE {taken};",

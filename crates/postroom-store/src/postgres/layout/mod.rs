@@ -93,7 +93,8 @@ impl Foreign {
         let made = ledger::fingerprint(&self.made()?);
         let sql = format!("SELECT fingerprint FROM {}.layout", self.schema);
         let rows = client.query_typed(&sql, &[]).await.map_err(failed)?;
-        let is_same = rows.first().is_some_and(|row| row.try_get(0).is_ok_and(|found: &str| found == made));
+        let is_same =
+            rows.first().is_some_and(|row| row.try_get(0).is_ok_and(|found: &str| found == made));
         if is_same {
             return Ok(());
         }
@@ -131,9 +132,9 @@ impl Foreign {
 /// One of the advisory locks of `locks.rs`, for the ledger in `schema`.
 pub(super) fn lock_of(schema: &str, lock: i64) -> i64 {
     // FNV-1a. Two ledgers of one number would wake each other's relays, and no more.
-    let hash = schema.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
-        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
-    });
+    let hash = schema
+        .bytes()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     lock + (i64::from(hash >> 2) << 33)
 }
 
@@ -141,7 +142,8 @@ pub(super) fn lock_of(schema: &str, lock: i64) -> i64 {
 /// key is a number, the column with the time of creation.
 fn identity(layout: &Layout, table: &Table, key: &[KeyColumn]) -> Option<(String, String)> {
     let said = layout.identity.clone();
-    let is_number = |one: &KeyColumn| ["smallint", "integer", "bigint"].contains(&one.kind.as_str());
+    let is_number =
+        |one: &KeyColumn| ["smallint", "integer", "bigint"].contains(&one.kind.as_str());
     let by_time = || key.iter().all(is_number).then(|| layout.message.created_at.clone()).flatten();
     let expression = said.or_else(by_time)?;
     let columns = crate::layout::columns(&expression);

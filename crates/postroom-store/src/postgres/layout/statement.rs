@@ -76,9 +76,11 @@ impl Foreign {
             });
         }
         let bare = format!("{READ} WHERE id = ");
-        behind_look_ups(&sql.replace("integration_outbox\n    WHERE", "integration_outbox WHERE"), &bare, |value, is_list| {
-            self.key.bounds(Some("integration_outbox"), value, is_list)
-        })
+        behind_look_ups(
+            &sql.replace("integration_outbox\n    WHERE", "integration_outbox WHERE"),
+            &bare,
+            |value, is_list| self.key.bounds(Some("integration_outbox"), value, is_list),
+        )
     }
 
     /// The same where the table itself is written to.
@@ -102,7 +104,8 @@ impl Foreign {
             .map(|(column, value)| (column.trim().to_owned(), self.translated(value.trim())))
             .collect();
         // The column is left out, but a parameter has a type only where it is used.
-        let token = native.iter().find(|(column, value)| column == "settled" && value.starts_with('$'));
+        let token =
+            native.iter().find(|(column, value)| column == "settled" && value.starts_with('$'));
         if let Some((_, token)) = token {
             condition = format!("{}\n      AND {token}::uuid IS NOT NULL ", condition.trim_end());
         }
@@ -137,7 +140,8 @@ impl Foreign {
             Some("'PENDING'") => (&write.reopened, None),
             Some("'FAILED'") => (&write.failed, None),
             Some(case) => {
-                let condition = case.strip_prefix("CASE WHEN ").and_then(|rest| rest.split_once(" THEN "));
+                let condition =
+                    case.strip_prefix("CASE WHEN ").and_then(|rest| rest.split_once(" THEN "));
                 (&write.failed, condition.map(|(condition, _)| (condition.to_owned(), &write.dead)))
             }
             None if of("due_at").is_some() => (&write.postponed, None),
@@ -180,7 +184,9 @@ impl Foreign {
                 ("/*ledger:", !self.keeps_failures),
                 ("/*text:", self.key.id_type() == "text"),
             ];
-            let marked = marks.iter().find_map(|(name, is_taken)| Some((mark.strip_prefix(name)?, is_taken)));
+            let marked = marks
+                .iter()
+                .find_map(|(name, is_taken)| Some((mark.strip_prefix(name)?, is_taken)));
             let Some((inner, is_taken)) = marked else {
                 out.push_str("/*");
                 rest = &mark[2..];

@@ -8,10 +8,7 @@ mod run;
 mod script;
 mod shape;
 
-pub(super) use fence::old_fences;
-pub(super) use plan::{DOING, MAKE_BOOKS, Work};
-pub(super) 
-use super::connect::{Session, Target, ask};
+pub(super) use super::connect::{Session, Target, ask};
 use super::connection::Connection;
 use super::diagnose::changing_indexes;
 use super::error::store_error;
@@ -19,6 +16,8 @@ use super::layout;
 use super::pooler;
 use crate::Layout;
 use crate::migrations::{MigrateOptions, Migrated, Migration, Planned};
+pub(super) use fence::old_fences;
+pub(super) use plan::{DOING, MAKE_BOOKS, Work};
 use postroom_core::{StoreError, StoreErrorKind, StoreResult};
 pub(super) use script::Step;
 use tokio_postgres::Client;
@@ -121,12 +120,14 @@ async fn remarks(client: &Client) -> StoreResult<Vec<String>> {
 ///
 /// # Errors
 /// When the database cannot be reached or refuses.
-pub async fn set_notify(url: &str, on: bool) -> StoreResult<()> {
+pub async fn set_notify(url: &str, layout: Option<&Layout>, on: bool) -> StoreResult<()> {
     let client = Target::parse(url)?.session().await?;
     let verb = if on { "ENABLE" } else { "DISABLE" };
-    let step = Step::transaction(format!(
-        "ALTER TABLE core_outbox.integration_outbox {verb} TRIGGER outbox_wake"
-    ));
+    let (table, trigger) = match layout {
+        Some(layout) => (layout.table.as_str(), "postroom_wake"),
+        None => ("core_outbox.integration_outbox", "outbox_wake"),
+    };
+    let step = Step::transaction(format!("ALTER TABLE {table} {verb} TRIGGER {trigger}"));
     run::run(&client, &step, "turning the wake trigger on or off", &MigrateOptions::default()).await
 }
 

@@ -53,11 +53,7 @@ impl Work {
 /// When the database cannot be read, or holds a table that cannot be adopted.
 pub(super) async fn plan(client: &Client, options: &MigrateOptions) -> StoreResult<Vec<Work>> {
     let Some(layout) = &options.layout else { return own(client, options).await };
-    // Its own table first: what a layout makes may write there.
-    let mut works =
-        if options.own_besides { own(client, options).await? } else { Vec::new() };
-    works.extend(layout::plan(client, layout, options).await?);
-    Ok(works)
+    layout::plan(client, layout, options).await
 }
 
 /// What is left to do for Postroom's own table.

@@ -64,13 +64,18 @@ impl LayoutHarness for Table {
         };
         let done = postroom_store::migrate_with(self.database.url(), &options).await;
         let done = done.unwrap_or_else(|error| {
-            panic!("migrated: {error}: {}", std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default())
+            panic!(
+                "migrated: {error}: {}",
+                std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default()
+            )
         });
         done.applied.iter().map(ToString::to_string).chain(done.done).collect()
     }
 
     async fn remove(&self) {
-        postroom_store::remove_ledger(self.database.url(), &self.described.layout).await.expect("removed");
+        postroom_store::remove_ledger(self.database.url(), &self.described.layout)
+            .await
+            .expect("removed");
     }
 
     async fn store(&self) -> Arc<dyn Store> {
@@ -81,7 +86,8 @@ impl LayoutHarness for Table {
         if self.words().leaves {
             return Err("rows that leave are not recorded later");
         }
-        let options = OpenOptions { record_later: vec![self.words().lane.to_owned()], ..self.options() };
+        let options =
+            OpenOptions { record_later: vec![self.words().lane.to_owned()], ..self.options() };
         Ok(postroom_store::open(self.database.url(), &options).await.expect("store"))
     }
 
@@ -102,7 +108,8 @@ impl LayoutHarness for Table {
     }
 
     async fn value(&self, sql: &str) -> Option<String> {
-        let answer = self.client.simple_query(sql).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+        let answer =
+            self.client.simple_query(sql).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
         answer.iter().find_map(|message| match message {
             SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
             _ => None,
@@ -119,7 +126,12 @@ impl LayoutHarness for Table {
         rows.iter().map(|row| row.get(0)).collect()
     }
 
-    async fn enqueue(&self, event: &str, stream: &str, payload: &str) -> Result<(String, bool), &'static str> {
+    async fn enqueue(
+        &self,
+        event: &str,
+        stream: &str,
+        payload: &str,
+    ) -> Result<(String, bool), &'static str> {
         if self.described.layout.insert.is_empty() {
             return Err("its layout has no `insert`");
         }
@@ -129,12 +141,18 @@ impl LayoutHarness for Table {
             self.schema()
         );
         let lane = self.words().lane;
-        let row = self.client.query_one(&sql, &[&lane, &payload, &stream, &event]).await.expect("enqueued");
+        let row = self
+            .client
+            .query_one(&sql, &[&lane, &payload, &stream, &event])
+            .await
+            .expect("enqueued");
         Ok((row.get(0), row.get(1)))
     }
 
     async fn execute_unseen(&self, sql: &str) {
-        let sql = format!("SET session_replication_role = replica; {sql}; RESET session_replication_role");
+        let sql = format!(
+            "SET session_replication_role = replica; {sql}; RESET session_replication_role"
+        );
         self.client.batch_execute(&sql).await.expect("restored");
     }
 

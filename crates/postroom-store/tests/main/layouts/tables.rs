@@ -136,9 +136,12 @@ pub(super) fn metadata() -> Described {
 pub(super) fn metadata_nested() -> Described {
     let mut layout = metadata().layout;
     layout.table = "billing.events".to_owned();
-    layout.settings.insert("path".to_owned(), toml::Value::Array(vec!["meta".into(), "delivery".into()]));
+    layout
+        .settings
+        .insert("path".to_owned(), toml::Value::Array(vec!["meta".into(), "delivery".into()]));
     layout.settings.insert("retry_status".to_owned(), "failed".into());
-    let made_by = "CREATE SCHEMA billing; CREATE TABLE billing.events (id char(26) COLLATE \"C\" PRIMARY KEY,
+    let made_by =
+        "CREATE SCHEMA billing; CREATE TABLE billing.events (id char(26) COLLATE \"C\" PRIMARY KEY,
         subject text, tenant_id text NOT NULL, resource_id text, payload jsonb NOT NULL,
         created_at timestamptz NOT NULL DEFAULT now())";
     let words = Words {
@@ -201,7 +204,8 @@ pub(super) fn debezium_marked() -> Described {
     let set = |value: &str| [("done".to_owned(), value.to_owned())].into();
     layout.write.sent = postroom_store::layout::Sent::Set(set("true"));
     layout.write.reopened = set("false");
-    let made_by = "CREATE TABLE outboxevent (id uuid PRIMARY KEY, aggregatetype varchar(255) NOT NULL,
+    let made_by =
+        "CREATE TABLE outboxevent (id uuid PRIMARY KEY, aggregatetype varchar(255) NOT NULL,
         aggregateid varchar(255) NOT NULL, type varchar(255) NOT NULL, payload text, done boolean)";
     let words = Words {
         insert_many: "INSERT INTO outboxevent (id, aggregatetype, aggregateid, type, payload)
