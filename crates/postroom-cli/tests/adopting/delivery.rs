@@ -28,12 +28,12 @@ async fn deliver(
     assert!(producing.wait(SOON).await.success(), "{}", producing.stderr());
     assert_eq!(producing.stdout(), format!("committed {ROWS}"));
     eventually("the owner to find nothing unsent", SOON, async || {
-        (scene.count("unsent").await == 0).then_some(())
+        { let left = scene.count("unsent").await; if std::env::var_os("SHOW").is_some() { eprintln!("{:?} {left} left, {} requests", std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs(), scene.receiver.count()); } (left == 0).then_some(()) }
     })
     .await;
 
     let mut received: BTreeMap<u64, Vec<Request>> = BTreeMap::new();
-    for request in scene.receiver.requests() {
+    for request in scene.deliveries() {
         received.entry(number(&request)).or_default().push(request);
     }
     // Every committed row, and none that was rolled back.
@@ -126,7 +126,7 @@ async fn typeorms_integration_outbox_is_delivered_and_reads_as_its_entity_reads_
         (client.query_one(open, &[]).await.unwrap().get::<_, i64>(0) == 0).then_some(())
     })
     .await;
-    let numbers: BTreeSet<u64> = scene.receiver.requests().iter().map(top).collect();
+    let numbers: BTreeSet<u64> = scene.deliveries().iter().map(top).collect();
     assert_eq!(numbers.len(), ROWS);
     let read = r#"SELECT count(*) FILTER (WHERE status = 'SENT' AND "sentAt" IS NOT NULL),
                          count(*) FILTER (WHERE status = 'DEAD' AND attempts > 0 AND "lastError" IS NOT NULL),

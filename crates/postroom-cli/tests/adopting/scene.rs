@@ -3,7 +3,7 @@
 use crate::command::Folder;
 use crate::docs::pages::root;
 use postroom_testkit::{
-    Behaviour, OrSkip as _, Postgres, Process, Receiver, Redis, TestDatabase, node_with,
+    Behaviour, OrSkip as _, Postgres, Process, Receiver, Redis, Request, TestDatabase, node_with,
     python_with,
 };
 use std::collections::HashMap;
@@ -97,6 +97,12 @@ impl Scene {
         for name in ["PARTNERX_URL", "EVENTS_URL", "NATS_URL", "ORDERS_URL", "FULFILMENT_URL"] {
             command.env(name, self.receiver.url());
         }
+    }
+
+    /// What has been delivered. A check asks a receiver too, and sends nothing.
+    pub(super) fn deliveries(&self) -> Vec<Request> {
+        let requests = self.receiver.requests().into_iter();
+        requests.filter(|request| request.method == "POST").collect()
     }
 
     /// Runs a command that ends by itself, and returns what it printed.
