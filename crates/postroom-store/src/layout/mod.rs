@@ -375,15 +375,7 @@ impl Layout {
     /// The schema in which the ledger stands.
     #[must_use]
     pub fn ledger_schema(&self) -> String {
-        let name: String = self
-            .table
-            .chars()
-            .filter(|c| *c != '"')
-            .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' })
-            .collect();
-        let name = name.strip_prefix("public_").unwrap_or(&name);
-        // PostgreSQL cuts names at 63 bytes.
-        format!("postroom_{}", name.chars().take(48).collect::<String>())
+        postroom_core::ledger_schema(&self.table)
     }
 
     /// The layout with its settings put in, for the ledger in `schema`.
@@ -469,14 +461,5 @@ mod tests {
             let again = Layout::from_toml(&toml::to_string(&layout).unwrap()).unwrap();
             assert_eq!(again, layout, "{name}");
         }
-    }
-
-    #[test]
-    fn a_ledger_is_named_after_its_table() {
-        let of =
-            |table: &str| Layout { table: table.to_owned(), ..Layout::default() }.ledger_schema();
-        assert_eq!(of("outbox_events"), "postroom_outbox_events");
-        assert_eq!(of("public.outbox_events"), "postroom_outbox_events");
-        assert_eq!(of("billing.\"Events\""), "postroom_billing_events");
     }
 }

@@ -107,6 +107,30 @@ impl Foreign {
         ))
     }
 
+    /// The type by which the ledger names rows.
+    #[cfg(test)]
+    pub(super) fn key_type(&self) -> &'static str {
+        self.key.id_type()
+    }
+
+    /// The table that is enqueued into.
+    ///
+    /// # Errors
+    /// When the layout does not say how.
+    pub(super) fn enqueued_table(&self) -> StoreResult<String> {
+        if self.layout.insert.is_empty() {
+            return Err(StoreError::plain(
+                StoreErrorKind::Refused,
+                format!(
+                    "nothing can be enqueued in {}: its layout has no `insert`, which says how a message becomes \
+                     a row",
+                    self.table.name
+                ),
+            ));
+        }
+        Ok(self.layout.table.clone())
+    }
+
     /// Refuses a replay that the layout has no words for.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! Layouts: the contract over every table that somebody else may have made, on PostgreSQL.
 
+mod enqueued;
 mod postgres;
 mod tables;
 
