@@ -143,7 +143,7 @@ with psycopg.connect(os.environ["DATABASE_URL"], options="-c TimeZone=America/Ne
         connection.execute(
             "INSERT INTO outbox_kafka (created, topic, key, value, headers) VALUES (%s, %s, %s, %s, %s)",
             (
-                datetime.datetime.now(),
+                datetime.datetime.now(datetime.timezone.utc).replace(tzinfo=None),
                 "orders" if n % 3 else "payments",
                 f"order-{n % 50}",
                 json.dumps({"n": n}).encode(),
@@ -201,13 +201,16 @@ async fn the_published_messages_of_cap_are_adopted_and_delivered() {
 import datetime, json, os, sys
 import psycopg
 
+def now():
+    return datetime.datetime.now(datetime.timezone.utc).replace(tzinfo=None)
+
 with psycopg.connect(os.environ["DATABASE_URL"]) as connection:
     for n in range(1, int(sys.argv[1])):
         connection.execute(
             """INSERT INTO cap.published
                    ("Id", "Version", "Name", "Content", "Retries", "Added", "ExpiresAt", "StatusName")
                VALUES (%s, 'v1', 'order.placed', %s, 0, %s, NULL, 'Scheduled')""",
-            (2_000_000_000_000_000_000 + n, json.dumps({"n": n}), datetime.datetime.now()),
+            (2_000_000_000_000_000_000 + n, json.dumps({"n": n}), now()),
         )
         if n % 20 == 19:
             connection.commit()

@@ -28,7 +28,18 @@ async fn deliver(
     assert!(producing.wait(SOON).await.success(), "{}", producing.stderr());
     assert_eq!(producing.stdout(), format!("committed {ROWS}"));
     eventually("the owner to find nothing unsent", SOON, async || {
-        { let left = scene.count("unsent").await; if std::env::var_os("SHOW").is_some() { eprintln!("{:?} {left} left, {} requests", std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs(), scene.receiver.count()); } (left == 0).then_some(()) }
+        let left = scene.count("unsent").await;
+        if std::env::var_os("SHOW").is_some() {
+            eprintln!(
+                "{:?} {left} left, {} requests",
+                std::time::SystemTime::now()
+                    .duration_since(std::time::UNIX_EPOCH)
+                    .unwrap()
+                    .as_secs(),
+                scene.receiver.count()
+            );
+        }
+        (left == 0).then_some(())
     })
     .await;
 

@@ -39,12 +39,11 @@ async fn every_example_runs_with_its_own_timings() {
 async fn billing_events_are_made_where_migrations_of_that_service_are_enabled() {
     let database = Postgres::shared().await.database().await;
     let folder = Folder::new();
-    folder.write(
-        "postroom.toml",
-        "[database]\nlayout = \"metadata\"\nto = \"noop\"\n[integrations.noop]\n",
-    );
+    let url = database.url();
+    let text = format!("[database]\nurl = \"{url}\"\nlayout = \"metadata\"\nto = \"noop\"\n");
+    folder.write("postroom.toml", &text);
     let migrate = |services: &str| {
-        let mut command = folder.command(&["migrate", "--database", database.url()]);
+        let mut command = folder.command(&["migrate"]);
         command.env("ENABLED_MIGRATION_SERVICES", services).output().unwrap()
     };
     let refused = migrate("invoice,subscription");
