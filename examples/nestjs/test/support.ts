@@ -1,6 +1,6 @@
 // What the tests need around the application: a receiver, Postroom, and patience.
 
-import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, type IncomingHttpHeaders, type Server } from 'node:http';
@@ -24,6 +24,11 @@ export class Receiver {
       const parts: Buffer[] = [];
       request.on('data', part => parts.push(part));
       request.on('end', () => {
+        // `postroom check` only asks whether somebody is here.
+        if (request.method !== 'POST') {
+          response.writeHead(405).end();
+          return;
+        }
         const body = JSON.parse(Buffer.concat(parts).toString());
         this.received.push({ headers: request.headers, body });
         response.writeHead(this.next.shift() ?? 200).end();
@@ -75,11 +80,14 @@ export class Postroom {
   }
 
   /** Runs a command that ends by itself, and returns what it printed. */
-  run(...words: string[]): string {
-    const ran = spawnSync(this.program, words, { ...this.options, encoding: 'utf8' });
-    if (ran.error) throw ran.error;
-    if (ran.status !== 0) throw new Error(`postroom ${words.join(' ')}: ${ran.stdout}${ran.stderr}`);
-    return ran.stdout;
+  async run(...words: string[]): Promise<string> {
+    const ran = spawn(this.program, words, { ...this.options, stdio: ['ignore', 'pipe', 'pipe'] });
+    let printed = '';
+    ran.stdout.on('data', part => (printed += part));
+    ran.stderr.on('data', part => (printed += part));
+    const [status] = await once(ran, 'close');
+    if (status !== 0) throw new Error(`postroom ${words.join(' ')}: ${printed}`);
+    return printed;
   }
 
   start(): void {
