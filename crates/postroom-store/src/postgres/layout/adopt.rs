@@ -365,7 +365,8 @@ impl Unknown<'_> {
             self.table.name
         );
         match self.client.query_one(&sql, &[]).await {
-            Ok(_) => Ok(format!("({text})::jsonb")),
+            Ok(_) if self.kind(name) == "bytea" => Ok(format!("({text})::jsonb")),
+            Ok(_) => Ok(text),
             Err(error) if error.as_db_error().is_some() => Ok(format!("to_jsonb({text})")),
             Err(error) => Err(failed(error)),
         }

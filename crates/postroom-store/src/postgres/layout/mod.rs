@@ -26,6 +26,7 @@ use crate::layout::Layout;
 use key::{Key, KeyColumn};
 use postroom_core::{StoreError, StoreErrorKind, StoreResult};
 use tokio_postgres::Client;
+use tokio_postgres::types::Type;
 
 /// A table that somebody else made, and how it is read and written.
 #[derive(Clone, Debug)]
@@ -38,6 +39,8 @@ pub(crate) struct Foreign {
     key: Key,
     /// Whether its rows say themselves how often they failed.
     keeps_failures: bool,
+    /// Whether bodies are texts in the table, which may be anything.
+    has_texts: bool,
 }
 
 impl Foreign {
@@ -48,7 +51,7 @@ impl Foreign {
     pub(crate) async fn find(client: &Client, layout: &Layout) -> StoreResult<Self> {
         layout.check()?;
         match Table::find(client, &layout.table).await? {
-            Some(table) => Self::of(layout, table),
+            Some(table) => Self::of(client, layout, table).await,
             None => Err(StoreError::plain(
                 StoreErrorKind::Schema,
                 format!(
@@ -59,7 +62,7 @@ impl Foreign {
         }
     }
 
-    pub(super) fn of(layout: &Layout, table: Table) -> StoreResult<Self> {
+    pub(super) async fn of(client: &Client, layout: &Layout, table: Table) -> StoreResult<Self> {
         let schema = layout.ledger_schema();
         let layout = layout.resolved(&schema)?;
         let columns = layout.key.iter().map(|name| {
@@ -82,7 +85,19 @@ impl Foreign {
         let columns = columns.collect::<StoreResult<Vec<_>>>()?;
         let key = Key::of(&columns, identity(&layout, &table, &columns).as_ref());
         let keeps_failures = layout.keeps_failures();
-        Ok(Self { layout, schema, table, key, keeps_failures })
+        let payload = &layout.message.payload;
+        // The ledger's own functions may not be there yet, and make no texts.
+        let has_texts = !payload.contains(&schema) && {
+            let sql = format!("SELECT {payload} FROM {} m", table.name);
+            // What does not fit the table is reported by `check`, with its place.
+            client.prepare(&sql).await.is_ok_and(|body| {
+                let kind = body.columns().first().map(|column| column.type_().clone());
+                kind.is_some_and(|kind| {
+                    [Type::TEXT, Type::VARCHAR, Type::BPCHAR, Type::JSON].contains(&kind)
+                })
+            })
+        };
+        Ok(Self { layout, schema, table, key, keeps_failures, has_texts })
     }
 
     /// Whether the ledger is the one that this layout makes.
@@ -111,6 +126,11 @@ impl Foreign {
     #[cfg(test)]
     pub(super) fn key_type(&self) -> &'static str {
         self.key.id_type()
+    }
+
+    /// Whether bodies are texts in the table, which may be anything.
+    pub(super) fn has_texts(&self) -> bool {
+        self.has_texts
     }
 
     /// The table that is enqueued into.

@@ -110,17 +110,21 @@ impl Table {
         );
         explain_under(client, BEGIN_CLAIMING, &execute).await;
         let schema = self.foreign.layout.ledger_schema();
-        let sql = format!("SELECT message_id::text FROM {schema}.in_flight WHERE token = '{token}'");
-        let ids: Vec<String> = client.query(&sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
+        let sql =
+            format!("SELECT message_id::text FROM {schema}.in_flight WHERE token = '{token}'");
+        let ids: Vec<String> =
+            client.query(&sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
         assert!(ids.len() >= 900, "{} were taken of {}", ids.len(), self.name);
 
-        let execute = format!("EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE read_parcels (262144, '{token}')");
+        let execute =
+            format!("EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE read_parcels (262144, '{token}')");
         let plan = explain(client, &execute).await;
         self.assert_reads_a_batch(&plan, "reading");
 
         let (sent, failed) = ids.split_at(ids.len() / 2);
         let list = |ids: &[String]| {
-            let ids: Vec<String> = ids.iter().map(|id| format!("'{}'", id.replace('\'', "''"))).collect();
+            let ids: Vec<String> =
+                ids.iter().map(|id| format!("'{}'", id.replace('\'', "''"))).collect();
             format!("ARRAY[{}]::{}[]", ids.join(", "), self.foreign.key_type())
         };
         let execute =
@@ -128,7 +132,9 @@ impl Table {
         let plan = explain_under(client, BEGIN_SETTLING, &execute).await;
         self.assert_reads_a_batch(&plan, "recording SENT");
 
-        let of = |value: &str, kind: &str| format!("array_fill({value}, ARRAY[{}])::{kind}[]", failed.len());
+        let of = |value: &str, kind: &str| {
+            format!("array_fill({value}, ARRAY[{}])::{kind}[]", failed.len())
+        };
         let execute = format!(
             "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE failed (100, '{token}', {}, {}, {}, {}, {}, {})",
             list(failed),
@@ -138,9 +144,14 @@ impl Table {
             of("'retry'::text", "text"),
             of("1::bigint", "bigint"),
         );
-        let plan = explain_under(client, &format!("{BEGIN_SETTLING}; {JOIN_BY_HASH}"), &execute).await;
+        let plan =
+            explain_under(client, &format!("{BEGIN_SETTLING}; {JOIN_BY_HASH}"), &execute).await;
         let rows = rows_read(&plan, &self.name);
-        assert!(rows <= 4.0 * LIMIT as f64, "recording failures reads {rows} rows of {}: {plan:#}", self.name);
+        assert!(
+            rows <= 4.0 * LIMIT as f64,
+            "recording failures reads {rows} rows of {}: {plan:#}",
+            self.name
+        );
 
         let execute = format!(
             "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE take (262144, gen_random_uuid(), 'w', {RELAY}, \
@@ -153,7 +164,11 @@ impl Table {
 
 async fn look_at(layout: Layout, insert: &str, close: &str) {
     let layout = Layout { to: Some(Destination::One("noop".to_owned())), ..layout };
-    for statistics in ["SELECT 1", "ANALYZE", "UPDATE pg_class SET reltuples = 0, relpages = 0 WHERE relkind = 'r'"] {
+    for statistics in [
+        "SELECT 1",
+        "ANALYZE",
+        "UPDATE pg_class SET reltuples = 0, relpages = 0 WHERE relkind = 'r'",
+    ] {
         let table = Table::filled(layout.clone(), insert, close).await;
         table.client.batch_execute(statistics).await.unwrap();
         table.look_at_every_plan().await;
@@ -177,7 +192,8 @@ async fn a_key_that_is_a_text_and_state_inside_a_document() {
 
 #[tokio::test]
 async fn a_status_and_times_as_numbers() {
-    let insert = "INSERT INTO outbox (event_id, type, aggregate_id, payload, next_attempt_at, created_at)
+    let insert =
+        "INSERT INTO outbox (event_id, type, aggregate_id, payload, next_attempt_at, created_at)
         SELECT gen_random_uuid(), 't', 'o' || n, '{}', 0, 0 FROM generate_series({from}, {to}) n";
     look_at(Layout::built_in("kata").unwrap(), insert, "status = 'SENT'").await;
 }
