@@ -1,6 +1,7 @@
 //! Layouts: the contract over every table that somebody else may have made, on PostgreSQL.
 
 mod enqueued;
+mod owners;
 mod postgres;
 mod tables;
 
