@@ -189,11 +189,21 @@ fn identity(layout: &Layout, table: &Table, key: &[KeyColumn]) -> Option<(String
     let is_number =
         |one: &KeyColumn| ["smallint", "integer", "bigint"].contains(&one.kind.as_str());
     let by_time = || key.iter().all(is_number).then(|| layout.message.created_at.clone()).flatten();
+    // A time that is made of a column. Its text would depend on the session: producers have other zones than relays.
+    let otherwise = if said.is_some() { "text" } else { "timestamp with time zone" };
     let expression = said.or_else(by_time)?;
     let columns = crate::layout::columns(&expression);
     let kind = match columns.iter().next().and_then(|name| table.column(name)) {
-        Some(column) if expression == format!("m.{}", column.name) => column.kind.clone(),
-        _ => "text".to_owned(),
+        Some(column)
+            if [
+                format!("m.{}", column.name),
+                format!("m.{}", crate::layout::quoted(&column.name)),
+            ]
+            .contains(&expression) =>
+        {
+            column.kind.clone()
+        }
+        _ => otherwise.to_owned(),
     };
     Some((expression, kind))
 }
