@@ -176,7 +176,7 @@ impl Foreign {
         match &self.layout.message.created_at {
             None => format!("(hashtextextended(({id})::text, 0) & 4611686018427387903)"),
             Some(_) => format!(
-                "((least(greatest((extract(epoch FROM {}) * 1000)::bigint - 1577836800000, 0), \
+                "((least(greatest((date_part('epoch', {}) * 1000)::bigint - 1577836800000, 0), \
                  2199023255551) << 22) | (hashtext(({id})::text) & 4194303))",
                 self.field("created_at")
             ),
