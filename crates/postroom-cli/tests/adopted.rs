@@ -166,6 +166,37 @@ with psycopg.connect(os.environ["DATABASE_URL"], options="-c TimeZone=America/Ne
     assert_eq!(scene.count(before).await, 1, "what was sent before is left alone");
 }
 
+/// Whatever a producer writes, its INSERT goes through: what cannot be delivered is dead, and the rest is delivered.
+#[tokio::test]
+async fn a_body_in_bytes_that_is_no_json_fails_no_producer_and_holds_up_no_other() {
+    let scene = Scene::set(
+        "CREATE TABLE outbox (
+             id bigserial PRIMARY KEY, topic text NOT NULL, value bytea NOT NULL,
+             created timestamp NOT NULL DEFAULT now(), processed timestamp);",
+    )
+    .await;
+    let chosen = ("to = \"kafka:{topic}\"", "to = \"webhook:{topic}\"");
+    scene.adopt("outbox", &[chosen], &["webhook:orders"]);
+    let _relay = scene.relay();
+    let insert = "INSERT INTO outbox (topic, value)
+                  VALUES ('orders', '{\"n\": 1}'), ('orders', 'no JSON'), ('orders', '\\xff00'),
+                         ('orders', '{\"n\": 2}')";
+    scene.database.client().await.batch_execute(insert).await.unwrap();
+    eventually("both to be delivered", SOON, async || {
+        (scene.count("SELECT count(*) FROM outbox WHERE processed IS NOT NULL").await == 2)
+            .then_some(())
+    })
+    .await;
+    let dead = eventually("both others to be dead", SOON, async || {
+        let printed = scene.run(&["messages", "list", "--status", "dead", "--json"]);
+        let dead: serde_json::Value = serde_json::from_str(&printed).ok()?;
+        (dead.as_array()?.len() == 2).then_some(printed)
+    })
+    .await;
+    assert!(dead.contains("the body is no JSON"), "{dead}");
+    assert_eq!(scene.deliveries().len(), 2);
+}
+
 /// The table `cap.published` of <https://github.com/dotnetcore/CAP> (.NET, MIT), by the columns that its PostgreSQL
 /// storage names: a number that the process makes, the message as JSON text in `Content`, its state as a word in
 /// `StatusName`. A row is `Scheduled` when it is stored and `Succeeded` when it was published. What is still to be

@@ -100,6 +100,24 @@ fn every_key_and_sink_is_described() {
 }
 
 #[test]
+fn every_key_of_a_layout_is_described() {
+    let page = Page::read("docs/adopting.md").text;
+    let folder = Folder::new();
+    // Unknown keys are answered with those there are.
+    let unheard_of =
+        ["message", "state", "write"].map(|key| format!("{key} = {{ unheard_of = \"\" }}\n"));
+    let faulty = format!("[database]\nlayout = \"custom\"\n{}", unheard_of.concat());
+    folder.write("postroom.toml", &faulty);
+    let answer = folder.run(&["check"]).stderr;
+    let lists = answer.lines().filter_map(|line| line.split_once("expected one of "));
+    let names: Vec<&str> = lists.flat_map(|(_, list)| list.split('`').skip(1).step_by(2)).collect();
+    assert!(names.len() > 25, "{answer}");
+    for name in names {
+        assert!(page.contains(&format!("`{name}`")), "{name} is not described");
+    }
+}
+
+#[test]
 fn every_environment_variable_is_described() {
     let page = Page::read("docs/reference/configuration.md").text;
     let source = Page::read("crates/postroom-cli/src/config/environment.rs").text;

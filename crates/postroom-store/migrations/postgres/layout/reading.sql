@@ -69,6 +69,17 @@ EXCEPTION WHEN OTHERS THEN
 END
 $$;
 
+-- Bytes as text; those that are none in hexadecimal behind a backslash, which nobody takes for JSON.
+CREATE OR REPLACE FUNCTION {schema}.text_of(value bytea) RETURNS text
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+AS $$
+BEGIN
+    RETURN convert_from(value, 'UTF8');
+EXCEPTION WHEN OTHERS THEN
+    RETURN '\x' || encode(value, 'hex');
+END
+$$;
+
 -- A uuid as the 26 characters of a ULID, which has as many bits and the same order; any other text as it is.
 CREATE OR REPLACE FUNCTION {schema}.ulid_of(value text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE

@@ -353,7 +353,7 @@ impl Unknown<'_> {
         ]
     }
 
-    /// The body as JSON: as it is, or as a JSON text where its rows hold something else.
+    /// The body: as it is, or as a JSON text where its rows hold something else.
     async fn body(&self, name: &str) -> StoreResult<String> {
         let text = match self.kind(name) {
             "jsonb" | "json" => return Ok(column(name)),
@@ -365,8 +365,10 @@ impl Unknown<'_> {
             self.table.name
         );
         match self.client.query_one(&sql, &[]).await {
-            Ok(_) if self.kind(name) == "bytea" => Ok(format!("({text})::jsonb")),
-            Ok(_) => Ok(text),
+            Ok(_) => Ok(column(name)),
+            Err(error) if error.as_db_error().is_some() && self.kind(name) == "bytea" => {
+                Ok(format!("to_jsonb(encode({}, 'base64'))", column(name)))
+            }
             Err(error) if error.as_db_error().is_some() => Ok(format!("to_jsonb({text})")),
             Err(error) => Err(failed(error)),
         }

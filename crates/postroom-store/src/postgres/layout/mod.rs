@@ -25,6 +25,7 @@ use super::error::store_error;
 use crate::layout::Layout;
 use key::{Key, KeyColumn};
 use postroom_core::{StoreError, StoreErrorKind, StoreResult};
+use std::collections::BTreeSet;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
@@ -64,7 +65,7 @@ impl Foreign {
 
     pub(super) async fn of(client: &Client, layout: &Layout, table: Table) -> StoreResult<Self> {
         let schema = layout.ledger_schema();
-        let layout = layout.resolved(&schema)?;
+        let mut layout = layout.resolved(&schema)?;
         let columns = layout.key.iter().map(|name| {
             let column = table.column(name).ok_or_else(|| {
                 StoreError::plain(
@@ -85,18 +86,27 @@ impl Foreign {
         let columns = columns.collect::<StoreResult<Vec<_>>>()?;
         let key = Key::of(&columns, identity(&layout, &table, &columns).as_ref());
         let keeps_failures = layout.keeps_failures();
-        let payload = &layout.message.payload;
+        let content = &mut layout.message;
+        // Its size is taken in the producer's transaction: of the column, since what makes a body of it may fail.
+        if content.stored.is_none()
+            && let Some(column) = only(crate::layout::columns(&content.payload))
+        {
+            content.stored = Some(format!("m.{}", crate::layout::quoted(&column)));
+        }
         // The ledger's own functions may not be there yet, and make no texts.
-        let has_texts = !payload.contains(&schema) && {
-            let sql = format!("SELECT {payload} FROM {} m", table.name);
+        let mut has_texts = false;
+        if !content.payload.contains(&schema) {
+            let sql = format!("SELECT {} FROM {} m", content.payload, table.name);
             // What does not fit the table is reported by `check`, with its place.
-            client.prepare(&sql).await.is_ok_and(|body| {
-                let kind = body.columns().first().map(|column| column.type_().clone());
-                kind.is_some_and(|kind| {
-                    [Type::TEXT, Type::VARCHAR, Type::BPCHAR, Type::JSON].contains(&kind)
-                })
-            })
-        };
+            let body = client.prepare(&sql).await.ok();
+            let kind = body.and_then(|body| Some(body.columns().first()?.type_().clone()));
+            has_texts = kind.as_ref().is_some_and(|kind| {
+                [Type::TEXT, Type::VARCHAR, Type::BPCHAR, Type::JSON, Type::BYTEA].contains(kind)
+            });
+            if kind == Some(Type::BYTEA) {
+                content.payload = format!("{schema}.text_of({})", content.payload);
+            }
+        }
         Ok(Self { layout, schema, table, key, keeps_failures, has_texts })
     }
 
@@ -206,6 +216,12 @@ fn identity(layout: &Layout, table: &Table, key: &[KeyColumn]) -> Option<(String
         _ => otherwise.to_owned(),
     };
     Some((expression, kind))
+}
+
+/// The only one, if there is one.
+fn only(columns: BTreeSet<String>) -> Option<String> {
+    let mut columns = columns.into_iter();
+    columns.next().filter(|_| columns.next().is_none())
 }
 
 fn failed(error: tokio_postgres::Error) -> StoreError {
