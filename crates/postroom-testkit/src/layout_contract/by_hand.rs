@@ -33,7 +33,10 @@ pub async fn opened_by_hand_it_is_delivered_again(table: &impl LayoutHarness) {
     let open = match table.words().open {
         Ok(set) => set,
         Err(reason) => {
-            return skip(&format!("{}: opened_by_hand_it_is_delivered_again", table.name()), reason);
+            return skip(
+                &format!("{}: opened_by_hand_it_is_delivered_again", table.name()),
+                reason,
+            );
         }
     };
     let store = migrated(table).await;
