@@ -23,6 +23,7 @@ mod remembered;
 mod repository;
 mod round;
 pub mod sqlite;
+mod vanished;
 
 pub use layout::Layout;
 pub use migrations::{

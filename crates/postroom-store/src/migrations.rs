@@ -123,7 +123,7 @@ pub async fn migrate_with(url: &str, options: &MigrateOptions) -> StoreResult<Mi
     match location {
         Location::Postgres => postgres::migrate(url, options).await,
         Location::MySql => mysql::migrate(url).await,
-        Location::Sqlite(path) => sqlite::migrate(&path).await,
+        Location::Sqlite(path) => sqlite::migrate(&path, options).await,
         Location::Memory => Ok(Migrated::default()),
     }
 }
@@ -138,7 +138,7 @@ pub async fn plan(url: &str, options: &MigrateOptions) -> StoreResult<Vec<Planne
     match location {
         Location::Postgres => postgres::plan(url, options).await,
         Location::MySql => mysql::plan(url).await,
-        Location::Sqlite(path) => sqlite::plan(&path).await,
+        Location::Sqlite(path) => sqlite::plan(&path, options).await,
         Location::Memory => Ok(Vec::new()),
     }
 }
@@ -172,8 +172,11 @@ pub async fn propose_layout(url: &str, table: &str) -> StoreResult<String> {
 /// # Errors
 /// When the database cannot be reached or refuses, or is of a kind that layouts are not for.
 pub async fn remove_ledger(url: &str, layout: &Layout) -> StoreResult<()> {
-    for_postgres(url)?;
-    postgres::remove_ledger(url, layout).await
+    match locate(url)? {
+        Location::Postgres => postgres::remove_ledger(url, layout).await,
+        Location::Sqlite(path) => sqlite::remove_ledger(&path, layout).await,
+        location @ (Location::MySql | Location::Memory) => refuse_layout(&location, Some(layout)),
+    }
 }
 
 fn for_postgres(url: &str) -> StoreResult<()> {
@@ -181,7 +184,8 @@ fn for_postgres(url: &str) -> StoreResult<()> {
         Location::Postgres => Ok(()),
         Location::MySql | Location::Sqlite(_) | Location::Memory => Err(StoreError::plain(
             StoreErrorKind::Refused,
-            "tables of other shapes are for PostgreSQL: here Postroom delivers from its own table alone",
+            "a layout is proposed for tables on PostgreSQL alone: begin with one of the built-in layouts, or \
+             with layout = \"custom\"",
         )),
     }
 }

@@ -33,8 +33,7 @@ async fn remove(args: &Adopt, origin: &Origin<'_>) -> Result<(), Failure> {
     let removed = postroom_store::remove_ledger(database.session_url(), layout).await;
     removed.map_err(|error| outbox::failed(error, &database.url))?;
     Ok(output::print(&format!(
-        "removed the schema {} and its triggers on {}; the table's rows are as they were\n",
-        layout.ledger_schema(),
+        "removed the ledger of {} and its triggers; the table's rows are as they were\n",
         layout.table
     ))?)
 }

@@ -5,6 +5,7 @@ use super::fault::{Fault, Place};
 use super::model::{Database, Retention};
 use super::reader::Section;
 use super::{DATABASE_URL, Origin, sections};
+use postroom_store::layout::Dialect;
 use std::path::Path;
 use std::time::Duration;
 
@@ -27,12 +28,18 @@ impl Databases {
 }
 
 /// Reads `[database]`, or all of `[databases]`: of these `only` one where that is there, since the
-/// secrets of others may be missing.
-pub(super) fn read(root: &Section<'_>, file: Option<&Path>, only: Option<&str>) -> Databases {
+/// secrets of others may be missing. `named` is the URL that is used instead of the one in `[database]`.
+pub(super) fn read(
+    root: &Section<'_>,
+    file: Option<&Path>,
+    only: Option<&str>,
+    named: Option<&str>,
+) -> Databases {
     let retention = sections::retention(root.section("retention").as_ref(), Retention::default());
     let unnamed = Database::unnamed(retention);
     let Some(databases) = root.section("databases") else {
-        let mut database = sections::database(root.section("database").as_ref(), retention, file);
+        let mut database =
+            sections::database(root.section("database").as_ref(), retention, file, named);
         keep_rows(&mut database, root.section("retention").as_ref());
         return Databases { each: vec![database], unnamed };
     };
@@ -80,7 +87,7 @@ fn one(name: &str, section: &Section<'_>, retention: Retention, file: Option<&Pa
         let hint = "for instance url = \"postgres://app@db/shop\"".to_owned();
         section.fault_at(&["url"], "is missing", Some(hint));
     }
-    let mut database = sections::database(Some(section), retention, file);
+    let mut database = sections::database(Some(section), retention, file, None);
     keep_rows(&mut database, section.section("retention").as_ref());
     Database { name: Some(name.to_owned()), ..database }
 }
@@ -119,6 +126,19 @@ pub(super) fn with_own_outboxes(
         if dead_letter.is_none() && !layout.has_several_destinations() {
             all.push(database);
             continue;
+        }
+        if Dialect::of(&database.url) == Some(Dialect::Sqlite) {
+            faults.push(Fault {
+                place: Place::Outside,
+                problem: format!(
+                    "dead letters, and further destinations of one row, go to Postroom's own outbox, which cannot \
+                     stand beside {} in one SQLite file",
+                    layout.table
+                ),
+                hint: Some(
+                    "leave relay.dead_letter out, and name one destination for each row".to_owned(),
+                ),
+            });
         }
         if layout.table == OWN_TABLE {
             faults.push(Fault {
@@ -162,6 +182,13 @@ impl Origin<'_> {
     /// The database that `--database` may name in the file: anything that is no URL.
     pub(super) fn name(&self) -> Option<&str> {
         self.database.filter(|named| !named.contains(':'))
+    }
+
+    /// The URL that the command line or the environment names, where the file has one database.
+    pub(super) fn named_url(&self) -> Option<String> {
+        let variable = (self.environment)(DATABASE_URL).map(|url| url.trim().to_owned());
+        let named = self.database.map(str::to_owned).or(variable);
+        named.filter(|url| url.contains(':'))
     }
 
     /// The outboxes that count: the command line's, the environment's, the file's, or the default.

@@ -2,6 +2,7 @@
 
 use super::reader::Section;
 use postroom_store::Layout;
+use postroom_store::layout::Dialect;
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
@@ -12,8 +13,8 @@ pub(super) const KEYS: [&str; 13] = [
 ];
 
 /// The layout that a database's section describes: a built-in one, with what the section says laid over it. `None`
-/// for Postroom's own table.
-pub(super) fn layout(section: &Section<'_>) -> Option<Arc<Layout>> {
+/// for Postroom's own table. What is built in depends on the kind of database at `url`.
+pub(super) fn layout(section: &Section<'_>, url: &str) -> Option<Arc<Layout>> {
     let name = section.string("layout").unwrap_or_else(|| postroom_store::layout::OWN.to_owned());
     let said: Vec<&str> = section.keys().filter(|key| KEYS.contains(key)).collect();
     if name == postroom_store::layout::OWN {
@@ -23,8 +24,10 @@ pub(super) fn layout(section: &Section<'_>) -> Option<Arc<Layout>> {
         }
         return None;
     }
-    let Some(built_in) = Layout::built_in(&name) else {
-        let known = Layout::names().join(", ");
+    // Where layouts are not for that kind of database, opening it says so.
+    let dialect = Dialect::of(url).unwrap_or(Dialect::Postgres);
+    let Some(built_in) = Layout::built_in(&name, dialect) else {
+        let known = Layout::names(dialect).join(", ");
         section.fault_at(&["layout"], "is unknown", Some(format!("known here: {known}")));
         return None;
     };

@@ -78,7 +78,8 @@ impl Origin<'_> {
                 "redis",
                 "tenants",
             ]);
-            let databases = databases::read(&root, file.as_deref(), None);
+            let databases =
+                databases::read(&root, file.as_deref(), None, self.named_url().as_deref());
             let databases = self.choose(databases, &mut outside);
             let relay = sections::relay(&root, &overrides);
             let dead_letter = relay.settings.dead_letter.as_deref();
@@ -117,7 +118,8 @@ impl Origin<'_> {
         let table = document.parse();
         let mut outside = Vec::new();
         let root = Section::root(&document, &table);
-        let databases = databases::read(&root, file.as_deref(), self.name());
+        let databases =
+            databases::read(&root, file.as_deref(), self.name(), self.named_url().as_deref());
         let databases = self.choose(databases, &mut outside);
         let overrides = Overrides::read(self.environment, &mut Vec::new());
         let dead_letter = sections::dead_letter(&root, &overrides);

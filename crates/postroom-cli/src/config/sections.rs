@@ -38,11 +38,13 @@ pub(super) fn retention(section: Option<&Section<'_>>, mut retention: Retention)
     retention
 }
 
-/// `[database]`, or one of `[databases]`: what describes one outbox is read here and nowhere else.
+/// `[database]`, or one of `[databases]`: what describes one outbox is read here and nowhere else. `named` is the URL
+/// that is used instead of its own.
 pub(super) fn database(
     section: Option<&Section<'_>>,
     retention: Retention,
     file: Option<&Path>,
+    named: Option<&str>,
 ) -> Database {
     let mut database = Database::unnamed(retention);
     let Some(section) = section else { return database };
@@ -73,7 +75,7 @@ pub(super) fn database(
             false
         }
     };
-    database.layout = layout::layout(section);
+    database.layout = layout::layout(section, named.unwrap_or(&database.url));
     database.notify = section.boolean("notify").unwrap_or(database.notify);
     database
 }

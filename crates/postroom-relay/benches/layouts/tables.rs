@@ -1,7 +1,7 @@
 //! The tables that are measured, filled as their producers fill them.
 
 use anyhow::Context as _;
-use postroom_store::layout::Destination;
+use postroom_store::layout::{Destination, Dialect};
 use postroom_store::{Layout, MigrateOptions};
 use std::sync::Arc;
 use tokio_postgres::{Client, NoTls};
@@ -23,10 +23,12 @@ const PAYLOAD: &str = "jsonb_build_object('orderId', n, 'note', repeat('x', 265)
 /// Every built-in layout, and a custom one with numbered rows.
 pub(crate) fn all() -> anyhow::Result<Vec<Table>> {
     let built_in = |name: &str| {
-        let layout = Layout::built_in(name).with_context(|| format!("no layout {name}"))?;
+        let layout = Layout::built_in(name, Dialect::Postgres)
+            .with_context(|| format!("no layout {name}"))?;
         anyhow::Ok(Arc::new(Layout { to: Some(Destination::One("noop".to_owned())), ..layout }))
     };
-    let typeorm = Arc::new(Layout::built_in("typeorm").context("no layout typeorm")?);
+    let typeorm =
+        Arc::new(Layout::built_in("typeorm", Dialect::Postgres).context("no layout typeorm")?);
     let numbered = Layout::from_toml(
         r#"
         table = "shop_events"

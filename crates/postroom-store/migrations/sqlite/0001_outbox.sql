@@ -6,6 +6,7 @@
 -- application's own. Everything works with SQLite 3.35, since the triggers and defaults run in
 -- whatever program writes the row. Times in the ledger are milliseconds since 1970.
 
+-- layout: own
 CREATE TABLE integration_outbox (
     id               TEXT NOT NULL UNIQUE COLLATE NOCASE DEFAULT (
         -- A UUIDv7: milliseconds first, so that new ids end up side by side in the index.
@@ -125,6 +126,7 @@ CREATE UNIQUE INDEX outbox_fence ON integration_outbox
 CREATE INDEX outbox_sent ON integration_outbox (coalesce(sent_at, created_at))
     WHERE status = 'SENT';
 
+-- layout: every
 -- Fresh messages: one row each, inserted once and deleted once, and never updated. *Fresh* is a PENDING
 -- message that is due within a second of its INSERT. Parcels of PostgreSQL name up to 64 messages of one
 -- statement; triggers of SQLite see one row at a time, so these name one.
@@ -165,6 +167,11 @@ CREATE TABLE outbox_delivery (
     -- w waits, f failed and waits, d dead.
     state       TEXT    NOT NULL,
     integration TEXT    NOT NULL,
+    /*foreign:-- Failed attempts and why the last one failed, where the row cannot say so.
+    attempts    INTEGER NOT NULL DEFAULT 0,
+    last_error  TEXT,
+    -- Whether its row was opened again to be replayed.
+    is_replay   INTEGER NOT NULL DEFAULT 0,*/
 
     CONSTRAINT state_known CHECK (state IN ('w', 'f', 'd'))
 ) WITHOUT ROWID;
@@ -287,6 +294,7 @@ CREATE TABLE outbox_checkpoint (
     CONSTRAINT name_length CHECK (length(name) <= 120)
 ) WITHOUT ROWID;
 
+-- layout: own
 -- Nothing here relies on a conflict rule: the producer's own, such as OR IGNORE, overrides it.
 CREATE TRIGGER outbox_feed AFTER INSERT ON integration_outbox
 WHEN NEW.status IN ('PENDING', 'FAILED', 'DEAD')
@@ -411,6 +419,7 @@ BEGIN
     WHERE integration = OLD.integration_type AND seq = OLD.seq AND message_id = OLD.id;
 END;
 
+-- layout: made
 -- What is in flight out of parcels: never much, and found by the claims, never by searching parcels.
 CREATE VIEW outbox_in_flight AS
 SELECT p.message_id, c.token, p.integration, p.seq, p.due_at
@@ -433,7 +442,7 @@ SELECT m.id, m.source_stream_id, m.source_event_id, m.integration_type, m.event_
        strftime('%Y-%m-%dT%H:%M:%fZ', c.since / 1000.0, 'unixepoch') AS locked_at,
        c.worker AS locked_by,
        m.created_at, m.updated_at, m.sent_at, m.last_error,
-       m.seq, m.copy, m.ordering_key, m.causation_id, m.source, m.schema_version, m.occurred_at
+       m.seq, m.copy, m.ordering_key, m.causation_id, m.source, m.schema_version, m.occurred_at/*keys*/
 FROM integration_outbox AS m
 LEFT JOIN outbox_delivery AS d ON d.message_id = m.id
 LEFT JOIN outbox_claim AS c ON c.token = CASE

@@ -1,5 +1,6 @@
 //! Where rows go that do not say so themselves.
 
+use super::Dialect;
 use super::expression::quoted;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -49,13 +50,14 @@ pub(crate) fn integration(
     to: Option<&Destination>,
     routes: &[Route],
     event_type: &str,
+    dialect: Dialect,
 ) -> String {
     let default = match (said, to) {
-        (Some(said), _) => format!("({said})::text"),
-        (None, Some(to)) => template(to.first()),
+        (Some(said), _) => dialect.text(&format!("({said})")),
+        (None, Some(to)) => template(to.first(), dialect),
         (None, None) => "NULL".to_owned(),
     };
-    choose(routes, event_type, |to| template(to.first()), &default)
+    choose(routes, event_type, dialect, |to| template(to.first(), dialect), &default)
 }
 
 /// The expression for the integrations of a row besides its own, if any row has some.
@@ -63,22 +65,24 @@ pub(crate) fn besides(
     to: Option<&Destination>,
     routes: &[Route],
     event_type: &str,
+    dialect: Dialect,
 ) -> Option<String> {
     let all = to.into_iter().chain(routes.iter().map(|route| &route.to));
     if all.flat_map(Destination::others).next().is_none() {
         return None;
     }
     let array = |to: &Destination| {
-        let others: Vec<_> = to.others().iter().map(|one| template(one)).collect();
+        let others: Vec<_> = to.others().iter().map(|one| template(one, dialect)).collect();
         format!("ARRAY[{}]::text[]", others.join(", "))
     };
     let default = to.map_or_else(|| "ARRAY[]::text[]".to_owned(), array);
-    Some(choose(routes, event_type, array, &default))
+    Some(choose(routes, event_type, dialect, array, &default))
 }
 
 fn choose(
     routes: &[Route],
     event_type: &str,
+    dialect: Dialect,
     value: impl Fn(&Destination) -> String,
     default: &str,
 ) -> String {
@@ -88,11 +92,11 @@ fn choose(
     let cases = routes.iter().map(|route| {
         let conditions = route.when.iter().map(|(column, wanted)| {
             let is = match column.as_str() {
-                "type" => format!("({event_type})::text"),
-                column => format!("m.{}::text", quoted(column)),
+                "type" => dialect.text(&format!("({event_type})")),
+                column => dialect.text(&format!("m.{}", quoted(column))),
             };
             match wanted.strip_suffix('*') {
-                Some(beginning) => format!("starts_with({is}, {})", literal(beginning)),
+                Some(beginning) => dialect.starts_with(&is, &literal(beginning)),
                 None => format!("{is} = {}", literal(wanted)),
             }
         });
@@ -105,7 +109,7 @@ fn choose(
 }
 
 /// A text with `{column}` in it, as an expression.
-fn template(text: &str) -> String {
+fn template(text: &str, dialect: Dialect) -> String {
     let mut parts = Vec::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('{') {
@@ -113,7 +117,7 @@ fn template(text: &str) -> String {
         if !before.is_empty() {
             parts.push(literal(before));
         }
-        parts.push(format!("m.{}::text", quoted(column)));
+        parts.push(dialect.text(&format!("m.{}", quoted(column))));
         rest = after;
     }
     if !rest.is_empty() || parts.is_empty() {
@@ -130,14 +134,27 @@ fn literal(text: &str) -> String {
 mod tests {
     use super::*;
 
+    const PG: Dialect = Dialect::Postgres;
+
     fn one(text: &str) -> Destination {
         Destination::One(text.to_owned())
     }
 
     #[test]
     fn a_template_reads_columns() {
-        let sql = integration(None, Some(&one("kafka:{topic}.it's")), &[], "m.type");
+        let sql = integration(None, Some(&one("kafka:{topic}.it's")), &[], "m.type", PG);
         assert_eq!(sql, "'kafka:' || m.\"topic\"::text || '.it''s'");
+    }
+
+    #[test]
+    fn sqlite_has_words_of_its_own() {
+        let route =
+            Route { when: [("type".to_owned(), "a.*".to_owned())].into(), to: one("x:{topic}") };
+        assert_eq!(
+            integration(Some("m.goes"), None, &[route], "m.kind", Dialect::Sqlite),
+            "CASE WHEN substr(CAST((m.kind) AS TEXT), 1, length('a.')) = 'a.' \
+             THEN 'x:' || CAST(m.\"topic\" AS TEXT) ELSE CAST((m.goes) AS TEXT) END"
+        );
     }
 
     #[test]
@@ -149,16 +166,16 @@ mod tests {
         let both = Destination::Several(vec!["a".into(), "b:{x}".into()]);
         let routes = [route("type", "order.*", one("kafka:orders")), route("shop", "7", both)];
         assert_eq!(
-            integration(None, Some(&one("noop")), &routes, "m.kind"),
+            integration(None, Some(&one("noop")), &routes, "m.kind", PG),
             "CASE WHEN starts_with((m.kind)::text, 'order.') THEN 'kafka:orders' \
              WHEN m.\"shop\"::text = '7' THEN 'a' ELSE 'noop' END"
         );
         assert_eq!(
-            besides(Some(&one("noop")), &routes, "m.kind").unwrap(),
+            besides(Some(&one("noop")), &routes, "m.kind", PG).unwrap(),
             "CASE WHEN starts_with((m.kind)::text, 'order.') THEN ARRAY[]::text[] \
              WHEN m.\"shop\"::text = '7' THEN ARRAY['b:' || m.\"x\"::text]::text[] \
              ELSE ARRAY[]::text[] END"
         );
-        assert_eq!(besides(Some(&one("noop")), &routes[..1], "m.kind"), None);
+        assert_eq!(besides(Some(&one("noop")), &routes[..1], "m.kind", PG), None);
     }
 }

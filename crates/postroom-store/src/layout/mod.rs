@@ -2,15 +2,24 @@
 //!
 //! A layout is data. It names the table and its key, says by SQL expressions over the row `m` what a message
 //! is made of and what state it is in, and by lists of assignments how each outcome is written back. Statements
-//! and triggers are made from it (`postgres/layout/`). The built-in ones are the files under `layouts/`.
+//! and triggers are made from it (`postgres/layout/`, `sqlite/layout/`). The built-in ones are the files under
+//! `layouts/`, by dialect.
 
 mod destination;
+mod dialect;
 mod expression;
+mod made;
+mod mismatches;
 mod settings;
+mod table;
 
 pub use destination::{Destination, Route};
 pub(crate) use destination::{besides, integration};
+pub use dialect::Dialect;
 pub(crate) use expression::{columns, for_row, quoted};
+pub(crate) use made::{fingerprint, parts};
+pub(crate) use mismatches::{Mismatch, mismatches};
+pub(crate) use table::{Column, Table};
 
 use postroom_core::{StoreError, StoreErrorKind, StoreResult};
 use serde::{Deserialize, Serialize};
@@ -20,13 +29,17 @@ use toml::Value;
 /// Expressions by the column that they are for.
 pub type Assignments = BTreeMap<String, String>;
 
-/// The built-in layouts, by name.
-const BUILT_IN: [(&str, &str); 5] = [
-    ("debezium", include_str!("../../layouts/debezium.toml")),
-    ("events", include_str!("../../layouts/events.toml")),
-    ("kata", include_str!("../../layouts/kata.toml")),
-    ("metadata", include_str!("../../layouts/metadata.toml")),
-    ("typeorm", include_str!("../../layouts/typeorm.toml")),
+/// The built-in layouts, by dialect and name.
+const BUILT_IN: [(Dialect, &str, &str); 9] = [
+    (Dialect::Postgres, "debezium", include_str!("../../layouts/postgres/debezium.toml")),
+    (Dialect::Postgres, "events", include_str!("../../layouts/postgres/events.toml")),
+    (Dialect::Postgres, "kata", include_str!("../../layouts/postgres/kata.toml")),
+    (Dialect::Postgres, "metadata", include_str!("../../layouts/postgres/metadata.toml")),
+    (Dialect::Postgres, "typeorm", include_str!("../../layouts/postgres/typeorm.toml")),
+    (Dialect::Sqlite, "debezium", include_str!("../../layouts/sqlite/debezium.toml")),
+    (Dialect::Sqlite, "events", include_str!("../../layouts/sqlite/events.toml")),
+    (Dialect::Sqlite, "kata", include_str!("../../layouts/sqlite/kata.toml")),
+    (Dialect::Sqlite, "metadata", include_str!("../../layouts/sqlite/metadata.toml")),
 ];
 
 /// The layout of Postroom's own table, which needs no description.
@@ -179,7 +192,7 @@ pub struct State {
 }
 
 /// How outcomes are written back. In the expressions, `$at`, `$due`, `$attempts` and `$error` stand for what is to
-/// be written, and `m` for the row. Where there is no way to write a failure, it stands in the ledger alone.
+/// be written, and `m` for the row. On SQLite `$at_ms` and `$due_ms` are the times in milliseconds since 1970. Where there is no way to write a failure, it stands in the ledger alone.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Write {
@@ -233,14 +246,15 @@ pub struct Create {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub when_migrating: Option<String>,
     /// The statements, with `{table}` for the table.
-    pub postgres: String,
+    pub sql: String,
 }
 
 impl Layout {
-    /// The names of all layouts.
+    /// The names of all layouts that this dialect has.
     #[must_use]
-    pub fn names() -> Vec<&'static str> {
-        let mut names: Vec<_> = BUILT_IN.iter().map(|(name, _)| *name).collect();
+    pub fn names(dialect: Dialect) -> Vec<&'static str> {
+        let of_dialect = BUILT_IN.iter().filter(|(known, ..)| *known == dialect);
+        let mut names: Vec<_> = of_dialect.map(|(_, name, _)| *name).collect();
         names.extend([CUSTOM, OWN]);
         names.sort_unstable();
         names
@@ -248,11 +262,12 @@ impl Layout {
 
     /// The built-in layout of this name; `custom` is one in which nothing is said yet.
     #[must_use]
-    pub fn built_in(name: &str) -> Option<Self> {
+    pub fn built_in(name: &str, dialect: Dialect) -> Option<Self> {
         if name == CUSTOM {
             return Some(Self::default());
         }
-        let (_, text) = BUILT_IN.iter().find(|(known, _)| *known == name)?;
+        let is_it = |(of, known, _): &&(Dialect, &str, &str)| *of == dialect && *known == name;
+        let (.., text) = BUILT_IN.iter().find(is_it)?;
         // A test reads them all.
         toml::from_str(text).ok()
     }
@@ -337,7 +352,7 @@ impl Layout {
     /// own outbox.
     #[must_use]
     pub fn has_several_destinations(&self) -> bool {
-        besides(self.to.as_ref(), &self.routes, "''").is_some()
+        besides(self.to.as_ref(), &self.routes, "''", Dialect::Postgres).is_some()
     }
 
     /// Whether triggers feed the ledger.
@@ -379,8 +394,50 @@ impl Layout {
     }
 
     /// The layout with its settings put in, for the ledger in `schema`.
-    pub(crate) fn resolved(&self, schema: &str) -> StoreResult<Self> {
-        settings::resolve(self, schema)
+    pub(crate) fn resolved(&self, schema: &str, dialect: Dialect) -> StoreResult<Self> {
+        settings::resolve(self, schema, dialect)
+    }
+
+    /// A fault of this layout, in words for whoever wrote it.
+    pub(crate) fn refused(&self, problem: &str) -> StoreError {
+        StoreError::plain(StoreErrorKind::Refused, format!("{}: {problem}", self.table))
+    }
+
+    /// The statements that make the table, where there is none.
+    ///
+    /// # Errors
+    /// When the layout has none, or they are for a service that is not among these.
+    pub(crate) fn creation(&self, services: &[String]) -> StoreResult<String> {
+        let Some(create) = self.create.as_ref().filter(|create| !create.sql.is_empty()) else {
+            return Err(
+                self.refused("there is no such table, and its layout does not say how to make one")
+            );
+        };
+        if let Some(service) = &create.when_migrating
+            && !services.contains(service)
+        {
+            return Err(self.refused(&format!(
+                "there is no such table. To have it made, add {service} to the comma-separated list in \
+                 ENABLED_MIGRATION_SERVICES"
+            )));
+        }
+        Ok(create.sql.replace("{table}", &self.table))
+    }
+
+    /// Refuses a replay that the layout has no words for.
+    ///
+    /// # Errors
+    /// When rows cannot be opened again, or would have to get another event id.
+    pub(crate) fn refuse_replay(&self, fresh_ids: bool) -> StoreResult<()> {
+        let problem = if !self.can_replay() {
+            "cannot be replayed: its layout has no `write.reopened`, or deletes what was delivered"
+        } else if fresh_ids {
+            "cannot be replayed under fresh event ids: a replay opens the row again, and its id stays"
+        } else {
+            return Ok(());
+        };
+        let text = format!("rows of {} {problem}", self.table);
+        Err(StoreError::plain(StoreErrorKind::Refused, text))
     }
 
     /// Checks what can be known without a database.
@@ -453,9 +510,9 @@ mod tests {
 
     #[test]
     fn every_built_in_layout_is_one() {
-        for (name, text) in BUILT_IN {
-            let mut layout =
-                Layout::from_toml(text).unwrap_or_else(|error| panic!("{name}: {error}"));
+        for (dialect, name, text) in BUILT_IN {
+            let mut layout = Layout::from_toml(text)
+                .unwrap_or_else(|error| panic!("{name} on {dialect:?}: {error}"));
             layout.to = Some(Destination::One("noop".to_owned()));
             layout.check().unwrap();
             let again = Layout::from_toml(&toml::to_string(&layout).unwrap()).unwrap();

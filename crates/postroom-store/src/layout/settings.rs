@@ -1,14 +1,14 @@
 //! Settings of a layout, put into its expressions.
 
-use super::{Assignments, Layout, Sent};
+use super::{Assignments, Dialect, Layout, Sent};
 use postroom_core::{StoreError, StoreErrorKind, StoreResult};
 use toml::Value;
 
 /// Puts every `{name}` of an expression in, as an SQL literal.
-pub(super) fn resolve(layout: &Layout, schema: &str) -> StoreResult<Layout> {
+pub(super) fn resolve(layout: &Layout, schema: &str, dialect: Dialect) -> StoreResult<Layout> {
     let mut values = vec![("{schema}".to_owned(), schema.to_owned())];
     for (name, value) in &layout.settings {
-        let Some(literal) = literal(value) else {
+        let Some(literal) = literal(value, dialect) else {
             return Err(StoreError::plain(
                 StoreErrorKind::Refused,
                 format!(
@@ -68,21 +68,34 @@ pub(super) fn resolve(layout: &Layout, schema: &str) -> StoreResult<Layout> {
     put_all(&mut layout.claimed);
     put_all(&mut layout.insert);
     if let Some(create) = &mut layout.create {
-        put(&mut create.postgres);
+        put(&mut create.sql);
     }
     Ok(layout)
 }
 
-/// A value as an SQL literal.
-fn literal(value: &Value) -> Option<String> {
+/// A value as an SQL literal. A list of texts leads into a JSON document: by an array on PostgreSQL, else by a path.
+fn literal(value: &Value, dialect: Dialect) -> Option<String> {
     let text = |text: &str| format!("'{}'", text.replace('\'', "''"));
     Some(match value {
         Value::String(one) => text(one),
         Value::Integer(one) => one.to_string(),
         Value::Boolean(one) => one.to_string(),
         Value::Array(many) => {
-            let many = many.iter().map(|one| one.as_str().map(text)).collect::<Option<Vec<_>>>()?;
-            format!("ARRAY[{}]::text[]", many.join(", "))
+            let many = many.iter().map(Value::as_str).collect::<Option<Vec<_>>>()?;
+            match dialect {
+                Dialect::Postgres => {
+                    let many: Vec<_> = many.into_iter().map(text).collect();
+                    format!("ARRAY[{}]::text[]", many.join(", "))
+                }
+                Dialect::Sqlite => {
+                    // A name with a quotation mark in it has no path.
+                    if many.iter().any(|one| one.contains('"')) {
+                        return None;
+                    }
+                    let path: String = many.iter().map(|one| format!(".\"{one}\"")).collect();
+                    text(&format!("${path}"))
+                }
+            }
         }
         Value::Float(_) | Value::Datetime(_) | Value::Table(_) => return None,
     })
@@ -94,11 +107,13 @@ mod tests {
 
     #[test]
     fn settings_stand_in_expressions_as_literals() {
-        let mut layout = Layout::built_in("metadata").unwrap();
+        let mut layout = Layout::built_in("metadata", Dialect::Postgres).unwrap();
         layout.settings.insert("path".into(), Value::Array(vec!["meta".into(), "it's".into()]));
-        let resolved = layout.resolved("postroom_x").unwrap();
+        let resolved = layout.resolved("postroom_x", Dialect::Postgres).unwrap();
         assert!(resolved.state.status.contains("#> ARRAY['meta', 'it''s']::text[] ->>"));
         assert!(!format!("{resolved:?}").contains("{path}"));
         assert!(resolved.message.payload.starts_with("postroom_x.without_state(m.payload, "));
+        let resolved = layout.resolved("main", Dialect::Sqlite).unwrap();
+        assert!(resolved.state.status.contains("'$.\"meta\".\"it''s\"'"));
     }
 }

@@ -53,6 +53,7 @@ pub use migrate::{MIGRATIONS, migrate, plan, set_notify};
 
 use crate::OpenOptions;
 use crate::layout::Layout;
+use crate::vanished::Untold;
 use attempts::Swept;
 use caution::Caution;
 use connect::{CONNECTION_WAIT, Target, session_settings};
@@ -72,7 +73,6 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 use tokio::sync::OnceCell;
 use transaction::TAKING_SESSION;
-use vanished::Untold;
 use wake::Hurry;
 
 /// The statements that make a role for producers and one for relays.

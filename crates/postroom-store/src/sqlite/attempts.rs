@@ -4,6 +4,7 @@ use super::SqliteStore;
 use super::error::store_error;
 use super::json_lists::{json, json_ids};
 use super::row::{optional_text, text};
+use super::session::Session;
 use super::time::moment;
 use super::upkeep::count;
 use postroom_core::{
@@ -11,7 +12,7 @@ use postroom_core::{
     clip_response,
 };
 use sqlx::sqlite::SqliteRow;
-use sqlx::{Error, Row as _, SqliteConnection};
+use sqlx::{Error, Row as _};
 use std::sync::{Mutex, PoisonError};
 
 const ATTEMPTS: &str = include_str!("sql/attempts_of.sql");
@@ -50,7 +51,7 @@ fn attempt(row: &SqliteRow) -> Result<Attempt, Error> {
 
 /// Keeps a failed attempt, and forgets the oldest of its message.
 pub(super) async fn note(
-    tx: &mut SqliteConnection,
+    tx: &mut Session,
     id: &MessageId,
     tried: Tried,
     error: &str,
@@ -83,7 +84,7 @@ pub(super) async fn keep_responses(
         sqlx::query(KEEP_RESPONSE)
             .bind(id.to_string())
             .bind(clip_response(response))
-            .execute(&mut *tx)
+            .execute(&mut tx)
             .await
             .map_err(|e| store_error(doing, e))?;
     }
@@ -91,18 +92,14 @@ pub(super) async fn keep_responses(
 }
 
 /// Forgets the attempts of messages that go.
-pub(super) async fn forget(tx: &mut SqliteConnection, of: &[MessageId]) -> Result<(), Error> {
+pub(super) async fn forget(tx: &mut Session, of: &[MessageId]) -> Result<(), Error> {
     sqlx::query(FORGET).bind(json_ids(of)).execute(&mut *tx).await?;
     Ok(())
 }
 
 /// Forgets the attempts of messages that were deleted by hand. Looks at the attempts of at most `messages`
 /// messages, and goes on there the next time.
-pub(super) async fn sweep(
-    tx: &mut SqliteConnection,
-    swept: &Swept,
-    messages: i64,
-) -> Result<(), Error> {
+pub(super) async fn sweep(tx: &mut Session, swept: &Swept, messages: i64) -> Result<(), Error> {
     let after = swept.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let seen: Vec<String> =
         sqlx::query_scalar(SWEEP).bind(after).bind(messages).fetch_all(&mut *tx).await?;

@@ -4,16 +4,19 @@ use super::content;
 use super::error::store_error;
 use super::json_lists::json;
 use super::parcels::{self, FOLLOW, Found, Looking, Parcel, is_any_free};
-use super::row::{number, text};
+use super::row::{id, number, text};
+use super::session::Session;
 use super::time::now_ms;
 use super::{SqliteStore, settle, wake};
 use crate::lost_group::{self, Lost};
 use crate::own_claims::NoLivingRelay;
+use crate::vanished::Untold;
 use async_trait::async_trait;
 use postroom_core::{
-    Batch, Claims, MessageId, Quota, Rescued, Settled, Settlement, StoreResult, Take, Token, Wake,
+    Batch, Claims, MessageId, Quota, Rescued, Settled, Settlement, StoreResult, Take, Token,
+    Vanished, Wake,
 };
-use sqlx::{Error, Row as _, SqliteConnection};
+use sqlx::{Error, Row as _};
 use std::collections::HashSet;
 
 pub(super) const IS_DUE: &str = include_str!("sql/is_due.sql");
@@ -30,7 +33,7 @@ const PUT_RIGHT_ROWS: usize = 5_000;
 
 /// A message that may be taken.
 pub(super) struct Candidate {
-    /// In lower case.
+    /// As [`id`] has it.
     id: String,
     pub(super) seq: i64,
     due_at: i64,
@@ -92,6 +95,10 @@ impl Claims for SqliteStore {
         super::attempts::keep_responses(self, responses).await
     }
 
+    fn vanished(&self) -> Vec<Vanished> {
+        self.vanished.tell(self.readers.lookup.layout().and_then(|layout| layout.vanished))
+    }
+
     async fn wake(&self) -> Option<Box<dyn Wake>> {
         self.notify.then(|| wake::watch(&self.path))
     }
@@ -107,7 +114,7 @@ impl SqliteStore {
         if lanes.is_empty() {
             return Ok(false);
         }
-        is_any_free(&mut *self.readers.acquire().await?, &lanes).await
+        is_any_free(&mut self.readers.session().await?, &lanes).await
     }
 
     async fn is_due(&self, take: &Take<'_>, queue: Queue) -> Result<bool, Error> {
@@ -145,6 +152,8 @@ struct Taking<'a> {
     now: i64,
     deliveries_lead: bool,
     looking: Looking<'a>,
+    /// Counts what is gone, where somebody else made the table.
+    vanished: Option<&'a Untold>,
     /// How many parcels and deliveries were put right on the way.
     put_right: usize,
 }
@@ -156,6 +165,7 @@ impl<'a> Taking<'a> {
             now: now_ms(),
             deliveries_lead: store.lanes.deliveries_lead(),
             looking: Looking::new(&store.lanes),
+            vanished: store.readers.lookup.layout().map(|_| &store.vanished),
             put_right: 0,
         }
     }
@@ -163,7 +173,7 @@ impl<'a> Taking<'a> {
     /// Takes due deliveries and fresh messages, each under a claim of its own. Neither keeps the other
     /// waiting: they come in turn, as long as there are both. So each has half of the room, in rows and
     /// in bytes, and what the other leaves.
-    async fn take_both(&mut self, tx: &mut SqliteConnection) -> Result<Vec<Batch>, Error> {
+    async fn take_both(&mut self, tx: &mut Session) -> Result<Vec<Batch>, Error> {
         let mut picked = Picked::new(self.take);
         for quota in open_lanes(self.take) {
             let rows = quota.rows.min(picked.rows_left());
@@ -190,7 +200,7 @@ impl<'a> Taking<'a> {
 
     /// What is in a queue is settled one by one, by whoever delivered it: fresh messages get their
     /// deliveries first.
-    async fn take_for_queue(&mut self, tx: &mut SqliteConnection) -> Result<Vec<Batch>, Error> {
+    async fn take_for_queue(&mut self, tx: &mut Session) -> Result<Vec<Batch>, Error> {
         let mut picked = Picked::new(self.take);
         for quota in open_lanes(self.take) {
             let rows = quota.rows.min(picked.rows_left());
@@ -199,6 +209,7 @@ impl<'a> Taking<'a> {
             }
             let found = self.looking.find(tx, &quota.integration, rows).await?;
             self.put_right += found.len();
+            self.note_vanished(quota, found.iter().filter(|one| one.is_gone).count());
             parcels::unpack(tx, &parcels_of(found)).await?;
             let due = self.candidates(tx, quota, Queue::Ready, rows).await?;
             if !picked.add(due) {
@@ -211,11 +222,7 @@ impl<'a> Taking<'a> {
         Ok(vec![self.hold(tx, picked.candidates, false).await?])
     }
 
-    async fn take_lost(
-        &mut self,
-        tx: &mut SqliteConnection,
-        which: Rescued,
-    ) -> Result<Vec<Batch>, Error> {
+    async fn take_lost(&mut self, tx: &mut Session, which: Rescued) -> Result<Vec<Batch>, Error> {
         let mut batches = Vec::new();
         let mut left = self.take.rows;
         for quota in open_lanes(self.take) {
@@ -233,7 +240,7 @@ impl<'a> Taking<'a> {
     /// claimed, are put right on the way and do not count.
     async fn candidates(
         &mut self,
-        tx: &mut SqliteConnection,
+        tx: &mut Session,
         quota: &Quota,
         queue: Queue,
         rows: usize,
@@ -251,10 +258,12 @@ impl<'a> Taking<'a> {
                 .await?;
             let mut due = Vec::with_capacity(rows.len());
             let mut closed: Vec<String> = Vec::new();
+            let mut gone = 0;
             for row in &rows {
-                let id = text(row, 0)?.to_ascii_lowercase();
+                let id = id(text(row, 0)?);
                 let status: Option<String> = row.try_get(5)?;
                 if !matches!(status.as_deref(), Some("PENDING" | "FAILED")) {
+                    gone += usize::from(status.is_none());
                     closed.push(id);
                     continue;
                 }
@@ -273,6 +282,7 @@ impl<'a> Taking<'a> {
             if closed.is_empty() {
                 return Ok(due);
             }
+            self.note_vanished(quota, gone);
             sqlx::query(FORGET_CLOSED).bind(json(&closed)).execute(&mut *tx).await?;
             sqlx::query(FOLLOW).bind(json(&closed)).execute(&mut *tx).await?;
             if self.is_enough_put_right(quota, closed.len()) {
@@ -285,7 +295,7 @@ impl<'a> Taking<'a> {
     /// unpacked on the way, and does not count.
     async fn fresh(
         &mut self,
-        tx: &mut SqliteConnection,
+        tx: &mut Session,
         quota: &Quota,
         rows: usize,
     ) -> Result<Vec<Candidate>, Error> {
@@ -293,11 +303,18 @@ impl<'a> Taking<'a> {
             let found = self.looking.find(tx, &quota.integration, rows).await?;
             let (due, odd): (Vec<_>, Vec<_>) =
                 found.into_iter().partition(|one| one.is_due(self.now));
+            self.note_vanished(quota, odd.iter().filter(|one| one.is_gone).count());
             let odd = parcels_of(odd);
             parcels::unpack(tx, &odd).await?;
             if odd.is_empty() || self.is_enough_put_right(quota, odd.len()) {
                 return Ok(due.into_iter().map(|one| Candidate::fresh(one, self.take)).collect());
             }
+        }
+    }
+
+    fn note_vanished(&self, quota: &Quota, messages: usize) {
+        if let Some(vanished) = self.vanished {
+            vanished.note(&quota.integration, messages as u64);
         }
     }
 
@@ -314,7 +331,7 @@ impl<'a> Taking<'a> {
     /// Claims messages under one fresh token, and reads them. They are all fresh, or none is.
     async fn hold(
         &self,
-        tx: &mut SqliteConnection,
+        tx: &mut Session,
         mut candidates: Vec<Candidate>,
         alone: bool,
     ) -> Result<Batch, Error> {

@@ -3,8 +3,9 @@
 use super::claims::Candidate;
 use super::json_lists::json;
 use super::row::taken;
+use super::session::Session;
 use postroom_core::{Take, Taken};
-use sqlx::{Error, SqliteConnection};
+use sqlx::Error;
 
 pub(super) const READ: &str =
     concat!("SELECT ", include_str!("sql/message_columns.sql"), include_str!("sql/content.sql"));
@@ -12,7 +13,7 @@ pub(super) const READ: &str =
 /// The messages of what was taken, in its order. The transaction that looked at them still holds the write
 /// lock: they are there.
 pub(super) async fn read(
-    tx: &mut SqliteConnection,
+    tx: &mut Session,
     take: &Take<'_>,
     candidates: &[Candidate],
 ) -> Result<Vec<Taken>, Error> {

@@ -3,7 +3,7 @@
 use super::parcels::InFlight;
 use super::reconcile::Unlike;
 use super::upkeep::count;
-use super::{SqliteStore, migrate};
+use super::{SqliteStore, layout, migrate};
 use crate::migrations::trigger_is_missing;
 use postroom_core::{Finding, Reconciled};
 use sqlx::Error;
@@ -25,9 +25,17 @@ pub(super) async fn diagnose(store: &SqliteStore) -> Result<Vec<Finding>, Error>
         followed: count(&counts, 3)?,
         ..Reconciled::default()
     });
-    let mut connection = store.readers.acquire().await?;
-    let missing = migrate::missing_triggers(&mut connection).await?;
-    findings.extend(missing.into_iter().map(trigger_is_missing));
+    let mut session = store.readers.session().await?;
+    match store.readers.lookup.layout() {
+        Some(layout) => {
+            let examined = layout::examine(session.connection(), layout).await;
+            findings.extend(examined.map_err(|error| Error::Configuration(error.into()))?);
+        }
+        None => {
+            let missing = migrate::missing_triggers(session.connection()).await?;
+            findings.extend(missing.into_iter().map(trigger_is_missing));
+        }
+    }
     Ok(findings)
 }
 
@@ -40,7 +48,7 @@ async fn odd_parcels(store: &SqliteStore) -> Result<u64, Error> {
         if found.is_empty() {
             return Ok(odd);
         }
-        let in_flight = InFlight::read(&mut *store.readers.acquire().await?).await?;
+        let in_flight = InFlight::read(&mut store.readers.session().await?).await?;
         odd += found.iter().filter(|parcel| !in_flight.has(parcel)).count() as u64;
     }
 }

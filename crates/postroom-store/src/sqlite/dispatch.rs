@@ -35,14 +35,14 @@ impl Dispatches for SqliteStore {
             let failed = sqlx::query(REOPEN)
                 .bind(claim.0.to_string())
                 .bind(json(seqs))
-                .fetch_all(&mut *tx)
+                .fetch_all(&mut tx)
                 .await?;
             // A fresh token: no earlier settlement can pass for this one.
             sqlx::query(MARK_REOPENED)
                 .bind(Token::random().0.to_string())
                 .bind(json_ids(&ids(&failed)?))
                 .bind(text(now_ms()))
-                .execute(&mut *tx)
+                .execute(&mut tx)
                 .await?;
             tx.commit().await?;
             // There is one writer at a time: nobody else has a single row locked.

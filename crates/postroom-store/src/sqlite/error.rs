@@ -8,6 +8,10 @@ use sqlx::error::DatabaseError;
 
 /// Wraps a driver's error with what was being done.
 pub(super) fn store_error(doing: &str, error: Error) -> StoreError {
+    let error = match of_store(error) {
+        Ok(of_store) => return of_store,
+        Err(error) => error,
+    };
     let kind = kind(&error);
     let hint = match kind {
         StoreErrorKind::Schema => {
@@ -43,6 +47,17 @@ pub(super) fn enqueue_error(error: EnqueueError) -> StoreError {
             let context = format!("enqueueing: {error}");
             StoreError::new(StoreErrorKind::Refused, context, error)
         }
+    }
+}
+
+/// A fault of the store's own that came through the driver: what it found of a layout's table.
+fn of_store(error: Error) -> Result<StoreError, Error> {
+    match error {
+        Error::Configuration(cause) => match cause.downcast::<StoreError>() {
+            Ok(of_store) => Ok(*of_store),
+            Err(cause) => Err(Error::Configuration(cause)),
+        },
+        other => Err(other),
     }
 }
 

@@ -2,11 +2,12 @@
 
 use super::SqliteStore;
 use super::error::{enqueue_error, store_error};
+use super::session::Session;
 use super::time::now_ms;
 use crate::intake::{DOING, check, concerning, expect};
 use async_trait::async_trait;
 use postroom_core::{Checkpoint, Enqueued, Intake, NewMessage, StoreResult};
-use sqlx::{Sqlite, SqliteConnection};
+use sqlx::Sqlite;
 
 /// `?1` name.
 const POSITION: &str = "SELECT position FROM outbox_checkpoint WHERE name = ?1";
@@ -31,7 +32,7 @@ impl Intake for SqliteStore {
         }
         let mut answers = Vec::with_capacity(batch.len());
         for (index, message) in batch.iter().enumerate() {
-            let enqueued = postroom::enqueue(&mut tx, message.clone()).await;
+            let enqueued = postroom::enqueue(tx.connection(), message.clone()).await;
             let refused = |error| concerning(index, batch.len(), enqueue_error(error));
             answers.push(enqueued.map_err(refused)?);
         }
@@ -47,7 +48,7 @@ impl Intake for SqliteStore {
 
 /// Moves a checkpoint from the position that its caller expects. The transaction holds the write
 /// lock: nobody moves it in between.
-async fn advance(tx: &mut SqliteConnection, checkpoint: &Checkpoint) -> StoreResult<()> {
+async fn advance(tx: &mut Session, checkpoint: &Checkpoint) -> StoreResult<()> {
     let found = position(&mut *tx, &checkpoint.name).await.map_err(|e| store_error(DOING, e))?;
     expect(checkpoint, found.as_deref())?;
     sqlx::query(MOVE)

@@ -1,13 +1,15 @@
 //! Numbered migrations, applied once each.
 
-use super::connect;
 use super::error::store_error;
+use super::session::Readers;
+use super::{connect, layout};
+use crate::MigrateOptions;
+use crate::layout::Layout;
 use crate::migrations::{
     self, Migrated, Migration, Noted, Planned, TRIGGERS, make_trigger, makes_trigger,
 };
-use postroom_core::StoreResult;
-use sqlx::sqlite::SqlitePool;
-use sqlx::{AssertSqlSafe, Error, SqliteConnection};
+use postroom_core::{StoreError, StoreErrorKind, StoreResult};
+use sqlx::{AssertSqlSafe, Connection as _, Error, SqliteConnection};
 use std::path::Path;
 
 /// Every migration, in order.
@@ -38,12 +40,12 @@ const LOOKING: &str = "looking at what was migrated";
 /// # Errors
 /// When the file cannot be opened or written, holds a table of that name that Postroom did not
 /// make, or a schema newer than this program.
-pub async fn migrate(path: &Path) -> StoreResult<Migrated> {
+pub async fn migrate(path: &Path, options: &MigrateOptions) -> StoreResult<Migrated> {
     let pool = connect::pool(connect::writing(path)?, 1, path).await?;
     let failed = |error| store_error("migrating", error);
     let mut tx = pool.begin_with("BEGIN IMMEDIATE").await.map_err(failed)?;
     let mut migrated = Migrated::default();
-    for work in left(&mut tx).await? {
+    for work in left(&mut tx, options).await? {
         run(&mut tx, &work).await.map_err(|e| store_error(&work.title(), e))?;
         migrated.add(&work);
     }
@@ -56,21 +58,31 @@ pub async fn migrate(path: &Path) -> StoreResult<Migrated> {
 ///
 /// # Errors
 /// As [`migrate`].
-pub async fn plan(path: &Path) -> StoreResult<Vec<Planned>> {
+pub async fn plan(path: &Path, options: &MigrateOptions) -> StoreResult<Vec<Planned>> {
     if !path.exists() {
-        return migrations::left(MIGRATIONS, &[], false);
+        let mut nothing = SqliteConnection::connect("sqlite::memory:")
+            .await
+            .map_err(|e| store_error(LOOKING, e))?;
+        return left(&mut nothing, options).await;
     }
     let pool = connect::pool(connect::reading(path)?, 1, path).await?;
     let mut connection = pool.acquire().await.map_err(|e| store_error(LOOKING, e))?;
-    let planned = left(&mut connection).await?;
+    let planned = left(&mut connection, options).await?;
     drop(connection);
     pool.close().await;
     Ok(planned)
 }
 
 /// Everything that is left to do, in order. Changes nothing.
-async fn left(connection: &mut SqliteConnection) -> StoreResult<Vec<Planned>> {
+async fn left(
+    connection: &mut SqliteConnection,
+    options: &MigrateOptions,
+) -> StoreResult<Vec<Planned>> {
+    if let Some(layout) = &options.layout {
+        return layout::plan(connection, layout, options).await;
+    }
     let failed = |error| store_error(LOOKING, error);
+    refuse_other_ledger(connection).await?;
     let noted = noted(connection).await.map_err(failed)?;
     let has_table = has_table(connection, "integration_outbox").await.map_err(failed)?;
     let mut planned = migrations::left(MIGRATIONS, &noted, has_table)?;
@@ -86,6 +98,36 @@ async fn left(connection: &mut SqliteConnection) -> StoreResult<Vec<Planned>> {
     Ok(planned)
 }
 
+/// One ledger stands in a file.
+async fn refuse_other_ledger(connection: &mut SqliteConnection) -> StoreResult<()> {
+    let applied = layout::find_applied(connection).await.map_err(|e| store_error(LOOKING, e))?;
+    match applied {
+        None => Ok(()),
+        Some(applied) => Err(StoreError::plain(
+            StoreErrorKind::Schema,
+            format!(
+                "the ledger in this file is of the table {}: name its layout in the configuration, or use \
+                 another file",
+                applied.table
+            ),
+        )),
+    }
+}
+
+/// Removes the ledger of a layout. The table and its rows stay.
+///
+/// # Errors
+/// When the file cannot be opened or written, or its ledger is another table's.
+pub async fn remove_ledger(path: &Path, layout: &Layout) -> StoreResult<()> {
+    let failed = |error| store_error("removing a ledger", error);
+    let pool = connect::pool(connect::writing(path)?, 1, path).await?;
+    let mut tx = pool.begin_with("BEGIN IMMEDIATE").await.map_err(failed)?;
+    layout::remove(&mut tx, layout).await?;
+    tx.commit().await.map_err(failed)?;
+    pool.close().await;
+    Ok(())
+}
+
 async fn noted(connection: &mut SqliteConnection) -> Result<Vec<Noted>, Error> {
     if !has_table(connection, "outbox_schema_migration").await? {
         return Ok(Vec::new());
@@ -94,7 +136,10 @@ async fn noted(connection: &mut SqliteConnection) -> Result<Vec<Noted>, Error> {
     Ok(numbers.into_iter().map(|number| Noted { number, finished: true }).collect())
 }
 
-async fn has_table(connection: &mut SqliteConnection, name: &str) -> Result<bool, Error> {
+pub(super) async fn has_table(
+    connection: &mut SqliteConnection,
+    name: &str,
+) -> Result<bool, Error> {
     sqlx::query_scalar(HAS_TABLE).bind(name).fetch_one(connection).await
 }
 
@@ -116,11 +161,17 @@ async fn run(tx: &mut SqliteConnection, work: &Planned) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether the schema is the one this program was built for.
-pub(super) async fn check_version(readers: &SqlitePool) -> StoreResult<()> {
+/// Whether the schema is the one this program was built for, and the ledger the one of this layout.
+pub(super) async fn check_version(readers: &Readers) -> StoreResult<()> {
+    let doing = "reading the schema's version";
+    let mut connection = readers.pool.acquire().await.map_err(|e| store_error(doing, e))?;
     let found: i32 = sqlx::query_scalar(VERSION)
-        .fetch_one(readers)
+        .fetch_one(&mut *connection)
         .await
-        .map_err(|e| store_error("reading the schema's version", e))?;
-    migrations::check(found, migrations::latest(MIGRATIONS))
+        .map_err(|e| store_error(doing, e))?;
+    migrations::check(found, migrations::latest(MIGRATIONS))?;
+    match readers.lookup.layout() {
+        Some(layout) => layout::check_applied(&mut connection, layout).await,
+        None => refuse_other_ledger(&mut connection).await,
+    }
 }

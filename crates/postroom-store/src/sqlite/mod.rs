@@ -19,6 +19,7 @@ mod error;
 mod inspect;
 mod intake;
 mod json_lists;
+mod layout;
 mod list;
 mod migrate;
 mod operate;
@@ -30,6 +31,7 @@ mod reconcile;
 mod relays;
 mod rescue;
 mod row;
+mod session;
 mod settle;
 mod settle_parcels;
 mod statistics;
@@ -37,17 +39,20 @@ mod time;
 mod upkeep;
 mod wake;
 
-pub use migrate::{MIGRATIONS, migrate, plan};
+pub use migrate::{MIGRATIONS, migrate, plan, remove_ledger};
 
 use crate::OpenOptions;
 use crate::round::Round;
+use crate::vanished::Untold;
 use attempts::Swept;
 use error::store_error;
 use parcels::Lanes;
 use postroom_core::StoreResult;
+use session::{Lookup, Readers, Session};
+use sqlx::Error;
 use sqlx::sqlite::SqlitePool;
-use sqlx::{Sqlite, Transaction};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What stays of messages that were delivered.
@@ -63,11 +68,13 @@ struct History {
 #[derive(Debug)]
 pub struct SqliteStore {
     writer: SqlitePool,
-    readers: SqlitePool,
+    readers: Readers,
     path: PathBuf,
     history: History,
     notify: bool,
     lanes: Lanes,
+    /// What was gone before it was delivered, where somebody else made the table.
+    vanished: Untold,
     /// Over the messages that have attempts.
     swept: Swept,
     /// Over the dead deliveries.
@@ -84,17 +91,22 @@ impl SqliteStore {
         let writer = connect::pool(connect::writing(path)?, 1, path).await?;
         forget_statistics(&writer).await;
         let readers = u32::try_from(options.connections.max(1)).unwrap_or(u32::MAX);
-        let readers = connect::pool(connect::reading(path)?, readers, path).await?;
+        let pool = connect::pool(connect::reading(path)?, readers, path).await?;
+        let layout = options.layout.clone();
+        let is_own = layout.is_none();
+        let deletes_sent = layout.as_ref().is_some_and(|layout| layout.deletes_sent());
         Ok(Self {
             writer,
-            readers,
+            readers: Readers { pool, lookup: Arc::new(Lookup::of(layout)) },
             path: path.to_owned(),
             history: History {
-                keep_sent: options.keep_sent,
-                remember_events: options.remember_events,
+                keep_sent: options.keep_sent && !deletes_sent,
+                // A table of somebody else's has a unique key of its own.
+                remember_events: if is_own { options.remember_events } else { Duration::ZERO },
             },
             notify: options.notify,
             lanes: Lanes::default(),
+            vanished: Untold::default(),
             swept: Swept::default(),
             looked_through: Round::default(),
         })
@@ -102,8 +114,13 @@ impl SqliteStore {
 
     /// Begins a transaction that holds the write lock. A transaction that took it only at its
     /// first write could fail there, since another writer may have come between.
-    async fn begin(&self, doing: &str) -> StoreResult<Transaction<'static, Sqlite>> {
-        self.writer.begin_with("BEGIN IMMEDIATE").await.map_err(|e| store_error(doing, e))
+    async fn begin(&self, doing: &str) -> StoreResult<Session> {
+        self.transaction().await.map_err(|e| store_error(doing, e))
+    }
+
+    async fn transaction(&self) -> Result<Session, Error> {
+        let wording = self.readers.wording().await?.clone();
+        Ok(Session::of(self.writer.begin_with("BEGIN IMMEDIATE").await?, wording))
     }
 }
 

@@ -5,7 +5,9 @@ use super::error::store_error;
 use super::json_lists::{ids, json, json_ids};
 use super::parcels::{self, FOLLOW, InFlight, Parcel};
 use super::prune::{PRUNABLE, PRUNABLE_DEAD, prune_dead, prune_sent};
+use super::reconcile::SECONDS_UNTIL_2020;
 use super::row::text as text_column;
+use super::session::Session;
 use super::time::{earlier, moment, now_ms, text};
 use super::upkeep::count;
 use crate::prunable::by_status;
@@ -15,7 +17,7 @@ use postroom_core::{
     StoreResult, Token,
 };
 use sqlx::sqlite::SqliteRow;
-use sqlx::{Error, Row as _, SqliteConnection};
+use sqlx::{Error, Row as _};
 use std::collections::HashSet;
 use std::time::Duration;
 use uuid::Uuid;
@@ -41,6 +43,7 @@ const CLAIMED_OF: &str = include_str!("sql/claimed_of.sql");
 const RELEASE: &str = include_str!("sql/release.sql");
 const MARK_DUE: &str = include_str!("sql/mark_due.sql");
 const REPLAY: &str = include_str!("sql/replay.sql");
+const REPLAY_ROW: &str = include_str!("sql/replay_row.sql");
 
 #[async_trait]
 impl Operate for SqliteStore {
@@ -52,7 +55,7 @@ impl Operate for SqliteStore {
             .bind(action.actor)
             .bind(action.operation.as_str())
             .bind(action.target)
-            .fetch_one(&mut *tx)
+            .fetch_one(&mut tx)
             .await
             .map_err(|e| store_error(doing, e))?;
         tx.commit().await.map_err(|e| store_error(doing, e))?;
@@ -85,9 +88,16 @@ impl Operate for SqliteStore {
         keys: &[Key],
         fresh_ids: bool,
     ) -> StoreResult<Vec<MessageId>> {
+        let layout = self.readers.lookup.layout();
+        if let Some(layout) = layout {
+            layout.refuse_replay(fresh_ids)?;
+        }
         let mut made = Vec::new();
         self.recorded("replaying messages", action, async |tx| {
-            made = replay(tx, keys, fresh_ids).await?;
+            made = match layout {
+                Some(_) => replay_rows(tx, keys).await?,
+                None => replay(tx, keys, fresh_ids).await?,
+            };
             Ok(made.len() as u64)
         })
         .await?;
@@ -110,13 +120,13 @@ impl Operate for SqliteStore {
         limit: usize,
     ) -> StoreResult<u64> {
         let is_dead = by_status(status, false, true)?;
-        let before = text(earlier(now_ms(), older_than));
+        let before = earlier(now_ms(), older_than);
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.recorded("pruning", action, async |tx| {
             if is_dead {
-                prune_dead(tx, &before, limit).await
+                prune_dead(tx, &text(before), limit).await
             } else {
-                prune_sent(tx, &before, limit, self.history.remember_events).await
+                prune_sent(tx, before, limit, self.history.remember_events).await
             }
         })
         .await
@@ -139,14 +149,14 @@ impl SqliteStore {
         &self,
         doing: &str,
         action: ActionId,
-        change: impl AsyncFnOnce(&mut SqliteConnection) -> Result<u64, Error>,
+        change: impl AsyncFnOnce(&mut Session) -> Result<u64, Error>,
     ) -> StoreResult<u64> {
         let mut tx = self.begin(doing).await?;
         let changed = change(&mut tx).await.map_err(|e| store_error(doing, e))?;
         sqlx::query(RECORD)
             .bind(action.0)
             .bind(i64::try_from(changed).unwrap_or(i64::MAX))
-            .execute(&mut *tx)
+            .execute(&mut tx)
             .await
             .map_err(|e| store_error(doing, e))?;
         tx.commit().await.map_err(|e| store_error(doing, e))?;
@@ -160,19 +170,25 @@ fn ids_of(keys: &[Key]) -> String {
     json_ids(keys.iter().map(|key| &key.id))
 }
 
-async fn redrive(tx: &mut SqliteConnection, keys: &[Key]) -> Result<u64, Error> {
+async fn redrive(tx: &mut Session, keys: &[Key]) -> Result<u64, Error> {
     let now = now_ms();
     let freed = sqlx::query(REDRIVE).bind(ids_of(keys)).bind(now).fetch_all(&mut *tx).await?;
-    sqlx::query(MARK_REDRIVEN)
-        .bind(json_ids(&ids(&freed)?))
-        .bind(text(now))
-        .bind(Token::random().0.to_string())
-        .execute(&mut *tx)
-        .await?;
+    mark_redriven(tx, &ids(&freed)?, now).await?;
     Ok(freed.len() as u64)
 }
 
-async fn cancel(tx: &mut SqliteConnection, keys: &[Key]) -> Result<u64, Error> {
+/// Opens messages whose deliveries say already that they wait.
+async fn mark_redriven(tx: &mut Session, opened: &[MessageId], now: i64) -> Result<(), Error> {
+    sqlx::query(MARK_REDRIVEN)
+        .bind(json_ids(opened))
+        .bind(text(now))
+        .bind(Token::random().0.to_string())
+        .execute(tx)
+        .await?;
+    Ok(())
+}
+
+async fn cancel(tx: &mut Session, keys: &[Key]) -> Result<u64, Error> {
     let named = ids_of(keys);
     parcels::unpack_of(tx, &named).await?;
     let buried = sqlx::query(CANCEL).bind(named).fetch_all(&mut *tx).await?;
@@ -188,7 +204,7 @@ async fn cancel(tx: &mut SqliteConnection, keys: &[Key]) -> Result<u64, Error> {
 
 /// Takes messages from their relays. Of a claim on deliveries only the delivery's own is cleared, of one on
 /// parcels the message gets a delivery for its parcel: the rest of the batch stays held.
-async fn release(tx: &mut SqliteConnection, keys: &[Key]) -> Result<u64, Error> {
+async fn release(tx: &mut Session, keys: &[Key]) -> Result<u64, Error> {
     let wanted: HashSet<String> = keys.iter().map(|key| key.id.to_string()).collect();
     let in_flight = InFlight::read(tx).await?;
     let fresh: Vec<Parcel> =
@@ -213,11 +229,7 @@ async fn release(tx: &mut SqliteConnection, keys: &[Key]) -> Result<u64, Error> 
 }
 
 /// One by one, so that each finds the copies that the ones before have made.
-async fn replay(
-    tx: &mut SqliteConnection,
-    keys: &[Key],
-    fresh_ids: bool,
-) -> Result<Vec<MessageId>, Error> {
+async fn replay(tx: &mut Session, keys: &[Key], fresh_ids: bool) -> Result<Vec<MessageId>, Error> {
     let mut keys = keys.to_vec();
     keys.sort_unstable_by_key(|key| key.seq);
     let header = format!("$.\"{REPLAY_HEADER}\"");
@@ -236,6 +248,20 @@ async fn replay(
             made.push(id.into());
         }
     }
+    Ok(made)
+}
+
+/// Opens sent rows again: a table that somebody else made gets no copies.
+async fn replay_rows(tx: &mut Session, keys: &[Key]) -> Result<Vec<MessageId>, Error> {
+    let now = now_ms();
+    let made = sqlx::query(REPLAY_ROW)
+        .bind(ids_of(keys))
+        .bind(now)
+        .bind(now / 1_000 - SECONDS_UNTIL_2020)
+        .fetch_all(&mut *tx)
+        .await?;
+    let made = ids(&made)?;
+    mark_redriven(tx, &made, now).await?;
     Ok(made)
 }
 

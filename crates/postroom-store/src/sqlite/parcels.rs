@@ -8,10 +8,11 @@
 //! nothing has to be locked before it is looked at.
 
 use super::json_lists::json;
-use super::row::text;
+use super::row::{id, text};
+use super::session::Session;
 use serde_json::Value;
 use sqlx::sqlite::SqliteRow;
-use sqlx::{Error, Row as _, SqliteConnection};
+use sqlx::{Error, Row as _};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -46,14 +47,14 @@ const SWEEP_EVERY: Duration = Duration::from_secs(1);
 pub(super) struct Parcel {
     pub(super) integration: String,
     pub(super) seq: i64,
-    /// The message's id, in lower case.
+    /// The message's id, as [`id`] has it.
     pub(super) id: String,
 }
 
 impl Parcel {
     /// Reads the first three columns.
     pub(super) fn of(row: &SqliteRow) -> Result<Self, Error> {
-        let id = text(row, 2)?.to_ascii_lowercase();
+        let id = id(text(row, 2)?);
         Ok(Self { integration: text(row, 0)?, seq: row.try_get(1)?, id })
     }
 
@@ -87,7 +88,7 @@ pub(super) struct InFlight {
 }
 
 impl InFlight {
-    pub(super) async fn read(connection: &mut SqliteConnection) -> Result<Self, Error> {
+    pub(super) async fn read(connection: &mut Session) -> Result<Self, Error> {
         let mut held = Self::default();
         for row in sqlx::query(CLAIMED).fetch_all(connection).await? {
             for parcel in named(&text(&row, 0)?)? {
@@ -150,6 +151,8 @@ pub(super) struct Found {
     /// Whether it may be delivered out of its parcel, once it is due. If not, its message is gone, closed
     /// or sent elsewhere, or has a delivery, which outranks the parcel.
     is_whole: bool,
+    /// Whether there is no such message any more.
+    pub(super) is_gone: bool,
 }
 
 impl Found {
@@ -165,6 +168,7 @@ impl Found {
             payload_bytes: size(7)?,
             headers_bytes: size(8)?,
             is_whole: is_open && is_here && !is_outranked,
+            is_gone: status.is_none() && !is_outranked,
         })
     }
 
@@ -188,7 +192,7 @@ impl<'a> Looking<'a> {
     /// lane that is never empty is swept too.
     pub(super) async fn find(
         &mut self,
-        tx: &mut SqliteConnection,
+        tx: &mut Session,
         lane: &str,
         rows: usize,
     ) -> Result<Vec<Found>, Error> {
@@ -222,7 +226,7 @@ impl<'a> Looking<'a> {
 
     async fn sweep(
         &mut self,
-        tx: &mut SqliteConnection,
+        tx: &mut Session,
         lane: &str,
         mark: i64,
         rows: usize,
@@ -244,11 +248,7 @@ impl<'a> Looking<'a> {
 
     /// Moves the marks of lanes past what is taken of them. A lane that had no cursor may have parcels in
     /// flight already, whose cursor was deleted: they are not above its mark either.
-    pub(super) async fn move_marks(
-        &self,
-        tx: &mut SqliteConnection,
-        taken: &[Parcel],
-    ) -> Result<(), Error> {
+    pub(super) async fn move_marks(&self, tx: &mut Session, taken: &[Parcel]) -> Result<(), Error> {
         let mut marks: HashMap<&str, i64> = HashMap::new();
         for parcel in taken {
             let highest =
@@ -266,7 +266,7 @@ impl<'a> Looking<'a> {
 /// Parcels at or below a mark that no claim names: so many of them. The claims name no more of the lane
 /// than is skipped here, so that much more is enough to read.
 async fn free_below(
-    connection: &mut SqliteConnection,
+    connection: &mut Session,
     in_flight: &InFlight,
     lane: &str,
     mark: i64,
@@ -285,10 +285,7 @@ async fn free_below(
 }
 
 /// Whether some of these lanes have a parcel that nobody holds. Needs no lock: an idle relay only looks.
-pub(super) async fn is_any_free(
-    connection: &mut SqliteConnection,
-    lanes: &[&str],
-) -> Result<bool, Error> {
+pub(super) async fn is_any_free(connection: &mut Session, lanes: &[&str]) -> Result<bool, Error> {
     let row = sqlx::query(IS_FRESH).bind(json(lanes)).fetch_one(&mut *connection).await?;
     let (is_fresh, is_any): (bool, bool) = (row.try_get(0)?, row.try_get(1)?);
     if is_fresh || !is_any {
@@ -305,23 +302,20 @@ pub(super) async fn is_any_free(
 
 /// A parcel that was deleted.
 pub(super) struct Ended {
-    /// The message's id, in lower case.
+    /// The message's id, as [`id`] has it.
     pub(super) id: String,
     pub(super) integration: String,
     pub(super) due_at: i64,
 }
 
 /// Deletes parcels; those that were there.
-pub(super) async fn end(
-    tx: &mut SqliteConnection,
-    parcels: &[Parcel],
-) -> Result<Vec<Ended>, Error> {
+pub(super) async fn end(tx: &mut Session, parcels: &[Parcel]) -> Result<Vec<Ended>, Error> {
     if parcels.is_empty() {
         return Ok(Vec::new());
     }
     let rows = sqlx::query(END_PARCELS).bind(to_json(parcels)).fetch_all(tx).await?;
     let ended = |row: &SqliteRow| {
-        let id = text(row, 0)?.to_ascii_lowercase();
+        let id = id(text(row, 0)?);
         Ok(Ended { id, integration: text(row, 1)?, due_at: row.try_get(2)? })
     };
     rows.iter().map(ended).collect()
@@ -329,7 +323,7 @@ pub(super) async fn end(
 
 /// Makes deliveries of open messages whose parcels are gone; how many.
 pub(super) async fn make(
-    tx: &mut SqliteConnection,
+    tx: &mut Session,
     ids: &[String],
     rescues: i64,
     dispatches: i64,
@@ -345,7 +339,7 @@ pub(super) async fn make(
 
 /// Makes deliveries of what is open in parcels, and deletes them. A delivery that was there says what its
 /// message says then.
-pub(super) async fn unpack(tx: &mut SqliteConnection, parcels: &[Parcel]) -> Result<u64, Error> {
+pub(super) async fn unpack(tx: &mut Session, parcels: &[Parcel]) -> Result<u64, Error> {
     let ended: Vec<String> = end(tx, parcels).await?.into_iter().map(|one| one.id).collect();
     if ended.is_empty() {
         return Ok(0);
@@ -356,7 +350,7 @@ pub(super) async fn unpack(tx: &mut SqliteConnection, parcels: &[Parcel]) -> Res
 }
 
 /// Unpacks the parcels of these messages, as far as nobody holds them.
-pub(super) async fn unpack_of(tx: &mut SqliteConnection, ids: &str) -> Result<(), Error> {
+pub(super) async fn unpack_of(tx: &mut Session, ids: &str) -> Result<(), Error> {
     let rows = sqlx::query(UNPACK_OF).bind(ids).fetch_all(&mut *tx).await?;
     let mut parcels = rows.iter().map(Parcel::of).collect::<Result<Vec<_>, _>>()?;
     if !parcels.is_empty() {

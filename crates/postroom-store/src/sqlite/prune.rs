@@ -3,11 +3,12 @@
 use super::attempts;
 use super::json_lists::{ids, json, json_ids};
 use super::row::text;
+use super::session::Session;
 use super::settle::DELETE_MESSAGES;
-use super::time::now_ms;
+use super::time::{now_ms, text as as_text};
 use crate::round::Round;
 use postroom_core::MessageId;
-use sqlx::{Error, Row as _, SqliteConnection};
+use sqlx::{Error, Row as _};
 use std::time::Duration;
 
 pub(super) const PRUNE: &str = include_str!("sql/prune.sql");
@@ -23,12 +24,16 @@ pub(super) const PRUNE_ORPHANS: &str = include_str!("sql/prune_orphans.sql");
 /// Deletes SENT messages from before, with their attempts, and remembers their events for so long after
 /// their delivery.
 pub(super) async fn prune_sent(
-    tx: &mut SqliteConnection,
-    before: &str,
+    tx: &mut Session,
+    before: i64,
     limit: i64,
     remembered: Duration,
 ) -> Result<u64, Error> {
-    let old = sqlx::query(PRUNE).bind(before).bind(limit).fetch_all(&mut *tx).await?;
+    // Kept for ever: somebody else's table may have no index to find that by.
+    let old = match before {
+        0 => Vec::new(),
+        _ => sqlx::query(PRUNE).bind(as_text(before)).bind(limit).fetch_all(&mut *tx).await?,
+    };
     let old = ids(&old)?;
     delete(tx, &old, remembered).await?;
     sqlx::query(FORGET_EVENTS).bind(now_ms()).bind(limit).execute(tx).await?;
@@ -37,7 +42,7 @@ pub(super) async fn prune_sent(
 
 /// Deletes messages that were delivered, and remembers their events; those that were there.
 pub(super) async fn delete(
-    tx: &mut SqliteConnection,
+    tx: &mut Session,
     messages: &[MessageId],
     remembered: Duration,
 ) -> Result<Vec<MessageId>, Error> {
@@ -56,11 +61,7 @@ pub(super) async fn delete(
 }
 
 /// Deletes DEAD messages from before, with all they have.
-pub(super) async fn prune_dead(
-    tx: &mut SqliteConnection,
-    before: &str,
-    limit: i64,
-) -> Result<u64, Error> {
+pub(super) async fn prune_dead(tx: &mut Session, before: &str, limit: i64) -> Result<u64, Error> {
     let old = sqlx::query(PRUNE_DEAD).bind(before).bind(limit).fetch_all(&mut *tx).await?;
     let old = ids(&old)?;
     sqlx::query(DELETE_DELIVERIES).bind(json_ids(&old)).execute(&mut *tx).await?;
@@ -72,7 +73,7 @@ pub(super) async fn prune_dead(
 /// Deletes dead deliveries whose message was deleted by hand: no claim ever comes by to find them.
 /// Looks at no more than `deliveries` dead ones, and goes on there the next time.
 pub(super) async fn prune_orphans(
-    tx: &mut SqliteConnection,
+    tx: &mut Session,
     looked_through: &Round,
     deliveries: i64,
 ) -> Result<(), Error> {

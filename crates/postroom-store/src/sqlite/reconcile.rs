@@ -5,9 +5,9 @@ use super::claims::FORGET_CLOSED;
 use super::json_lists::{ids, json_ids};
 use super::parcels::{self, FOLLOW, InFlight, Parcel};
 use super::row::text;
+use super::session::Readers;
 use super::time::now_ms;
 use postroom_core::{MessageId, Reconciled};
-use sqlx::sqlite::SqlitePool;
 use sqlx::{Error, Row as _};
 
 const PARCELS: &str = include_str!("sql/reconcile_parcels.sql");
@@ -29,7 +29,7 @@ const CLOSED: &str = include_str!("sql/reconcile_closed.sql");
 const ROWS: i64 = 5_000;
 
 /// The second that numbers of dispatches count from.
-const SECONDS_UNTIL_2020: i64 = 1_577_836_800;
+pub(super) const SECONDS_UNTIL_2020: i64 = 1_577_836_800;
 
 /// Everything is looked for without a lock, and mended under it if it is still so.
 pub(super) async fn reconcile(store: &SqliteStore) -> Result<Reconciled, Error> {
@@ -61,7 +61,7 @@ impl Unlike {
     }
 
     /// The next of them; none at the end.
-    pub(super) async fn next(&mut self, readers: &SqlitePool) -> Result<Vec<Parcel>, Error> {
+    pub(super) async fn next(&mut self, readers: &Readers) -> Result<Vec<Parcel>, Error> {
         let rows = sqlx::query(PARCELS)
             .bind(&self.last.integration)
             .bind(self.last.seq)
@@ -95,11 +95,11 @@ async fn unpack(store: &SqliteStore) -> Result<Unpacked, Error> {
             return Ok(unpacked);
         }
         // Mostly they are all in flight: that needs no write lock.
-        let in_flight = InFlight::read(&mut *store.readers.acquire().await?).await?;
+        let in_flight = InFlight::read(&mut store.readers.session().await?).await?;
         if found.iter().all(|parcel| in_flight.has(parcel)) {
             continue;
         }
-        let mut tx = store.writer.begin_with("BEGIN IMMEDIATE").await?;
+        let mut tx = store.transaction().await?;
         let in_flight = InFlight::read(&mut tx).await?;
         let free: Vec<Parcel> = found.into_iter().filter(|parcel| !in_flight.has(parcel)).collect();
         let ended: Vec<String> =
@@ -121,7 +121,7 @@ async fn make(store: &SqliteStore) -> Result<u64, Error> {
         let Some(last) = found.last() else { return Ok(made) };
         after = last.try_get(0)?;
         let ids = found.iter().map(|row| text(row, 1)).collect::<Result<Vec<_>, _>>()?;
-        let mut tx = store.writer.begin_with("BEGIN IMMEDIATE").await?;
+        let mut tx = store.transaction().await?;
         let dispatches = now_ms() / 1_000 - SECONDS_UNTIL_2020;
         made += parcels::make(&mut tx, &ids, 0, dispatches).await?;
         tx.commit().await?;
@@ -138,10 +138,10 @@ async fn mend(store: &SqliteStore, find: &'static str, mend: &'static str) -> Re
         let Some(last) = found.last() else { return Ok(mended) };
         after = last.to_string();
         let found = json_ids(&found);
-        let mut tx = store.writer.begin_with("BEGIN IMMEDIATE").await?;
-        mended += sqlx::query(mend).bind(&found).execute(&mut *tx).await?.rows_affected();
+        let mut tx = store.transaction().await?;
+        mended += sqlx::query(mend).bind(&found).execute(&mut tx).await?.rows_affected();
         // What was changed by hand while it was claimed counts now.
-        sqlx::query(FOLLOW).bind(&found).execute(&mut *tx).await?;
+        sqlx::query(FOLLOW).bind(&found).execute(&mut tx).await?;
         tx.commit().await?;
     }
 }

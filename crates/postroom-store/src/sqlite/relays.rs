@@ -4,13 +4,14 @@ use super::SqliteStore;
 use super::error::store_error;
 use super::json_lists::json;
 use super::row::{text, token};
+use super::session::Session;
 use super::time::{earlier, later, moment, now_ms};
 use super::upkeep::count;
 use crate::own_claims::{OwnClaims, VERSION};
 use async_trait::async_trait;
 use postroom_core::{Heartbeat, RELAY_KEPT, RelayId, RelayRow, Relays, StoreResult, Token};
 use sqlx::sqlite::SqliteRow;
-use sqlx::{Error, Row as _, SqliteConnection};
+use sqlx::{Error, Row as _};
 
 const BEAT: &str = include_str!("sql/beat.sql");
 pub(super) const CLAIMS_OF_RELAY: &str = include_str!("sql/claims_of_relay.sql");
@@ -35,7 +36,7 @@ impl Relays for SqliteStore {
         let mut tx = self.begin(doing).await?;
         sqlx::query(LEAVE)
             .bind(relay.0.to_string())
-            .execute(&mut *tx)
+            .execute(&mut tx)
             .await
             .map_err(|e| store_error(doing, e))?;
         tx.commit().await.map_err(|e| store_error(doing, e))
@@ -53,7 +54,7 @@ impl Relays for SqliteStore {
 }
 
 /// The claims that are lost.
-async fn write(tx: &mut SqliteConnection, beat: &Heartbeat<'_>) -> Result<Vec<Token>, Error> {
+async fn write(tx: &mut Session, beat: &Heartbeat<'_>) -> Result<Vec<Token>, Error> {
     let (now, id) = (now_ms(), beat.relay.0.to_string());
     sqlx::query(BEAT)
         .bind(&id)

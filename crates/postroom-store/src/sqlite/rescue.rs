@@ -5,6 +5,7 @@ use super::error::store_error;
 use super::json_lists::{ids, json_ids};
 use super::parcels::{self, FOLLOW};
 use super::row::{optional_text, text as text_column};
+use super::session::Session;
 use super::settle::FORGET_CLAIM;
 use super::settle_parcels::END_CLAIM;
 use super::time::{now_ms, text};
@@ -12,7 +13,7 @@ use super::upkeep::count;
 use super::{SqliteStore, attempts};
 use postroom_core::{AttemptOutcome, RelayId, StoreResult, Token, Tried};
 use sqlx::sqlite::SqliteRow;
-use sqlx::{Error, Row as _, SqliteConnection};
+use sqlx::{Error, Row as _};
 use std::time::{Duration, Instant};
 
 pub(super) const EXPIRED: &str = include_str!("sql/expired.sql");
@@ -57,7 +58,7 @@ pub(super) async fn rescue(store: &SqliteStore, relay: RelayId, limit: usize) ->
 }
 
 /// Under the write lock: nobody settles what is looked at here.
-async fn free(tx: &mut SqliteConnection, relay: &str, limit: i64) -> Result<u64, Error> {
+async fn free(tx: &mut Session, relay: &str, limit: i64) -> Result<u64, Error> {
     let now = now_ms();
     let expired =
         sqlx::query(EXPIRED).bind(now).bind(limit).bind(relay).fetch_all(&mut *tx).await?;
@@ -72,11 +73,7 @@ async fn free(tx: &mut SqliteConnection, relay: &str, limit: i64) -> Result<u64,
 }
 
 /// Makes deliveries of what is still open, and ends the claim; how many parcels it held.
-async fn free_parcels(
-    tx: &mut SqliteConnection,
-    claim: &SqliteRow,
-    parcels: &str,
-) -> Result<u64, Error> {
+async fn free_parcels(tx: &mut Session, claim: &SqliteRow, parcels: &str) -> Result<u64, Error> {
     let dispatched: bool = claim.try_get(4)?;
     let ended = parcels::end(tx, &parcels::named(parcels)?).await?;
     let ids: Vec<String> = ended.into_iter().map(|one| one.id).collect();
@@ -87,11 +84,7 @@ async fn free_parcels(
     Ok(ids.len() as u64)
 }
 
-async fn free_deliveries(
-    tx: &mut SqliteConnection,
-    claim: &SqliteRow,
-    now: i64,
-) -> Result<u64, Error> {
+async fn free_deliveries(tx: &mut Session, claim: &SqliteRow, now: i64) -> Result<u64, Error> {
     let token = text_column(claim, 0)?;
     let alone: bool = claim.try_get(2)?;
     let dispatched: bool = claim.try_get(4)?;
@@ -111,7 +104,7 @@ async fn free_deliveries(
 
 /// A message that was lost alone has failed.
 async fn count_lost(
-    tx: &mut SqliteConnection,
+    tx: &mut Session,
     worker: &str,
     token: &str,
     took: Duration,

@@ -129,9 +129,25 @@ pub(super) fn optional_text(row: &SqliteRow, index: usize) -> Result<Option<Stri
     Ok(bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned()))
 }
 
+/// An id as the ledger's readers know it: a uuid in lower case, and any other text as it is.
+pub(super) fn id(mut text: String) -> String {
+    let is_hyphen = |place| matches!(place, 8 | 13 | 18 | 23);
+    let mut bytes = text.bytes().enumerate();
+    let is_uuid = text.len() == 36
+        && bytes.all(
+            |(place, byte)| {
+                if is_hyphen(place) { byte == b'-' } else { byte.is_ascii_hexdigit() }
+            },
+        );
+    if is_uuid {
+        text.make_ascii_lowercase();
+    }
+    text
+}
+
 /// Reads a message's id.
 pub(super) fn message_id(row: &SqliteRow, index: usize) -> Result<MessageId, Error> {
-    uuid(row, index).map(MessageId::Uuid)
+    Ok(MessageId::trusted(&id(text(row, index)?)))
 }
 
 fn uuid(row: &SqliteRow, index: usize) -> Result<Uuid, Error> {

@@ -7,6 +7,7 @@ use super::error::{enqueue_error, store_error};
 use super::json_lists::{ids, json_ids};
 use super::parcels::FOLLOW;
 use super::row::optional_text;
+use super::session::Session;
 use super::time::{later, now_ms, text};
 use super::{History, SqliteStore, attempts, claims, prune, settle_parcels};
 use postroom_core::{
@@ -15,7 +16,7 @@ use postroom_core::{
 };
 use sqlx::query::Query;
 use sqlx::sqlite::SqliteArguments;
-use sqlx::{Error, Sqlite, SqliteConnection};
+use sqlx::{Error, Sqlite};
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -70,7 +71,7 @@ pub(super) async fn settle(
                 && changed.contains(&verdict.id)
             {
                 let announcement = (**announcement).clone();
-                postroom::enqueue(&mut tx, announcement).await.map_err(enqueue_error)?;
+                postroom::enqueue(tx.connection(), announcement).await.map_err(enqueue_error)?;
             }
         }
         let late = late(&mut tx, settlement, &changed).await.map_err(|e| store_error(DOING, e))?;
@@ -82,7 +83,7 @@ pub(super) async fn settle(
 
 /// Applies one settlement; the messages that it changed.
 async fn apply(
-    tx: &mut SqliteConnection,
+    tx: &mut Session,
     settlement: &Settlement,
     history: History,
 ) -> Result<HashSet<MessageId>, Error> {
@@ -105,7 +106,7 @@ async fn apply(
 }
 
 async fn apply_to_deliveries(
-    tx: &mut SqliteConnection,
+    tx: &mut Session,
     settlement: &Settlement,
     writing: Writing,
 ) -> Result<HashSet<MessageId>, Error> {
@@ -178,7 +179,7 @@ fn fenced(statement: &'static str, fence: Fence) -> Query<'static, Sqlite, Sqlit
 
 /// Runs a statement on the deliveries that the fence lets through; their messages.
 async fn let_through(
-    tx: &mut SqliteConnection,
+    tx: &mut Session,
     statement: &'static str,
     fence: Fence,
     of: &[MessageId],
@@ -187,13 +188,13 @@ async fn let_through(
 }
 
 /// Which of these messages exist.
-pub(super) async fn there(tx: &mut SqliteConnection, of: &str) -> Result<Vec<MessageId>, Error> {
+pub(super) async fn there(tx: &mut Session, of: &str) -> Result<Vec<MessageId>, Error> {
     ids(&sqlx::query(THERE).bind(of).fetch_all(tx).await?)
 }
 
 /// Postpones a delivery that its message still agrees with.
 async fn put_off(
-    tx: &mut SqliteConnection,
+    tx: &mut Session,
     fence: Fence,
     id: &MessageId,
     delay: Duration,
@@ -259,7 +260,7 @@ impl Writing {
     /// Marks messages SENT, or deletes them; those that were there.
     pub(super) async fn mark_sent(
         self,
-        tx: &mut SqliteConnection,
+        tx: &mut Session,
         sent: &[MessageId],
     ) -> Result<Vec<MessageId>, Error> {
         if self.history.keep_sent {
@@ -277,7 +278,7 @@ impl Writing {
     /// Marks a message FAILED or DEAD, and keeps the attempt; whether it was there.
     pub(super) async fn mark_failed(
         self,
-        tx: &mut SqliteConnection,
+        tx: &mut Session,
         id: &MessageId,
         failure: &Failure<'_>,
         failed_before: Option<i64>,
@@ -290,9 +291,9 @@ impl Writing {
             .bind(clip_error(failure.error))
             .bind(text(self.now))
             .bind(failed_before)
-            .execute(&mut *tx)
+            .fetch_optional(&mut *tx)
             .await?;
-        let is_there = marked.rows_affected() == 1;
+        let is_there = marked.is_some();
         if let Some(tried) = failure.tried.filter(|_| is_there) {
             attempts::note(tx, id, tried, failure.error, self.now).await?;
         }
@@ -302,7 +303,7 @@ impl Writing {
     /// Writes another due time. A fresh token each time: no earlier settlement can pass for this one.
     pub(super) async fn mark_put_off(
         self,
-        tx: &mut SqliteConnection,
+        tx: &mut Session,
         id: &MessageId,
         due_at: i64,
     ) -> Result<(), Error> {
@@ -320,7 +321,7 @@ impl Writing {
 /// Verdicts that changed nothing are late, unless the same settlement was applied before: then
 /// its outcome was unknown, and it is repeated.
 async fn late(
-    tx: &mut SqliteConnection,
+    tx: &mut Session,
     settlement: &Settlement,
     changed: &HashSet<MessageId>,
 ) -> Result<Vec<i64>, Error> {

@@ -3,10 +3,11 @@
 
 use super::json_lists::{ids, json};
 use super::parcels::{self, Ended, Parcel};
+use super::session::Session;
 use super::settle::{Failure, Writing, of, there};
 use super::time::later;
 use postroom_core::{Fate, MessageId, Settlement};
-use sqlx::{Error, SqliteConnection};
+use sqlx::Error;
 use std::collections::{HashMap, HashSet};
 
 pub(super) const OUTRANKED: &str = include_str!("sql/outranked.sql");
@@ -18,7 +19,7 @@ pub(super) const END_CLAIM: &str = include_str!("sql/end_claim.sql");
 /// Applies one settlement of a claim that names these parcels; the messages that it changed. A message whose
 /// parcel is gone was settled or taken from the claim before.
 pub(super) async fn apply(
-    tx: &mut SqliteConnection,
+    tx: &mut Session,
     settlement: &Settlement,
     parcels: &str,
     writing: Writing,
@@ -42,7 +43,7 @@ pub(super) async fn apply(
 /// Parcels that are gone, by message. A delivery outranks its parcel: such a message is not the claim's to
 /// settle.
 async fn without_outranked(
-    tx: &mut SqliteConnection,
+    tx: &mut Session,
     ended: Vec<Ended>,
 ) -> Result<HashMap<MessageId, Ended>, Error> {
     let texts: Vec<&str> = ended.iter().map(|one| one.id.as_str()).collect();
@@ -58,7 +59,7 @@ async fn without_outranked(
 }
 
 async fn write(
-    tx: &mut SqliteConnection,
+    tx: &mut Session,
     settlement: &Settlement,
     mine: &HashMap<MessageId, Ended>,
     writing: Writing,
@@ -98,7 +99,7 @@ async fn write(
 
 /// From here on the message has a delivery, due again or dead; whether it was there.
 async fn fail(
-    tx: &mut SqliteConnection,
+    tx: &mut Session,
     id: &MessageId,
     fate: &Fate,
     writing: Writing,
@@ -114,7 +115,7 @@ async fn fail(
 
 /// Postpones a message that nobody has changed; whether that is so.
 async fn put_off(
-    tx: &mut SqliteConnection,
+    tx: &mut Session,
     id: &MessageId,
     ended: &Ended,
     due_at: i64,

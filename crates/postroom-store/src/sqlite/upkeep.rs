@@ -3,7 +3,7 @@
 use super::error::store_error;
 use super::prune::{prune_orphans, prune_sent};
 use super::row::text as text_column;
-use super::time::{earlier, now_ms, text};
+use super::time::{earlier, now_ms};
 use super::{SqliteStore, attempts, diagnose, forget_statistics, migrate, reconcile, rescue};
 use async_trait::async_trait;
 use postroom_core::{Backlog, Finding, LaneBacklog, Reconciled, RelayId, StoreResult, Upkeep};
@@ -27,8 +27,8 @@ impl Upkeep for SqliteStore {
             .await
             .map_err(|e| store_error(doing, e))?;
         attempts::sweep(&mut tx, &self.swept, limit).await.map_err(|e| store_error(doing, e))?;
-        let before = text(earlier(now_ms(), older_than));
-        let pruned = prune_sent(&mut tx, &before, limit, self.history.remember_events)
+        let before = earlier(now_ms(), older_than);
+        let pruned = prune_sent(&mut tx, before, limit, self.history.remember_events)
             .await
             .map_err(|e| store_error(doing, e))?;
         tx.commit().await.map_err(|e| store_error(doing, e))?;

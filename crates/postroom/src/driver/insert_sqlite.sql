@@ -7,4 +7,3 @@ INSERT INTO integration_outbox (
     $8, $9, $10, $11, $12, $13,
     $14, $15, $16, coalesce($17, strftime('%Y-%m-%dT%H:%M:%fZ', 'now')), $18
 )
-ON CONFLICT DO NOTHING

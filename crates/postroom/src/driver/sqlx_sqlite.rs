@@ -1,15 +1,25 @@
 //! sqlx on SQLite. Ids and times are text there, in the one format the store writes.
+//!
+//! Where somebody else made the message table, `integration_outbox` is a view of it: its triggers write the row, and no
+//! ON CONFLICT can be said to it.
 
 use super::{OutboxTransaction, sealed};
 use crate::EnqueueError;
 use async_trait::async_trait;
 use chrono::{DateTime, SecondsFormat, Utc};
-use postroom_core::{Enqueued, NewMessage};
-use sqlx::{Sqlite, SqliteConnection};
+use postroom_core::{Enqueued, MessageId, NewMessage};
+use sqlx::error::ErrorKind;
+use sqlx::{Error, Sqlite, SqliteConnection};
 use uuid::Uuid;
 
-const INSERT: &str = include_str!("insert_sqlite.sql");
+const INSERT: &str = concat!(include_str!("insert_sqlite.sql"), "ON CONFLICT DO NOTHING");
+const INSERT_INTO_VIEW: &str = include_str!("insert_sqlite.sql");
 const FIND: &str = include_str!("find_sqlite.sql");
+/// The row that was written last, which the trigger has noted.
+const FIND_ROW: &str = "SELECT m.id FROM outbox_enqueued AS last CROSS JOIN integration_outbox AS m ON m.seq = last.seq";
+/// From the newest on: an event that comes twice mostly does so at once. `$1` event id.
+const FIND_FIRST_ROW: &str =
+    "SELECT id FROM integration_outbox WHERE source_event_id = $1 ORDER BY seq DESC LIMIT 1";
 
 insert_through_connection!(Sqlite, SqliteConnection);
 
@@ -17,10 +27,12 @@ insert_through_connection!(Sqlite, SqliteConnection);
 impl OutboxTransaction for SqliteConnection {
     async fn insert(&mut self, message: &NewMessage) -> Result<Enqueued, EnqueueError> {
         let id = Uuid::now_v7();
-        let written = bind_message!(INSERT, id.to_string(), message, timestamp)
-            .execute(&mut *self)
-            .await
-            .map_err(EnqueueError::database)?;
+        let written =
+            bind_message!(INSERT, id.to_string(), message, timestamp).execute(&mut *self).await;
+        let written = match written {
+            Err(error) if is_view(&error) => return insert_into_view(self, message).await,
+            written => written.map_err(EnqueueError::database)?,
+        };
         if written.rows_affected() == 1 {
             return Ok(Enqueued::New(id.into()));
         }
@@ -31,6 +43,44 @@ impl OutboxTransaction for SqliteConnection {
         let first = first.ok_or(EnqueueError::Vanished)?;
         let id = Uuid::parse_str(&first).map_err(EnqueueError::database)?;
         Ok(Enqueued::Duplicate(id.into()))
+    }
+}
+
+/// Whether the statement was refused because the outbox is a view.
+fn is_view(error: &Error) -> bool {
+    error.as_database_error().is_some_and(|error| error.message().contains("UPSERT a view"))
+}
+
+/// Has the view's trigger write a row of somebody else's table.
+async fn insert_into_view(
+    connection: &mut SqliteConnection,
+    message: &NewMessage,
+) -> Result<Enqueued, EnqueueError> {
+    let written = bind_message!(INSERT_INTO_VIEW, None::<String>, message, timestamp)
+        .execute(&mut *connection)
+        .await;
+    match written {
+        Ok(_) => {
+            let id: Option<String> = sqlx::query_scalar(FIND_ROW)
+                .fetch_optional(connection)
+                .await
+                .map_err(EnqueueError::database)?;
+            let id = id.ok_or(EnqueueError::Vanished)?;
+            Ok(Enqueued::New(MessageId::trusted(&id)))
+        }
+        Err(Error::Database(refused)) if refused.kind() == ErrorKind::UniqueViolation => {
+            let first: Option<String> = sqlx::query_scalar(FIND_FIRST_ROW)
+                .bind(&message.event_id)
+                .fetch_optional(connection)
+                .await
+                .map_err(EnqueueError::database)?;
+            match first {
+                Some(first) => Ok(Enqueued::Duplicate(MessageId::trusted(&first))),
+                // Another unique column of the table refused it.
+                None => Err(EnqueueError::database(Error::Database(refused))),
+            }
+        }
+        Err(error) => Err(EnqueueError::database(error)),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Proposing a layout for a table as it stands, by the names and types of its columns and what its rows say.
 
 use super::{Table, failed};
-use crate::layout::{Layout, quoted};
+use crate::layout::{Dialect, Layout, quoted};
 use postroom_core::{StoreError, StoreErrorKind, StoreResult};
 use std::collections::BTreeSet;
 use tokio_postgres::Client;
@@ -230,7 +230,7 @@ pub(crate) async fn propose(client: &Client, name: &str) -> StoreResult<String> 
 /// The built-in layout all of whose columns the table has.
 fn built_in(table: &Table) -> Option<&'static str> {
     let fits = |name: &&str| {
-        let Some(layout) = Layout::built_in(name) else { return false };
+        let Some(layout) = Layout::built_in(name, Dialect::Postgres) else { return false };
         let expressions = layout.expressions();
         let named = expressions.iter().flat_map(|(_, text)| crate::layout::columns(text));
         let written = layout.assignments().into_iter().flat_map(|(_, set)| set.keys().cloned());
@@ -238,11 +238,13 @@ fn built_in(table: &Table) -> Option<&'static str> {
         columns.extend(layout.key.clone());
         columns.len() > 2 && columns.iter().all(|column| table.column(column).is_some())
     };
-    Layout::names().into_iter().find(|name| *name != crate::layout::CUSTOM && fits(name))
+    Layout::names(Dialect::Postgres)
+        .into_iter()
+        .find(|name| *name != crate::layout::CUSTOM && fits(name))
 }
 
 fn known(table: &Table, name: &str, lines: &mut Vec<String>) {
-    let layout = Layout::built_in(name).unwrap_or_default();
+    let layout = Layout::built_in(name, Dialect::Postgres).unwrap_or_default();
     lines.push(format!("layout = {}", toml_text(name)));
     lines.push(format!("table = {}", toml_text(&table.name)));
     if let (None, None) = (&layout.to, &layout.message.integration) {

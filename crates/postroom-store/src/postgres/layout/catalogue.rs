@@ -1,39 +1,9 @@
 //! What the catalogue says about a table.
 
 use super::failed;
+use crate::layout::{Column, Table};
 use postroom_core::StoreResult;
 use tokio_postgres::Client;
-
-/// A table as it stands.
-#[derive(Clone, Debug)]
-pub(crate) struct Table {
-    /// Its schema and name, quoted where they must be.
-    pub(crate) name: String,
-    pub(crate) columns: Vec<Column>,
-    /// The columns of its primary key.
-    pub(crate) primary_key: Vec<String>,
-    /// Those of its other unique indexes.
-    pub(crate) unique: Vec<Vec<String>>,
-    /// The first columns of all its indexes.
-    pub(crate) indexed: Vec<String>,
-    /// Whether some index is of some rows only.
-    pub(crate) has_partial_index: bool,
-    /// The triggers that fire for everybody.
-    pub(crate) triggers: Vec<String>,
-}
-
-/// A column.
-#[derive(Clone, Debug)]
-pub(crate) struct Column {
-    pub(crate) name: String,
-    /// Its type without a length.
-    pub(crate) kind: String,
-    /// Unless it is the type's own.
-    pub(crate) collation: Option<String>,
-    pub(crate) is_required: bool,
-    /// Whether it has a value where an INSERT names none.
-    pub(crate) has_default: bool,
-}
 
 const FIND: &str = "
     SELECT c.oid, format('%I.%I', n.nspname, c.relname)
@@ -101,10 +71,5 @@ impl Table {
             table.triggers.push(row.try_get(0).map_err(failed)?);
         }
         Ok(Some(table))
-    }
-
-    /// The column of this name.
-    pub(crate) fn column(&self, name: &str) -> Option<&Column> {
-        self.columns.iter().find(|column| column.name == name)
     }
 }

@@ -1,18 +1,15 @@
 //! Comparing a layout with the live table.
 
-use super::{Foreign, Table, failed};
-use crate::layout::{Layout, columns, quoted};
+use super::{Foreign, failed};
+use crate::layout::{Dialect, Mismatch, columns, mismatches, quoted};
 use postroom_core::{Finding, StoreResult};
 use tokio_postgres::Client;
-
-/// A mismatch, and what mends it.
-type Mismatch = (String, String);
 
 impl Foreign {
     /// What the catalogue alone shows: the layout names columns that are not there, or a key that does not find
     /// one row.
     pub(super) fn mismatches(&self) -> Vec<Mismatch> {
-        mismatches(&self.layout, &self.table)
+        mismatches(&self.layout, &self.table, Dialect::Postgres)
     }
 
     /// Everything that keeps the layout from working on the table as it stands.
@@ -109,63 +106,4 @@ impl Foreign {
             },
         )
     }
-}
-
-fn mismatches(layout: &Layout, table: &Table) -> Vec<Mismatch> {
-    let mut found = Vec::new();
-    for (key, expression) in layout.expressions() {
-        for column in
-            columns(expression).into_iter().filter(|column| table.column(column).is_none())
-        {
-            found.push((
-                format!("{} has no column {column}, which {key} in its layout names", table.name),
-                format!(
-                    "name another column in {key}, or `ALTER TABLE {} ADD COLUMN {column} …`",
-                    table.name
-                ),
-            ));
-        }
-    }
-    for (key, set) in layout.assignments() {
-        for column in set.keys().filter(|column| table.column(column).is_none()) {
-            found.push((
-                format!("{} has no column {column}, which {key} in its layout writes", table.name),
-                format!(
-                    "name another column in {key}, or `ALTER TABLE {} ADD COLUMN {column} …`",
-                    table.name
-                ),
-            ));
-        }
-    }
-    let same = |columns: &Vec<String>| {
-        columns.len() == layout.key.len()
-            && columns.iter().all(|column| layout.key.contains(column))
-    };
-    let is_unique = same(&table.primary_key) || table.unique.iter().any(same);
-    if !is_unique && layout.key.iter().all(|column| table.column(column).is_some()) {
-        let key = layout.key.join(", ");
-        found.push((
-            format!("{} has no unique index on its key ({key}): no row could be found by it", table.name),
-            format!("`CREATE UNIQUE INDEX CONCURRENTLY ON {} ({key})`, or name the primary key in `key`", table.name),
-        ));
-    }
-    for column in &table.columns {
-        let is_given = layout.insert.is_empty()
-            || layout.insert.contains_key(&column.name)
-            || column.has_default
-            || !column.is_required;
-        if !is_given {
-            found.push((
-                format!(
-                    "{} requires the column {}, which `insert` in its layout does not give",
-                    table.name, column.name
-                ),
-                format!(
-                    "add insert.{}, or remove `insert` if nobody enqueues through Postroom",
-                    column.name
-                ),
-            ));
-        }
-    }
-    found
 }

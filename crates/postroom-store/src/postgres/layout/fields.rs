@@ -1,7 +1,7 @@
 //! The columns of Postroom's own table, out of a row of another one.
 
 use super::Foreign;
-use crate::layout::integration;
+use crate::layout::{Dialect, integration};
 
 /// A column, its expression over the row `m`, and its type.
 pub(super) struct Field {
@@ -92,7 +92,13 @@ impl Foreign {
             "integration_type" => {
                 let said = content.integration.as_deref();
                 let layout = &self.layout;
-                let to = integration(said, layout.to.as_ref(), &layout.routes, &content.event_type);
+                let to = integration(
+                    said,
+                    layout.to.as_ref(),
+                    &layout.routes,
+                    &content.event_type,
+                    Dialect::Postgres,
+                );
                 // The ledger's columns hold no more. Nothing in a trigger may fail.
                 format!("left(coalesce({to}, '(none)'), 120)::varchar")
             }

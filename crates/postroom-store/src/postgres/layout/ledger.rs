@@ -2,11 +2,11 @@
 
 use super::{Foreign, Table, failed};
 use crate::MigrateOptions;
-use crate::layout::{Assignments, Layout, columns, for_row, quoted};
+use crate::layout::{Assignments, Dialect, Layout, columns, fingerprint, for_row, parts, quoted};
 use crate::postgres::connect::ask;
 use crate::postgres::migrate::{DOING, MAKE_BOOKS, MIGRATIONS, Step, Work};
 use crate::postgres::reconcile::MAKE as RECONCILE_MAKE;
-use postroom_core::{StoreError, StoreErrorKind, StoreResult};
+use postroom_core::StoreResult;
 use std::collections::BTreeSet;
 use tokio_postgres::Client;
 
@@ -56,8 +56,7 @@ pub(crate) async fn plan(
     let planned = async {
         client.batch_execute(&create).await.map_err(failed)?;
         let table = Table::find(client, &layout.table).await?;
-        let table =
-            table.ok_or_else(|| refused(layout, "its `create.postgres` makes another table"))?;
+        let table = table.ok_or_else(|| layout.refused("its `create.sql` makes another table"))?;
         of_table(client, layout, table, options).await
     };
     let planned = planned.await;
@@ -73,25 +72,7 @@ pub(crate) async fn plan(
 
 /// The statements that make the table.
 fn creation(layout: &Layout, options: &MigrateOptions) -> StoreResult<String> {
-    let create = layout.create.as_ref().filter(|create| !create.postgres.is_empty());
-    let Some(create) = create else {
-        return Err(refused(
-            layout,
-            "there is no such table, and its layout does not say how to make one",
-        ));
-    };
-    if let Some(service) = &create.when_migrating
-        && !options.services.contains(service)
-    {
-        return Err(refused(
-            layout,
-            &format!(
-                "there is no such table. To have it made, add {service} to the comma-separated list in \
-                 ENABLED_MIGRATION_SERVICES"
-            ),
-        ));
-    }
-    let sql = create.postgres.replace("{table}", &layout.table);
+    let sql = layout.creation(&options.services)?;
     Ok(match layout.table.split_once('.') {
         Some((schema, _)) => format!("CREATE SCHEMA IF NOT EXISTS {schema};\n{sql}"),
         None => sql,
@@ -108,7 +89,7 @@ async fn of_table(
     let faults = foreign.mismatches();
     if !faults.is_empty() {
         let faults: Vec<_> = faults.into_iter().map(|(problem, _)| problem).collect();
-        return Err(refused(layout, &faults.join("; ")));
+        return Err(layout.refused(&faults.join("; ")));
     }
     let made = foreign.made()?;
     let fingerprint = fingerprint(&made);
@@ -178,19 +159,6 @@ pub(crate) fn grants(layout: &Layout) -> String {
         .replace("{table}", &layout.table)
 }
 
-/// Names what was made: a relay whose layout makes something else does not begin.
-pub(crate) fn fingerprint(made: &str) -> String {
-    // FNV-1a over 64 bits: what counts is that a changed layout is noticed, not that nobody can forge one.
-    let hash = made.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    format!("{hash:016x}")
-}
-
-fn refused(layout: &Layout, problem: &str) -> StoreError {
-    StoreError::plain(StoreErrorKind::Refused, format!("{}: {problem}", layout.table))
-}
-
 impl Foreign {
     /// The tables and functions that do not depend on the layout's expressions.
     fn ledger(&self) -> String {
@@ -241,6 +209,7 @@ INSERT INTO core_outbox.schema_migration (number, name) VALUES (1, 'outbox');
             self.layout.to.as_ref(),
             &self.layout.routes,
             &self.layout.message.event_type,
+            Dialect::Postgres,
         );
         if let Some(besides) = &besides {
             sql.push_str(&self.function("besides", besides, "text[]")?);
@@ -332,7 +301,7 @@ INSERT INTO core_outbox.schema_migration (number, name) VALUES (1, 'outbox');
     fn function(&self, name: &str, expression: &str, kind: &str) -> StoreResult<String> {
         let arguments = columns(expression).into_iter().map(|column| {
             let found = self.table.column(&column).ok_or_else(|| {
-                refused(&self.layout, &format!("it has no column {column}, which its layout names"))
+                self.layout.refused(&format!("it has no column {column}, which its layout names"))
             })?;
             Ok(format!("{} {}", quoted(&column), found.kind))
         });
@@ -381,10 +350,9 @@ INSERT INTO core_outbox.schema_migration (number, name) VALUES (1, 'outbox');
         let watched: BTreeSet<String> =
             FOLLOWED.iter().flat_map(|name| columns(&self.field(name))).collect();
         if let Some(missing) = watched.iter().find(|name| self.table.column(name).is_none()) {
-            return Err(refused(
-                &self.layout,
-                &format!("it has no column {missing}, which its layout names"),
-            ));
+            return Err(self
+                .layout
+                .refused(&format!("it has no column {missing}, which its layout names")));
         }
         let names: Vec<_> = watched.iter().map(|column| quoted(column)).collect();
         let changed: Vec<_> =
@@ -491,18 +459,4 @@ INSERT INTO core_outbox.schema_migration (number, name) VALUES (1, 'outbox');
         steps.push(format!("{};", self.rendered(RECONCILE_MAKE)));
         steps
     }
-}
-
-/// The parts of 0001, and whom each is for.
-fn parts(migration: &str) -> Vec<(&str, &str)> {
-    const MARK: &str = "-- layout: ";
-    let mut parts = Vec::new();
-    let mut rest = migration;
-    while let Some((_, after)) = rest.split_once(MARK) {
-        let Some((audience, body)) = after.split_once('\n') else { break };
-        let end = body.find(MARK).unwrap_or(body.len());
-        parts.push((audience.trim(), &body[..end]));
-        rest = body;
-    }
-    parts
 }

@@ -16,13 +16,12 @@ mod text;
 mod wording;
 
 pub(crate) use adopt::propose;
-pub(crate) use catalogue::Table;
 pub(crate) use ledger::grants;
 pub(super) use ledger::{plan, remove};
 pub(crate) use wording::{Text, Wording};
 
 use super::error::store_error;
-use crate::layout::Layout;
+use crate::layout::{Dialect, Layout, Table};
 use key::{Key, KeyColumn};
 use postroom_core::{StoreError, StoreErrorKind, StoreResult};
 use std::collections::BTreeSet;
@@ -65,7 +64,7 @@ impl Foreign {
 
     pub(super) async fn of(client: &Client, layout: &Layout, table: Table) -> StoreResult<Self> {
         let schema = layout.ledger_schema();
-        let mut layout = layout.resolved(&schema)?;
+        let mut layout = layout.resolved(&schema, Dialect::Postgres)?;
         let columns = layout.key.iter().map(|name| {
             let column = table.column(name).ok_or_else(|| {
                 StoreError::plain(
@@ -115,7 +114,7 @@ impl Foreign {
     /// # Errors
     /// When another layout was migrated.
     pub(super) async fn check_applied(&self, client: &Client) -> StoreResult<()> {
-        let made = ledger::fingerprint(&self.made()?);
+        let made = crate::layout::fingerprint(&self.made()?);
         let sql = format!("SELECT fingerprint FROM {}.layout", self.schema);
         let rows = client.query_typed(&sql, &[]).await.map_err(failed)?;
         let is_same =
@@ -166,15 +165,7 @@ impl Foreign {
     /// # Errors
     /// When rows cannot be opened again, or would have to get another event id.
     pub(super) fn refuse_replay(&self, fresh_ids: bool) -> StoreResult<()> {
-        let problem = if !self.layout.can_replay() {
-            "cannot be replayed: its layout has no `write.reopened`, or deletes what was delivered"
-        } else if fresh_ids {
-            "cannot be replayed under fresh event ids: a replay opens the row again, and its id stays"
-        } else {
-            return Ok(());
-        };
-        let text = format!("rows of {} {problem}", self.table.name);
-        Err(StoreError::plain(StoreErrorKind::Refused, text))
+        self.layout.refuse_replay(fresh_ids)
     }
 
     /// One of the advisory locks: every ledger has its own.

@@ -1,7 +1,7 @@
 //! Tables that somebody else made: what is read of them follows the batch, whatever their history and statistics.
 
 use super::{LIMIT, RELAY, explain, explain_under, rows_read};
-use crate::layout::{Destination, Layout};
+use crate::layout::{Destination, Dialect, Layout};
 use crate::postgres::content::READ_PARCELS;
 use crate::postgres::layout::Foreign;
 use crate::postgres::outcomes::{PARCELS_FAILED, PARCELS_SENT};
@@ -179,7 +179,8 @@ async fn look_at(layout: Layout, insert: &str, close: &str) {
 async fn a_key_that_is_a_uuid() {
     let insert = "INSERT INTO outbox_events (event_id, run_id, event_type, idempotency_key, payload)
         SELECT gen_random_uuid(), gen_random_uuid(), 't', n::text, '{}' FROM generate_series({from}, {to}) n";
-    look_at(Layout::built_in("events").unwrap(), insert, "delivered_at = now()").await;
+    look_at(Layout::built_in("events", Dialect::Postgres).unwrap(), insert, "delivered_at = now()")
+        .await;
 }
 
 #[tokio::test]
@@ -187,7 +188,7 @@ async fn a_key_that_is_a_text_and_state_inside_a_document() {
     let insert = "INSERT INTO billing_events (id, subject, tenant_id, payload)
         SELECT 'e' || n, 's', 't', '{\"outbox_status\": \"pending\"}' FROM generate_series({from}, {to}) n";
     let close = "payload = '{\"outbox_status\": \"dispatched\"}'";
-    look_at(Layout::built_in("metadata").unwrap(), insert, close).await;
+    look_at(Layout::built_in("metadata", Dialect::Postgres).unwrap(), insert, close).await;
 }
 
 #[tokio::test]
@@ -195,7 +196,7 @@ async fn a_status_and_times_as_numbers() {
     let insert =
         "INSERT INTO outbox (event_id, type, aggregate_id, payload, next_attempt_at, created_at)
         SELECT gen_random_uuid(), 't', 'o' || n, '{}', 0, 0 FROM generate_series({from}, {to}) n";
-    look_at(Layout::built_in("kata").unwrap(), insert, "status = 'SENT'").await;
+    look_at(Layout::built_in("kata", Dialect::Postgres).unwrap(), insert, "status = 'SENT'").await;
 }
 
 #[tokio::test]

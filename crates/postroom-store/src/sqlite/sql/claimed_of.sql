@@ -1,5 +1,5 @@
 -- Which of these messages have a delivery that is held. ?1 ids.
 SELECT d.message_id
 FROM json_each(?1) AS named
-CROSS JOIN outbox_delivery AS d ON d.message_id = named.value COLLATE NOCASE
+CROSS JOIN outbox_delivery AS d ON d.message_id = named.value
 WHERE d.claim IS NOT NULL

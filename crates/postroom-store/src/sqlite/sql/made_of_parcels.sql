@@ -7,5 +7,5 @@ SELECT m.id, m.seq, CAST(round((julianday(m.due_at) - 2440587.5) * 86400000.0) A
        CASE m.status WHEN 'PENDING' THEN 'w' WHEN 'FAILED' THEN 'f' ELSE 'd' END,
        m.integration_type
 FROM json_each(?1) AS named
-CROSS JOIN integration_outbox AS m ON m.id = named.value COLLATE NOCASE
+CROSS JOIN integration_outbox AS m ON m.id = named.value
 WHERE

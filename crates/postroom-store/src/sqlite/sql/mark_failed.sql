@@ -6,3 +6,4 @@ SET status = iif(?3 IS NULL, 'DEAD', 'FAILED'),
     attempts = min(coalesce(max(attempts, ?7 + ?4), attempts + ?4), 2147483647),
     due_at = coalesce(?3, due_at), last_error = ?5, updated_at = ?6, settled = ?1
 WHERE id = ?2
+RETURNING id

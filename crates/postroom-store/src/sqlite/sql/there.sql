@@ -1,3 +1,3 @@
 -- Which of these messages exist. ?1 ids.
 SELECT m.id FROM json_each(?1) AS named
-CROSS JOIN integration_outbox AS m ON m.id = named.value COLLATE NOCASE
+CROSS JOIN integration_outbox AS m ON m.id = named.value

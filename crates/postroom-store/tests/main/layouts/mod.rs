@@ -1,32 +1,50 @@
-//! Layouts: the contract over every table that somebody else may have made, on PostgreSQL.
+//! Layouts: the contract over every table that somebody else may have made, on PostgreSQL and SQLite.
 
 mod enqueued;
 mod owners;
 mod postgres;
+mod sqlite;
+mod sqlite_files;
+mod sqlite_tables;
 mod tables;
 
-use postgres::Table;
-
-/// The contract over one table.
+/// The contract over one table on PostgreSQL, and on SQLite where that has one like it.
 macro_rules! layout {
     ($name:ident) => {
         mod $name {
-            async fn start() -> super::Table {
-                super::Table::start(super::tables::$name()).await
+            async fn start() -> super::postgres::Table {
+                super::postgres::Table::start(super::tables::$name()).await
             }
 
             postroom_testkit::layout_contract_tests!(start);
         }
     };
+    ($name:ident, sqlite) => {
+        mod $name {
+            async fn start() -> super::postgres::Table {
+                super::postgres::Table::start(super::tables::$name()).await
+            }
+
+            postroom_testkit::layout_contract_tests!(start);
+
+            mod on_sqlite {
+                async fn start() -> super::super::sqlite::Table {
+                    super::super::sqlite::Table::start(super::super::sqlite_tables::$name()).await
+                }
+
+                postroom_testkit::layout_contract_tests!(start);
+            }
+        }
+    };
 }
 
-layout!(events);
+layout!(events, sqlite);
 layout!(events_polled);
-layout!(kata);
-layout!(metadata);
-layout!(metadata_nested);
-layout!(debezium);
-layout!(debezium_marked);
+layout!(kata, sqlite);
+layout!(metadata, sqlite);
+layout!(metadata_nested, sqlite);
+layout!(debezium, sqlite);
+layout!(debezium_marked, sqlite);
 layout!(typeorm);
-layout!(numbered);
-layout!(composite);
+layout!(numbered, sqlite);
+layout!(composite, sqlite);

@@ -4,7 +4,7 @@ use super::postgres::Table;
 use super::tables::{self, Described};
 use crate::taking::{all, settlement, wish};
 use postroom_core::{Batch, Fate, Store, StoreErrorKind};
-use postroom_store::layout::Sent;
+use postroom_store::layout::{Dialect, Sent};
 use postroom_store::{Layout, MigrateOptions};
 use postroom_testkit::Postgres;
 use postroom_testkit::layout_contract::LayoutHarness;
@@ -357,7 +357,8 @@ async fn a_proposal_fits_the_table_it_was_made_for() {
         let of = value.remove("layout");
         let of = of.as_ref().and_then(toml::Value::as_str).expect("a layout's name");
         let mut whole =
-            toml::Table::try_from(Layout::built_in(of).expect("one of ours")).expect("TOML");
+            toml::Table::try_from(Layout::built_in(of, Dialect::Postgres).expect("one of ours"))
+                .expect("TOML");
         whole.extend(value);
         let layout: Layout =
             whole.try_into().unwrap_or_else(|error| panic!("{name}: {error}\n{text}"));

@@ -1,7 +1,7 @@
 //! Tables that somebody else made, each in its owner's words.
 
 use postroom_store::Layout;
-use postroom_store::layout::{Destination, Feed};
+use postroom_store::layout::{Destination, Dialect, Feed};
 use postroom_testkit::layout_contract::Words;
 
 /// A table, how Postroom reads it, and what its owner has made.
@@ -14,16 +14,16 @@ pub(super) struct Described {
 }
 
 fn built_in(name: &str) -> Layout {
-    Layout::built_in(name).expect("a built-in layout")
+    Layout::built_in(name, Dialect::Postgres).expect("a built-in layout")
 }
 
-fn to_noop(layout: Layout) -> Layout {
+pub(super) fn to_noop(layout: Layout) -> Layout {
     Layout { to: Some(Destination::One("noop".to_owned())), ..layout }
 }
 
-const NO_TIME: &str = "its rows have no due time";
-const UUID: &str = "a uuid does not come again";
-const TEXT: &str = "a text key is its producer's to keep unique";
+pub(super) const NO_TIME: &str = "its rows have no due time";
+pub(super) const UUID: &str = "a uuid does not come again";
+pub(super) const TEXT: &str = "a text key is its producer's to keep unique";
 
 const EVENTS: Words = Words {
     table: "outbox_events",

@@ -1,0 +1,38 @@
+//! The kinds of SQL that layouts are written in.
+
+/// A kind of SQL.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Dialect {
+    /// PostgreSQL's.
+    Postgres,
+    /// SQLite's.
+    Sqlite,
+}
+
+impl Dialect {
+    /// The dialect of the database at `url`; `None` where layouts are not for that kind.
+    #[must_use]
+    pub fn of(url: &str) -> Option<Self> {
+        match url.split(':').next() {
+            Some("postgres" | "postgresql") => Some(Self::Postgres),
+            Some("sqlite") => Some(Self::Sqlite),
+            _ => None,
+        }
+    }
+
+    /// An expression as text.
+    pub(crate) fn text(self, expression: &str) -> String {
+        match self {
+            Self::Postgres => format!("{expression}::text"),
+            Self::Sqlite => format!("CAST({expression} AS TEXT)"),
+        }
+    }
+
+    /// Whether a text begins with another.
+    pub(crate) fn starts_with(self, text: &str, beginning: &str) -> String {
+        match self {
+            Self::Postgres => format!("starts_with({text}, {beginning})"),
+            Self::Sqlite => format!("substr({text}, 1, length({beginning})) = {beginning}"),
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! A table as the catalogue of its database has it.
+
+/// A table as it stands.
+#[derive(Clone, Debug)]
+pub(crate) struct Table {
+    /// As a statement names it, with its schema where there are some, quoted where it must be.
+    pub(crate) name: String,
+    pub(crate) columns: Vec<Column>,
+    /// The columns of its primary key.
+    pub(crate) primary_key: Vec<String>,
+    /// Those of its other unique indexes.
+    pub(crate) unique: Vec<Vec<String>>,
+    /// The first columns of all its indexes.
+    pub(crate) indexed: Vec<String>,
+    /// Whether some index is of some rows only.
+    pub(crate) has_partial_index: bool,
+    /// The triggers that fire for everybody.
+    pub(crate) triggers: Vec<String>,
+}
+
+/// A column.
+#[derive(Clone, Debug)]
+pub(crate) struct Column {
+    pub(crate) name: String,
+    /// Its type without a length.
+    pub(crate) kind: String,
+    /// Unless it is the type's own.
+    pub(crate) collation: Option<String>,
+    pub(crate) is_required: bool,
+    /// Whether it has a value where an INSERT names none.
+    pub(crate) has_default: bool,
+}
+
+impl Table {
+    /// The column of this name.
+    pub(crate) fn column(&self, name: &str) -> Option<&Column> {
+        self.columns.iter().find(|column| column.name == name)
+    }
+}

@@ -1,0 +1,199 @@
+//! Making the ledger of a table that somebody else made, and removing it.
+
+use super::made::{TRIGGERS, VIEWS};
+use super::{Foreign, catalogue, failed};
+use crate::MigrateOptions;
+use crate::layout::{Layout, fingerprint};
+use crate::migrations::Planned;
+use crate::sqlite::migrate::has_table;
+use postroom_core::{StoreError, StoreErrorKind, StoreResult};
+use sqlx::{AssertSqlSafe, Connection as _, Error, Row as _, SqliteConnection};
+
+/// How the table is read and written, as it was migrated.
+const BOOKS: &str = "
+CREATE TABLE outbox_layout (
+    -- There is one row.
+    single     INTEGER PRIMARY KEY CHECK (single = 1),
+    table_name TEXT NOT NULL,
+    -- Of the triggers and views made from it.
+    fingerprint TEXT NOT NULL,
+    -- The layout as TOML.
+    definition TEXT NOT NULL,
+    applied_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))
+);
+-- Which row the view's trigger wrote last, for whoever enqueues through the view.
+CREATE TABLE outbox_enqueued (
+    single INTEGER PRIMARY KEY CHECK (single = 1),
+    seq    INTEGER NOT NULL
+);
+INSERT INTO outbox_enqueued (single, seq) VALUES (1, 0);
+";
+const APPLIED: &str = "SELECT table_name, fingerprint FROM outbox_layout";
+const TRIGGERS_THERE: &str = "SELECT name FROM sqlite_schema WHERE type IN ('trigger', 'view')";
+/// The tables of a ledger.
+const TABLES: &str = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name IN (
+    'outbox_parcel', 'outbox_delivery', 'outbox_relay', 'outbox_claim', 'outbox_lane_cursor', 'outbox_attempt',
+    'outbox_action', 'outbox_remembered', 'outbox_checkpoint', 'outbox_schema_migration', 'outbox_layout',
+    'outbox_enqueued')";
+
+/// Rows that are open when the layout is applied get deliveries: which of them are fresh, nobody knows.
+const OPEN: &str = concat!(
+    "INSERT INTO outbox_delivery (message_id, seq, due_at, since, state, integration)
+SELECT m.id, m.seq, CAST(round((julianday(m.due_at) - 2440587.5) * 86400000.0) AS INTEGER),
+       CAST(round((julianday(m.due_at) - 2440587.5) * 86400000.0) AS INTEGER),
+       CASE m.status WHEN 'PENDING' THEN 'w' WHEN 'FAILED' THEN 'f' ELSE 'd' END, m.integration_type
+FROM integration_outbox AS m
+WHERE\n",
+    include_str!("../sql/in_neither.sql")
+);
+
+/// What was migrated: the table, and the fingerprint of what was made for it.
+pub(in crate::sqlite) struct Applied {
+    pub(in crate::sqlite) table: String,
+    fingerprint: String,
+}
+
+/// The layout that this file's ledger is of, if it is not Postroom's own outbox.
+pub(in crate::sqlite) async fn find_applied(
+    connection: &mut SqliteConnection,
+) -> Result<Option<Applied>, Error> {
+    if !has_table(connection, "outbox_layout").await? {
+        return Ok(None);
+    }
+    let row = sqlx::query(APPLIED).fetch_optional(connection).await?;
+    row.map(|row| Ok(Applied { table: row.try_get(0)?, fingerprint: row.try_get(1)? })).transpose()
+}
+
+/// Whether the ledger is the one that this layout makes.
+///
+/// # Errors
+/// When another layout was migrated, or none.
+pub(in crate::sqlite) async fn check_applied(
+    connection: &mut SqliteConnection,
+    layout: &Layout,
+) -> StoreResult<()> {
+    let foreign = Foreign::find(connection, layout).await?;
+    let made = fingerprint(&foreign.made()?);
+    let applied = find_applied(connection).await.map_err(failed)?;
+    if applied.is_some_and(|applied| applied.fingerprint == made) {
+        return Ok(());
+    }
+    Err(StoreError::plain(
+        StoreErrorKind::Schema,
+        format!(
+            "the layout of {} or its table has changed since it was migrated: run `postroom migrate`",
+            layout.table
+        ),
+    ))
+}
+
+/// What is left to do for the ledger of a table, in order. Changes nothing.
+///
+/// # Errors
+/// When there is no such table and none may be made, the layout does not fit it, or the file has another outbox.
+pub(in crate::sqlite) async fn plan(
+    connection: &mut SqliteConnection,
+    layout: &Layout,
+    options: &MigrateOptions,
+) -> StoreResult<Vec<Planned>> {
+    layout.check()?;
+    let applied = find_applied(connection).await.map_err(failed)?;
+    let has_ledger = has_table(connection, "outbox_schema_migration").await.map_err(failed)?;
+    match &applied {
+        Some(other) if other.table != layout.table => {
+            return Err(layout.refused(&format!(
+                "a SQLite file has one ledger, and this one's is of {}: `postroom adopt {} --remove` removes \
+                 it; or use another file",
+                other.table, other.table
+            )));
+        }
+        None if has_ledger => {
+            return Err(layout.refused(
+                "a SQLite file has one ledger, and this one's is of Postroom's own outbox: use another file",
+            ));
+        }
+        _ => {}
+    }
+    let mut works = Vec::new();
+    let found = catalogue::find(connection, &layout.table).await.map_err(failed)?;
+    let found = match found {
+        Some(found) => found,
+        None => {
+            let sql = layout.creation(&options.services)?;
+            let found = made_elsewhere(layout, &sql).await?;
+            works.push(Planned { number: None, name: format!("the table {}", layout.table), sql });
+            found
+        }
+    };
+    let foreign = Foreign::of(layout, found)?;
+    if foreign.table.name == "\"integration_outbox\"" {
+        return Err(layout.refused(
+            "the ledger needs the name integration_outbox for a view of the table: rename the table",
+        ));
+    }
+    let faults = foreign.mismatches();
+    if !faults.is_empty() {
+        let faults: Vec<_> = faults.into_iter().map(|(problem, _)| problem).collect();
+        return Err(layout.refused(&faults.join("; ")));
+    }
+    let made = foreign.made()?;
+    let fingerprint = fingerprint(&made);
+    if let Some(applied) = applied {
+        let there: Vec<String> =
+            sqlx::query_scalar(TRIGGERS_THERE).fetch_all(connection).await.map_err(failed)?;
+        let is_whole = TRIGGERS.iter().all(|name| there.iter().any(|one| one == name));
+        if applied.fingerprint == fingerprint && is_whole {
+            return Ok(works);
+        }
+    } else {
+        let sql = format!("{}{BOOKS}", foreign.ledger());
+        works.push(Planned { number: Some(1), name: format!("ledger of {}", layout.table), sql });
+    }
+    let literal = |text: &str| format!("'{}'", text.replace('\'', "''"));
+    let taken = foreign.adopt_taken(options.claimed_grace.as_secs_f64()).unwrap_or_default();
+    let open = foreign.rendered(OPEN);
+    let sql = format!(
+        "{made}INSERT INTO outbox_layout (single, table_name, fingerprint, definition) VALUES (1, {}, {}, {})\n\
+         ON CONFLICT (single) DO UPDATE SET fingerprint = excluded.fingerprint, \
+         definition = excluded.definition, applied_at = excluded.applied_at;\n{taken}{open};\n",
+        literal(&layout.table),
+        literal(&fingerprint),
+        literal(&layout.to_toml()),
+    );
+    works.push(Planned { number: None, name: format!("the layout of {}", layout.table), sql });
+    Ok(works)
+}
+
+/// What the catalogue would say of a table that is not there yet.
+async fn made_elsewhere(layout: &Layout, sql: &str) -> StoreResult<catalogue::Found> {
+    let mut elsewhere = SqliteConnection::connect("sqlite::memory:").await.map_err(failed)?;
+    let made = sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&mut elsewhere).await;
+    made.map_err(failed)?;
+    let found = catalogue::find(&mut elsewhere, &layout.table).await.map_err(failed)?;
+    found.ok_or_else(|| layout.refused("its `create.sql` makes another table"))
+}
+
+/// Removes a ledger. The table and its rows stay.
+///
+/// # Errors
+/// When the ledger is another table's, or the file refuses.
+pub(in crate::sqlite) async fn remove(
+    connection: &mut SqliteConnection,
+    layout: &Layout,
+) -> StoreResult<()> {
+    match find_applied(connection).await.map_err(failed)? {
+        None => return Ok(()),
+        Some(applied) if applied.table != layout.table => {
+            return Err(layout.refused(&format!("the ledger in this file is of {}", applied.table)));
+        }
+        Some(_) => {}
+    }
+    let tables: Vec<String> =
+        sqlx::query_scalar(TABLES).fetch_all(&mut *connection).await.map_err(failed)?;
+    let triggers = TRIGGERS.iter().map(|name| format!("DROP TRIGGER IF EXISTS {name};"));
+    let views = VIEWS.iter().map(|name| format!("DROP VIEW IF EXISTS {name};"));
+    let tables = tables.iter().map(|name| format!("DROP TABLE {name};"));
+    let sql: String = triggers.chain(views).chain(tables).collect();
+    sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await.map_err(failed)?;
+    Ok(())
+}

@@ -1,0 +1,172 @@
+//! What is different about layouts on SQLite: one file, one ledger, and tables of any kind.
+
+use crate::taking::{all, settlement, wish};
+use postroom_core::{Fate, Filter};
+use postroom_store::layout::{Destination, Dialect, Feed};
+use postroom_store::{Layout, MigrateOptions, OpenOptions};
+use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
+use sqlx::{AssertSqlSafe, Row as _};
+use std::sync::Arc;
+use tempfile::TempDir;
+
+fn events() -> Layout {
+    let to = Some(Destination::One("noop".to_owned()));
+    Layout { to, ..Layout::built_in("events", Dialect::Sqlite).expect("a built-in layout") }
+}
+
+fn custom(key: &str) -> Layout {
+    let layout = Layout::from_toml(&format!(
+        r#"
+        table = "rows"
+        key = ["{key}"]
+        to = "noop"
+        message = {{ event_type = "'t'", payload = "m.body" }}
+        state = {{ status = "CASE WHEN m.done THEN 'SENT' ELSE 'PENDING' END" }}
+        write = {{ sent = {{ done = "true" }} }}
+        "#
+    ));
+    layout.expect("a layout")
+}
+
+fn url(folder: &TempDir) -> String {
+    format!("sqlite://{}", folder.path().join("shop.db").display())
+}
+
+fn with(layout: &Layout) -> MigrateOptions {
+    MigrateOptions { layout: Some(Arc::new(layout.clone())), ..MigrateOptions::default() }
+}
+
+async fn migrate(folder: &TempDir, layout: &Layout) -> Result<(), String> {
+    let done = postroom_store::migrate_with(&url(folder), &with(layout)).await;
+    done.map(|_| ()).map_err(|error| error.to_string())
+}
+
+async fn by_hand(folder: &TempDir, sql: &str) -> SqlitePool {
+    let options =
+        SqliteConnectOptions::new().filename(folder.path().join("shop.db")).create_if_missing(true);
+    let pool = SqlitePool::connect_with(options).await.expect("the file opens");
+    sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&pool).await.expect("done");
+    pool
+}
+
+#[tokio::test]
+async fn a_file_has_one_ledger() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    migrate(&folder, &events()).await.expect("migrated");
+    let refused = postroom_store::migrate(&url(&folder)).await.expect_err("a second ledger");
+    assert!(refused.to_string().contains("of the table outbox_events"), "{refused}");
+    let store = postroom_store::open(&url(&folder), &OpenOptions::default()).await.expect("store");
+    let refused = store.ready().await.expect_err("another ledger");
+    assert!(refused.to_string().contains("name its layout"), "{refused}");
+    by_hand(&folder, "CREATE TABLE rows (id TEXT PRIMARY KEY, body TEXT, done BOOLEAN)").await;
+    let refused = migrate(&folder, &custom("id")).await.expect_err("a second ledger");
+    assert!(refused.contains("postroom adopt outbox_events --remove"), "{refused}");
+
+    let own = tempfile::tempdir().expect("a temporary folder");
+    postroom_store::migrate(&url(&own)).await.expect("migrated");
+    let refused = migrate(&own, &events()).await.expect_err("a second ledger");
+    assert!(refused.contains("of Postroom's own outbox"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_plan_says_everything_and_makes_no_file() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let planned = postroom_store::plan(&url(&folder), &with(&events())).await.expect("a plan");
+    let names: Vec<_> = planned.iter().map(|work| work.name.as_str()).collect();
+    assert_eq!(
+        names,
+        ["the table outbox_events", "ledger of outbox_events", "the layout of outbox_events"]
+    );
+    assert!(
+        planned[2].sql.contains("CREATE TRIGGER postroom_feed AFTER INSERT ON \"outbox_events\"")
+    );
+    assert!(!folder.path().join("shop.db").exists());
+}
+
+#[tokio::test]
+async fn a_trigger_that_is_gone_is_found_and_made_again() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    migrate(&folder, &events()).await.expect("migrated");
+    by_hand(&folder, "DROP TRIGGER postroom_feed").await;
+    let options = OpenOptions { layout: Some(Arc::new(events())), ..OpenOptions::default() };
+    let store = postroom_store::open(&url(&folder), &options).await.expect("store");
+    let found = store.diagnose().await.expect("a look");
+    assert!(found.iter().any(|one| one.problem.contains("postroom_feed is missing")), "{found:?}");
+    migrate(&folder, &events()).await.expect("mended");
+    assert!(store.diagnose().await.expect("a look").is_empty());
+}
+
+#[tokio::test]
+async fn a_changed_layout_is_migrated_before_it_is_used() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    migrate(&folder, &events()).await.expect("migrated");
+    let layout = Layout { to: Some(Destination::One("file:x".to_owned())), ..events() };
+    let options = OpenOptions { layout: Some(Arc::new(layout.clone())), ..OpenOptions::default() };
+    let store = postroom_store::open(&url(&folder), &options).await.expect("store");
+    let refused = store.ready().await.expect_err("not migrated");
+    assert!(refused.to_string().contains("has changed since it was migrated"), "{refused}");
+    migrate(&folder, &layout).await.expect("migrated");
+    store.ready().await.expect("ready");
+}
+
+#[tokio::test]
+async fn what_sqlite_cannot_have_is_refused_with_its_reason() {
+    let polled = Layout { feed: Feed::Poll, ..events() };
+    let several = Destination::Several(vec!["noop".to_owned(), "file:x".to_owned()]);
+    let several = Layout { to: Some(several), ..events() };
+    let rows = |ddl: &'static str, key: &str, reason: &'static str| (ddl, custom(key), reason);
+    for (ddl, layout, reason) in [
+        ("SELECT 1", polled, "leave `feed` out"),
+        ("SELECT 1", several, "several destinations"),
+        rows(
+            "CREATE TABLE rows (id TEXT PRIMARY KEY, body TEXT, done BOOLEAN) WITHOUT ROWID",
+            "id",
+            "WITHOUT ROWID",
+        ),
+        rows("CREATE TABLE rows (id BLOB PRIMARY KEY, body TEXT, done BOOLEAN)", "id", "is a BLOB"),
+        rows("CREATE TABLE rows (id TEXT, body TEXT, done BOOLEAN)", "id", "no unique index"),
+        rows("CREATE TABLE rows (id TEXT PRIMARY KEY, done BOOLEAN)", "id", "has no column body"),
+    ] {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        by_hand(&folder, ddl).await;
+        let refused = migrate(&folder, &layout).await.expect_err(reason);
+        assert!(refused.contains(reason), "{refused}");
+    }
+}
+
+/// Neither the producer nor the lane stumbles over what a row may hold here.
+#[tokio::test]
+async fn a_body_that_is_no_json_is_delivered_as_text() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let ddl = "CREATE TABLE rows (id TEXT PRIMARY KEY, body TEXT, done BOOLEAN)";
+    let pool = by_hand(&folder, ddl).await;
+    migrate(&folder, &custom("id")).await.expect("migrated");
+    let insert = "INSERT INTO rows (id, body) VALUES (NULL, 'x'), ('a', 'plain \"text\"'), ('B', NULL), ('b', '{}')";
+    sqlx::query(insert).execute(&pool).await.expect("the producer is not refused");
+    let options = OpenOptions { layout: Some(Arc::new(custom("id"))), ..OpenOptions::default() };
+    let store = postroom_store::open(&url(&folder), &options).await.expect("store");
+    let quotas = all("noop");
+    let batches = store.take(&wish(&*store, &quotas).await).await.expect("taken");
+    let mut bodies: Vec<_> = batches
+        .iter()
+        .flat_map(|batch| &batch.messages)
+        .map(|taken| (taken.message.id.to_string(), taken.message.payload.as_str().to_owned()))
+        .filter(|(id, _)| !id.is_empty())
+        .collect();
+    bodies.sort();
+    let body = |id: &str, body: &str| (id.to_owned(), body.to_owned());
+    assert_eq!(bodies, [body("B", "null"), body("a", r#""plain \"text\"""#), body("b", "{}")]);
+    for batch in &batches {
+        store.settle(&[settlement(batch, &Fate::Sent)]).await.expect("settled");
+    }
+    let open = sqlx::query("SELECT id FROM rows WHERE done IS NOT TRUE AND id IS NOT NULL")
+        .fetch_all(&pool)
+        .await
+        .expect("the rows");
+    let open: Vec<String> = open.iter().map(|row| row.get(0)).collect();
+    assert_eq!(open, [""; 0], "each by its own key");
+    assert_eq!(
+        store.list(&Filter { limit: 10, ..Filter::default() }).await.expect("a list").len(),
+        4
+    );
+}
