@@ -51,6 +51,18 @@ pub(crate) fn mismatches(layout: &Layout, table: &Table, dialect: Dialect) -> Ve
             format!("`{make} {} ({key})`, or name the primary key in `key`", table.name),
         ));
     }
+    for column in layout.key.iter().filter_map(|column| table.column(column)) {
+        // A key that is none allows NULL on SQLite, whatever it says.
+        if dialect == Dialect::Postgres && !column.is_required {
+            found.push((
+                format!(
+                    "{} allows NULL in {}, which is part of the key in its layout",
+                    table.name, column.name
+                ),
+                format!("`ALTER TABLE {} ALTER COLUMN {} SET NOT NULL`", table.name, column.name),
+            ));
+        }
+    }
     for column in &table.columns {
         let is_given = layout.insert.is_empty()
             || layout.insert.contains_key(&column.name)

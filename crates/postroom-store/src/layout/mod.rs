@@ -469,6 +469,12 @@ impl Layout {
                 return fault(&format!("`{key}` is missing: give an expression over the row `m`"));
             }
         }
+        if !self.has_triggers() && self.has_several_destinations() {
+            return fault(
+                "with feed = \"poll\" a row goes to one integration: what goes to others is written by a trigger, \
+                 in the producer's transaction",
+            );
+        }
         if self.message.integration.is_none() && self.to.is_none() {
             return fault(
                 "nothing says where its rows go: set `to`, such as to = \"kafka:orders\" or \

@@ -14,6 +14,8 @@ pub(crate) struct Table {
     pub(crate) indexed: Vec<String>,
     /// Whether some index is of some rows only.
     pub(crate) has_partial_index: bool,
+    /// Whether it is made of partitions, into which rows can be inserted beside it.
+    pub(crate) is_partitioned: bool,
     /// The triggers that fire for everybody.
     pub(crate) triggers: Vec<String>,
 }
@@ -27,6 +29,8 @@ pub(crate) struct Column {
     /// Unless it is the type's own.
     pub(crate) collation: Option<String>,
     pub(crate) is_required: bool,
+    /// The most characters of a text, where there is a limit.
+    pub(crate) length: Option<i32>,
     /// Whether it has a value where an INSERT names none.
     pub(crate) has_default: bool,
 }

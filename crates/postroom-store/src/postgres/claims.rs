@@ -4,7 +4,7 @@ use super::connection::Connection;
 use super::content::{Claiming, Read, clamp_i32};
 use super::error::store_error;
 use super::ids::Id;
-use super::layout::Foreign;
+use super::layout::{Foreign, Wording};
 use super::marks::{Place, is_from_start};
 use super::parcels::{Edits, FoundParcels, TAKE_FOLLOWS_FOR, Which};
 use super::row::TakenRow;
@@ -280,7 +280,8 @@ impl PgStore {
                 }
             }
         };
-        match checked(self.foreign(), batches(read)).pop() {
+        match checked(self.known_wording().as_ref().and_then(Wording::foreign), batches(read)).pop()
+        {
             Some(batch) => taken.push(batch),
             None => {
                 // Nothing is left to deliver of it.

@@ -68,8 +68,8 @@ use orphans::LookedThrough;
 use polled::NextLook;
 use postroom_core::{StoreError, StoreErrorKind, StoreResult};
 use recording::Recording;
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::sync::OnceCell;
 use transaction::TAKING_SESSION;
@@ -158,7 +158,7 @@ pub struct PgStore {
     vanished: Untold,
     next_look: NextLook,
     /// How statements are put for it, from the first connection on.
-    wording: OnceCell<Wording>,
+    wording: RwLock<Option<Wording>>,
 }
 
 impl PgStore {
@@ -203,15 +203,20 @@ impl PgStore {
             pooler_looked_for: OnceCell::new(),
             restore_looked_for: OnceCell::new(),
             layout: options.layout.clone(),
-            wording: OnceCell::new(),
+            wording: RwLock::default(),
             vanished: Untold::default(),
             next_look: NextLook::default(),
         })
     }
 
-    /// The table that somebody else made, once it was looked at.
-    fn foreign(&self) -> Option<&Foreign> {
-        self.wording.get().and_then(Wording::foreign)
+    /// How statements are put, once the table was looked at.
+    fn known_wording(&self) -> Option<Wording> {
+        self.wording.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Has the table of a layout looked at again: it may have been altered.
+    fn forget_wording(&self) {
+        *self.wording.write().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// The schema of the ledger.
@@ -222,8 +227,12 @@ impl PgStore {
     /// How statements are put. The table of a layout is looked up once.
     async fn wording(&self, client: &Object) -> StoreResult<Wording> {
         let Some(layout) = &self.layout else { return Ok(Wording::default()) };
-        let find = async || Ok(Wording::of(Foreign::find(client, layout).await?));
-        Ok(self.wording.get_or_try_init(find).await?.clone())
+        if let Some(known) = self.known_wording() {
+            return Ok(known);
+        }
+        let found = Wording::of(Foreign::find(client, layout).await?);
+        *self.wording.write().unwrap_or_else(PoisonError::into_inner) = Some(found.clone());
+        Ok(found)
     }
 
     async fn connection(&self) -> StoreResult<Connection> {

@@ -68,6 +68,7 @@ impl Upkeep for PgStore {
 
     async fn ready(&self) -> StoreResult<()> {
         self.refuse_unknown_pooler().await?;
+        self.forget_wording();
         let client = self.connection().await?;
         migrate::check_version(&client).await
     }

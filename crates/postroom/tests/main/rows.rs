@@ -1,7 +1,7 @@
 //! Enqueueing in a table that was there before.
 
 use postroom::{EnqueueError, NewMessage, Outbox};
-use postroom_store::layout::Destination;
+use postroom_store::layout::{Destination, Dialect};
 use postroom_store::{Layout, MigrateOptions};
 use postroom_testkit::Postgres;
 use serde_json::json;
@@ -18,7 +18,7 @@ fn message() -> NewMessage {
 #[tokio::test]
 async fn sqlx_enqueues_a_row_that_its_owner_reads() {
     let database = Postgres::shared().await.database().await;
-    let layout = Layout::built_in("events").unwrap();
+    let layout = Layout::built_in("events", Dialect::Postgres).unwrap();
     let to = Some(Destination::One("kafka:runs".to_owned()));
     let layout = Some(Arc::new(Layout { to, ..layout }));
     let options = MigrateOptions { layout, ..MigrateOptions::default() };

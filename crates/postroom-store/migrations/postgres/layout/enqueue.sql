@@ -26,6 +26,10 @@ DECLARE
     event text := coalesce(enqueue.event_id, gen_random_uuid()::text);
     goes  text;
 BEGIN
+    IF coalesce(enqueue.copy, 0) <> 0 THEN
+        RAISE EXCEPTION 'message refused: a row of {table} has no place for `copy`'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
     INSERT INTO {table} AS m ({columns})
     VALUES ({values})
     ON CONFLICT DO NOTHING
@@ -37,9 +41,12 @@ BEGIN
                   HINT = 'name that integration, or add a route to the layout';
     END IF;
     IF NOT is_new THEN
-        SELECT {key} INTO id FROM {table} m WHERE {same} LIMIT 1;
+        SELECT {key}, {integration} INTO id, goes FROM {table} m WHERE {same} LIMIT 1;
         IF NOT FOUND THEN
             RAISE EXCEPTION 'refused as a duplicate by a unique index of {table}, and no row has this event id'
+                USING ERRCODE = 'unique_violation';
+        ELSIF goes IS DISTINCT FROM enqueue.integration THEN
+            RAISE EXCEPTION 'this event is already enqueued for %, and {table} holds each event once', goes
                 USING ERRCODE = 'unique_violation';
         END IF;
     END IF;

@@ -33,19 +33,20 @@ CREATE OR REPLACE FUNCTION {schema}.count_of(value text) RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN CASE WHEN value ~ '^[0-9]{1,9}$' THEN value::int ELSE 0 END;
 
--- Delivery state inside a JSON document, at its top level or further down. What is missing on the way is made. As
--- text, since it calls itself.
+-- Delivery state inside a JSON document, at its top level or further down. What is missing on the way is made. It
+-- calls itself, so it is made twice: what is bound to its operators must be there.
 CREATE OR REPLACE FUNCTION {schema}.with_state(document jsonb, path text[], state jsonb) RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
-AS $$
-    SELECT CASE
-        WHEN cardinality(path) > 0 THEN
-            CASE WHEN jsonb_typeof(document) = 'object' THEN document ELSE '{}' END
-            || jsonb_build_object(path[1], {schema}.with_state(document -> path[1], path[2:], state))
-        WHEN jsonb_typeof(document) = 'object' THEN document || state
-        ELSE state
-    END
-$$;
+RETURN state;
+CREATE OR REPLACE FUNCTION {schema}.with_state(document jsonb, path text[], state jsonb) RETURNS jsonb
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE
+    WHEN cardinality(path) > 0 THEN
+        CASE WHEN jsonb_typeof(document) = 'object' THEN document ELSE '{}' END
+        || jsonb_build_object(path[1], {schema}.with_state(document -> path[1], path[2:], state))
+    WHEN jsonb_typeof(document) = 'object' THEN document || state
+    ELSE state
+END;
 
 CREATE OR REPLACE FUNCTION {schema}.without_state(document jsonb, path text[]) RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -60,7 +61,7 @@ END;
 
 -- A text as JSON; one that is none as a JSON text, so that a list shows its row.
 CREATE OR REPLACE FUNCTION {schema}.json_of(value text) RETURNS jsonb
-LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     RETURN value::jsonb;
@@ -71,7 +72,7 @@ $$;
 
 -- Bytes as text; those that are none in hexadecimal behind a backslash, which nobody takes for JSON.
 CREATE OR REPLACE FUNCTION {schema}.text_of(value bytea) RETURNS text
-LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     RETURN convert_from(value, 'UTF8');

@@ -216,7 +216,8 @@ pub(crate) async fn propose(client: &Client, name: &str) -> StoreResult<String> 
             "# Proposed for {} by `postroom adopt`. Read it, correct it, and compare it with",
             table.name
         ),
-        "# `postroom check`. Postroom adds triggers to the table and nothing else.".to_owned(),
+        "# `postroom check`. Postroom adds triggers to the table and nothing else, and deletes no row of it".to_owned(),
+        "# unless `sent = \"delete\"` or a retention of this database says so.".to_owned(),
         "[database]".to_owned(),
         "url = \"${DATABASE_URL}\"".to_owned(),
     ];
@@ -379,7 +380,7 @@ impl Unknown<'_> {
     /// A time as PostgreSQL has it: numbers count milliseconds.
     fn time(&self, name: &str) -> String {
         match self.kind(name) {
-            "bigint" | "numeric" => format!("to_timestamp({} / 1000.0)", column(name)),
+            "bigint" | "numeric" => format!("{{schema}}.time_of_millis({}::bigint)", column(name)),
             "timestamp without time zone" => format!("{} AT TIME ZONE 'UTC'", column(name)),
             _ => column(name),
         }

@@ -1,5 +1,6 @@
 //! Comparing a layout with the live table.
 
+use super::key::Key;
 use super::{Foreign, failed};
 use crate::layout::{Dialect, Mismatch, columns, mismatches, quoted};
 use postroom_core::{Finding, StoreResult};
@@ -9,7 +10,19 @@ impl Foreign {
     /// What the catalogue alone shows: the layout names columns that are not there, or a key that does not find
     /// one row.
     pub(super) fn mismatches(&self) -> Vec<Mismatch> {
-        mismatches(&self.layout, &self.table, Dialect::Postgres)
+        let mut found = mismatches(&self.layout, &self.table, Dialect::Postgres);
+        for column in self.layout.key.iter().filter_map(|column| self.table.column(column)) {
+            if !Key::can_be(&column.kind) {
+                found.push((
+                    format!(
+                        "{}: the key column {} is of the type {}, by which rows cannot be looked up",
+                        self.table.name, column.name, column.kind
+                    ),
+                    "name other columns in `key`: numbers, texts, uuids, dates or times".to_owned(),
+                ));
+            }
+        }
+        found
     }
 
     /// Everything that keeps the layout from working on the table as it stands.
@@ -22,6 +35,16 @@ impl Foreign {
             missing.iter().map(|(problem, remedy)| Finding::fault(problem, remedy)).collect();
         if missing.is_empty() {
             findings.extend(self.misfits(client).await?);
+        }
+        if self.table.is_partitioned && self.layout.has_triggers() {
+            findings.push(Finding::warning(
+                format!(
+                    "{}: rows that are inserted into one of its partitions, and not into the table, are not \
+                     noticed, nor is a partition that is attached with rows",
+                    self.table.name
+                ),
+                "insert into the table itself, or set feed = \"poll\"",
+            ));
         }
         if self.layout.has_triggers() {
             for trigger in ["postroom_feed", "postroom_follow", "postroom_emptied", "postroom_wake"]

@@ -62,6 +62,24 @@ impl Key {
         Self { parts, id_type, collation, is_derived }
     }
 
+    /// Whether a column of this type can be part of a key.
+    pub(crate) fn can_be(kind: &str) -> bool {
+        const KINDS: [&str; 11] = [
+            "uuid",
+            "text",
+            "character varying",
+            "character",
+            "smallint",
+            "integer",
+            "bigint",
+            "numeric",
+            "date",
+            "timestamp with time zone",
+            "timestamp without time zone",
+        ];
+        KINDS.contains(&kind)
+    }
+
     /// The type of the ledger's references.
     pub(crate) fn id_type(&self) -> &'static str {
         self.id_type
@@ -144,9 +162,13 @@ impl Part {
             _ if self.is_whole_number() => format!("{expression}::text"),
             "uuid" => format!("{expression}::text"),
             // Times as text depend on the session.
-            "timestamp with time zone" | "timestamp without time zone" => {
-                format!("coalesce((extract(epoch FROM {expression}) * 1000000)::bigint::text, '')")
-            }
+            "timestamp with time zone" | "timestamp without time zone" => format!(
+                "coalesce((extract(epoch FROM least(greatest({expression}, '0001-01-01'), '9999-12-31')) \
+                 * 1000000)::bigint::text, '')"
+            ),
+            "date" => format!(
+                "(least(greatest({expression}, '0001-01-01'), '9999-12-31') - date '1970-01-01')::text"
+            ),
             _ => format!(
                 "coalesce(replace(replace(({expression})::text, '%', '%25'), '/', '%2F'), '')"
             ),
@@ -171,6 +193,19 @@ impl Part {
                 format!(
                     "to_timestamp((CASE WHEN {text} ~ '^-?[0-9]{{1,18}}$' THEN {text} END)::numeric / 1000000)"
                 )
+            }
+            "timestamp without time zone" => format!(
+                "(to_timestamp((CASE WHEN {text} ~ '^-?[0-9]{{1,18}}$' THEN {text} END)::numeric / 1000000) \
+                 AT TIME ZONE 'UTC')"
+            ),
+            "date" => format!(
+                "(date '1970-01-01' + (CASE WHEN {text} ~ '^-?[0-9]{{1,7}}$' THEN {text} END)::int)"
+            ),
+            "numeric" => format!(
+                "(CASE WHEN {text} ~ '^-?[0-9]{{1,100}}([.][0-9]{{1,100}})?$' THEN {text} END)::numeric"
+            ),
+            "character" => {
+                format!("replace(replace({text}, '%2F', '/'), '%25', '%')::bpchar")
             }
             _ => format!("replace(replace({text}, '%2F', '/'), '%25', '%')"),
         }

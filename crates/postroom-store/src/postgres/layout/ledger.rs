@@ -16,13 +16,15 @@ const BESIDES: &str = include_str!("../../../migrations/postgres/layout/besides.
 const FOLLOW: &str = include_str!("../../../migrations/postgres/layout/follow.sql");
 const ENQUEUE: &str = include_str!("../../../migrations/postgres/layout/enqueue.sql");
 const GRANTS: &str = include_str!("../../../migrations/postgres/layout/grants.sql");
+const REGRANT: &str = include_str!("../../../migrations/postgres/layout/regrant.sql");
 const POLL: &str = include_str!("../../../migrations/postgres/layout/poll.sql");
 const REMAKE: &str = include_str!("../../../migrations/postgres/layout/remake.sql");
 
 /// What the trigger that feeds reads of a fresh row.
 const FED: [&str; 5] = ["id", "integration_type", "status", "due_at", "seq"];
 /// What a message in Postroom's own outbox takes over from a row.
-const COPIED: [&str; 10] = [
+const COPIED: [&str; 11] = [
+    "id",
     "status",
     "source_event_id",
     "source_stream_id",
@@ -110,6 +112,7 @@ async fn of_table(
     }
     let mut sql = REMAKE.replace("{schema}", schema).replace("{table}", &foreign.table.name);
     sql.push_str(&made);
+    sql.push_str(&REGRANT.replace("{schema}", schema));
     sql.push_str(&format!(
         "\nINSERT INTO {schema}.layout (fingerprint, definition) VALUES ('{fingerprint}', $layout${}$layout$)\n\
          ON CONFLICT (single) DO UPDATE SET fingerprint = excluded.fingerprint, \
@@ -203,7 +206,7 @@ INSERT INTO core_outbox.schema_migration (number, name) VALUES (1, 'outbox');
                 sql.push_str(&self.function(field.name, &field.expression, field.kind)?);
             }
         }
-        let bytes = format!("pg_catalog.pg_column_size({})", self.stored());
+        let bytes = format!("coalesce(pg_catalog.pg_column_size({}), 0)", self.stored());
         sql.push_str(&self.function("bytes", &bytes, "int")?);
         let besides = crate::layout::besides(
             self.layout.to.as_ref(),
@@ -227,13 +230,19 @@ INSERT INTO core_outbox.schema_migration (number, name) VALUES (1, 'outbox');
         Ok(sql)
     }
 
+    /// What writes the messages for further destinations of these rows.
+    fn besides(&self, rows: &str) -> String {
+        let table = format!("'{}'", self.table.name.replace('\'', "''"));
+        BESIDES.trim_end().replace("{whole}", rows).replace("{of_table}", &table)
+    }
+
     fn poll(&self) -> String {
         let fields: Vec<_> = self
             .said()
             .into_iter()
             .filter(|field| FED.contains(&field.name))
             .map(|field| format!("({})::{} AS {}", field.expression, field.kind, field.name))
-            .chain([format!("pg_column_size({}) AS bytes", self.stored())])
+            .chain([format!("coalesce(pg_column_size({}), 0) AS bytes", self.stored())])
             .collect();
         let open = match &self.layout.state.open {
             Some(open) => format!("({open})"),
@@ -242,7 +251,6 @@ INSERT INTO core_outbox.schema_migration (number, name) VALUES (1, 'outbox');
         POLL.replace("{fields}", &fields.join(", "))
             .replace("{open}", &open)
             .replace("{keeps_failures}", &self.keeps_failures.to_string())
-            .replace("{id}", &self.key.column_type(false))
             .replace("{schema}", &self.schema)
             .replace("{table}", &self.table.name)
     }
@@ -297,6 +305,13 @@ INSERT INTO core_outbox.schema_migration (number, name) VALUES (1, 'outbox');
             .replace("{table}", &self.table.name)
     }
 
+    /// The expression for where a row goes besides its own integration, if any row does.
+    fn further_destinations(&self) -> Option<String> {
+        let layout = &self.layout;
+        let event_type = &layout.message.event_type;
+        crate::layout::besides(layout.to.as_ref(), &layout.routes, event_type, Dialect::Postgres)
+    }
+
     /// Makes a function of an expression: bound to its operators here and now, whatever search path its caller has.
     fn function(&self, name: &str, expression: &str, kind: &str) -> StoreResult<String> {
         let arguments = columns(expression).into_iter().map(|column| {
@@ -338,7 +353,7 @@ INSERT INTO core_outbox.schema_migration (number, name) VALUES (1, 'outbox');
                 self.calls(&COPIED, "m"),
                 self.call("besides", besides, "m")
             );
-            BESIDES.trim_end().replace("{whole}", &whole)
+            self.besides(&whole)
         });
         FEED.replace("{besides}", &besides)
             .replace("{fresh}", &fresh)
@@ -455,6 +470,17 @@ INSERT INTO core_outbox.schema_migration (number, name) VALUES (1, 'outbox');
                 self.table.name,
                 set.join(", ")
             ));
+        }
+        if self.layout.has_triggers()
+            && let Some(besides) = self.further_destinations()
+        {
+            let rows = format!(
+                "SELECT {}, {} AS besides FROM {} m",
+                self.calls(&COPIED, "m"),
+                self.call("besides", &besides, "m"),
+                self.table.name
+            );
+            steps.push(self.besides(&rows));
         }
         steps.push(format!("{};", self.rendered(RECONCILE_MAKE)));
         steps

@@ -26,7 +26,6 @@ use key::{Key, KeyColumn};
 use postroom_core::{StoreError, StoreErrorKind, StoreResult};
 use std::collections::BTreeSet;
 use tokio_postgres::Client;
-use tokio_postgres::types::Type;
 
 /// A table that somebody else made, and how it is read and written.
 #[derive(Clone, Debug)]
@@ -95,14 +94,20 @@ impl Foreign {
         // The ledger's own functions may not be there yet, and make no texts.
         let mut has_texts = false;
         if !content.payload.contains(&schema) {
-            let sql = format!("SELECT {} FROM {} m", content.payload, table.name);
-            // What does not fit the table is reported by `check`, with its place.
-            let body = client.prepare(&sql).await.ok();
-            let kind = body.and_then(|body| Some(body.columns().first()?.type_().clone()));
-            has_texts = kind.as_ref().is_some_and(|kind| {
-                [Type::TEXT, Type::VARCHAR, Type::BPCHAR, Type::JSON, Type::BYTEA].contains(kind)
-            });
-            if kind == Some(Type::BYTEA) {
+            let sql = format!(
+                "SELECT pg_typeof(body.value)::text FROM (SELECT 1) AS one \
+                 LEFT JOIN (SELECT {} AS value FROM {} m LIMIT 0) AS body ON true",
+                content.payload, table.name
+            );
+            let kind: Option<String> = match client.query_typed_one(&sql, &[]).await {
+                Ok(row) => Some(row.try_get(0).map_err(failed)?),
+                // What does not fit the table is reported by `check`, with its place.
+                Err(error) if error.as_db_error().is_some() => None,
+                Err(error) => return Err(failed(error)),
+            };
+            const TEXTS: [&str; 5] = ["text", "character varying", "character", "json", "bytea"];
+            has_texts = kind.as_deref().is_some_and(|kind| TEXTS.contains(&kind));
+            if kind.as_deref() == Some("bytea") {
                 content.payload = format!("{schema}.text_of({})", content.payload);
             }
         }
@@ -189,7 +194,11 @@ fn identity(layout: &Layout, table: &Table, key: &[KeyColumn]) -> Option<(String
     let said = layout.identity.clone();
     let is_number =
         |one: &KeyColumn| ["smallint", "integer", "bigint"].contains(&one.kind.as_str());
-    let by_time = || key.iter().all(is_number).then(|| layout.message.created_at.clone()).flatten();
+    let content = &layout.message;
+    let by_time = || {
+        let other = content.created_at.as_ref().or(content.event_id.as_ref());
+        key.iter().all(is_number).then(|| other.cloned()).flatten()
+    };
     // A time that is made of a column. Its text would depend on the session: producers have other zones than relays.
     let otherwise = if said.is_some() { "text" } else { "timestamp with time zone" };
     let expression = said.or_else(by_time)?;

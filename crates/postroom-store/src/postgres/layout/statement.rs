@@ -11,6 +11,8 @@ use super::text::{
 use crate::layout::Assignments;
 use crate::postgres::growth::text_within;
 
+/// Stands inside of what the layout says until everything else is put in.
+const GUARD: &str = "\u{2}";
 /// Stands for the message table until everything else is put in.
 const TABLE: &str = "\u{1}";
 const READ: &str = "core_outbox.integration_outbox";
@@ -41,8 +43,8 @@ impl Foreign {
         for lock in [super::super::locks::BUSY_RELAY, super::super::locks::IDLE_RELAYS] {
             sql = sql.replace(&lock.to_string(), &self.lock(lock).to_string());
         }
-        // Its name may hold the other's.
-        sql.replace("core_outbox", &self.schema).replace(TABLE, &self.table.name)
+        // What the layout says, and the table's name, may hold the other's.
+        sql.replace("core_outbox", &self.schema).replace(TABLE, &self.table.name).replace(GUARD, "")
     }
 
     /// The writes to the message table.
@@ -138,10 +140,20 @@ impl Foreign {
             error: of("last_error").unwrap_or_else(|| self.field("last_error")),
         };
         let none = Assignments::new();
+        let is_count =
+            |column: &String| write.failed.get(column).is_some_and(|value| value == "$attempts");
+        let opened_again: Assignments = if write.failed.keys().any(is_count) {
+            let kept = write.reopened.iter().filter(|(column, _)| !is_count(column));
+            kept.map(|(column, value)| (column.clone(), value.clone())).collect()
+        } else {
+            none.clone()
+        };
         let (main, when) = match of("status").as_deref() {
             Some("'SENT'") => (self.layout.sent().unwrap_or(&none), None),
             Some("'DEAD'") => (&write.dead, None),
-            Some("'PENDING'") => (&write.reopened, None),
+            // From the beginning; or only for its next job, when what has failed stays counted.
+            Some("'PENDING'") if of("attempts").is_some() => (&write.reopened, None),
+            Some("'PENDING'") => (&opened_again, None),
             Some("'FAILED'") => (&write.failed, None),
             Some(case) => {
                 let condition =
@@ -157,19 +169,28 @@ impl Foreign {
         }
         let assigned = columns.into_iter().map(|column| {
             let name = crate::layout::quoted(column);
-            let or_same = |set: &Assignments| {
-                set.get(column).map_or_else(|| format!("m.{name}"), |value| values.put(value))
+            let found = self.table.column(column);
+            // An error is as long as its column allows.
+            let length = found.and_then(|column| column.length);
+            let or_same = |set: &Assignments| match (set.get(column), length) {
+                (None, _) => format!("m.{name}"),
+                (Some(value), Some(length)) if value.contains("$error") => {
+                    format!("left(({})::text, {length})", values.put(value))
+                }
+                (Some(value), _) => values.put(value),
             };
+            // Two texts are no enum yet.
+            let kind = found.map_or("text", |column| column.kind.as_str());
             match &when {
                 None => format!("{name} = {}", or_same(main)),
                 Some((condition, other)) => format!(
-                    "{name} = CASE WHEN {condition} THEN {} ELSE {} END",
+                    "{name} = CASE WHEN {condition} THEN ({})::{kind} ELSE ({})::{kind} END",
                     or_same(other),
                     or_same(main)
                 ),
             }
         });
-        assigned.collect::<Vec<_>>().join(",\n        ")
+        guarded(&assigned.collect::<Vec<_>>().join(",\n        "))
     }
 
     /// Without what only Postroom's own outbox has, and with what only such a ledger has.
@@ -229,7 +250,7 @@ impl Foreign {
             if begins && let Some(column) = rest.strip_prefix("m.") {
                 let end = column.find(|c: char| !(c.is_alphanumeric() || c == '_'));
                 let (name, after) = column.split_at(end.unwrap_or(column.len()));
-                out.push_str(&self.field(name));
+                out.push_str(&guarded(&self.field(name)));
                 rest = after;
                 before = ' ';
                 continue;
@@ -261,6 +282,11 @@ impl Values {
     }
 }
 
+/// What the layout says, so that nothing of it is taken for one of Postroom's own names.
+fn guarded(text: &str) -> String {
+    text.replace("outbox", &format!("out{GUARD}box"))
+}
+
 /// Bodies that are texts in the table are read as they are, byte for byte.
 fn bodies(sql: &str) -> String {
     let within = |alias: &str, limit: &str| {
@@ -289,7 +315,7 @@ fn stored_sizes(sql: &str) -> String {
     for prefix in ["m.", ""] {
         sql = sql.replace(
             &format!("core_outbox.content_bytes({prefix}payload, {prefix}headers)"),
-            &format!("pg_catalog.pg_column_size({prefix}stored)"),
+            &format!("coalesce(pg_catalog.pg_column_size({prefix}stored), 0)"),
         );
     }
     sql.replace("pg_column_compression(m.payload)", "pg_column_compression(m.stored)")

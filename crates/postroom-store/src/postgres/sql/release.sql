@@ -24,7 +24,7 @@ said AS MATERIALIZED (
 ),
 freed AS (
     UPDATE core_outbox.delivery d
-    SET claim = NULL, due_at = now(), integration = said.integration_type,
+    SET claim = NULL, due_at = date_trunc('milliseconds', now()), integration = said.integration_type,
         lane = core_outbox.lane_of(said.integration_type),
         state = CASE WHEN core_outbox.is_waiting(said.status)
                      THEN core_outbox.state_of(said.status) ELSE d.state END
@@ -35,7 +35,7 @@ freed AS (
 made AS (
     INSERT INTO core_outbox.delivery
         (message_id, seq, due_at, since, lane, bytes, state, integration)
-    SELECT id, seq, now(), due_at, core_outbox.lane_of(integration_type),
+    SELECT id, seq, date_trunc('milliseconds', now()), due_at, core_outbox.lane_of(integration_type),
            bytes, core_outbox.state_of(status), integration_type
     FROM said
     WHERE id <> ALL (ARRAY(SELECT message_id FROM held))
@@ -48,7 +48,7 @@ changed AS (
 ),
 marked AS (
     UPDATE core_outbox.integration_outbox m
-    SET due_at = now(), updated_at = now(), settled = $2
+    SET due_at = date_trunc('milliseconds', now()), updated_at = now(), settled = $2
     WHERE m.id = ANY (ARRAY(SELECT message_id FROM changed))
       AND m.status IN ('PENDING', 'FAILED')
 )

@@ -36,6 +36,7 @@ pub(super) async fn find(
         unique: Vec::new(),
         indexed: Vec::new(),
         has_partial_index: false,
+        is_partitioned: false,
         triggers: sqlx::query_scalar(TRIGGERS).bind(&name).fetch_all(&mut *connection).await?,
     };
     let mut key: Vec<(i64, String)> = Vec::new();
@@ -54,6 +55,7 @@ pub(super) async fn find(
             collation: None,
             is_required: row.try_get(2)?,
             has_default: row.try_get::<bool, _>(3)? || is_drawn,
+            length: None,
         });
     }
     key.sort_unstable();
