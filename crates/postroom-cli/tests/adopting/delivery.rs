@@ -1,7 +1,6 @@
 //! 10,000 rows of each table, with a receiver that fails, and a relay that is killed on its way.
 
 use super::scene::{Producer, Scene};
-use crate::docs::pages::root;
 use crate::faults_outbox::SOON;
 use postroom_testkit::{Request, eventually};
 use std::collections::{BTreeMap, BTreeSet};
@@ -95,7 +94,8 @@ async fn the_integration_outbox_is_delivered_through_bullmq_and_reads_as_its_own
 
 /// The same row as TypeORM makes it from the entity: columns in camelCase, times without a zone.
 #[tokio::test]
-async fn typeorms_integration_outbox_is_delivered_and_reads_as_its_entity_reads_it() {
+async fn typeorms_integration_outbox_is_delivered_through_bullmq_and_reads_as_its_entity_reads_it()
+{
     const TABLE: &str = r#"
         CREATE EXTENSION IF NOT EXISTS "uuid-ossp";
         CREATE SCHEMA core_outbox;
@@ -115,7 +115,7 @@ async fn typeorms_integration_outbox_is_delivered_and_reads_as_its_entity_reads_
             ON core_outbox.integration_outbox ("sourceStreamId", "sourceEventId");
         CREATE INDEX "IDX_a4f438be470694d8eac8d8f2c7" ON core_outbox.integration_outbox (status);
         CREATE INDEX "IDX_a85769dc307adcdc4b22052eda" ON core_outbox.integration_outbox ("dueAt", status);"#;
-    let scene = Scene::with_table(root().join("examples/nestjs"), TABLE).await;
+    let scene = Scene::nestjs_through_bullmq(TABLE).await;
     scene.script_failures(3 * ROWS, &REFUSED);
     let client = scene.database.client().await;
     let mut killed = scene.relay();

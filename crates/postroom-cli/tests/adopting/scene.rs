@@ -31,14 +31,24 @@ impl Scene {
     pub(super) async fn set(example: &str) -> Self {
         let example = root().join("examples/adopting").join(example);
         let table = read(&example.join("table.sql"));
-        Self::with_table(example, &table).await
+        let configuration = read(&example.join("postroom.toml")).parse().unwrap();
+        Self::with(example, &table, configuration).await
     }
 
-    /// The same with another statement for the table.
-    pub(super) async fn with_table(example: PathBuf, table: &str) -> Self {
+    /// The NestJS example's configuration, through BullMQ, with another statement for the table.
+    pub(super) async fn nestjs_through_bullmq(statement: &str) -> Self {
+        let example = root().join("examples/nestjs");
+        let mut configuration: Table = read(&example.join("postroom.toml")).parse().unwrap();
+        configuration.insert("redis".into(), Value::Table(Table::new()));
+        for (_, keys) in table(&mut configuration, "integrations") {
+            keys.as_table_mut().unwrap().insert("transport".into(), "bullmq".into());
+        }
+        Self::with(example, statement, configuration).await
+    }
+
+    async fn with(example: PathBuf, table: &str, configuration: Table) -> Self {
         let database = Postgres::shared().await.database().await;
         database.client().await.batch_execute(table).await.unwrap();
-        let configuration: Table = read(&example.join("postroom.toml")).parse().unwrap();
         let redis = match configuration.contains_key("redis") {
             true => Some(Redis::private(&[]).await.or_skip()),
             false => None,

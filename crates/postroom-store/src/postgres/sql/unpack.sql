@@ -16,8 +16,8 @@ gone AS (
         CROSS JOIN LATERAL (
             SELECT counted.ctid
             FROM (
-                SELECT o.ctid, cardinality(o.refs) AS messages,
-                       sum(cardinality(o.refs)) OVER (ORDER BY o.number ROWS UNBOUNDED PRECEDING)
+                SELECT one.ctid, cardinality(one.refs) AS messages,
+                       sum(cardinality(one.refs)) OVER (ORDER BY one.number ROWS UNBOUNDED PRECEDING)
                            AS rows_until
                 FROM (
                     SELECT ctid, number, refs FROM core_outbox.parcel
@@ -26,7 +26,7 @@ gone AS (
                       AND NOT (lane, number) IN (SELECT lane, number FROM claimed)
                     ORDER BY lane, number
                     LIMIT wanted.quota
-                ) AS o
+                ) AS one
             ) AS counted
             WHERE counted.rows_until - counted.messages < wanted.quota
         ) AS p
