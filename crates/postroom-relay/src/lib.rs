@@ -64,5 +64,5 @@ pub use polling::{Backoff, Heat};
 pub use relay::{Pass, Relay, RelayError};
 pub use responses::keep_responses;
 pub use settings::{Lane, Settings};
-pub use vanished::warn as warn_of_vanished;
+pub use vanished::{PAUSED as PAUSED_BY_VANISHED, warn as warn_of_vanished};
 pub use verdict::{dead, judge, log_fate, panicked, unanswered};

@@ -90,6 +90,8 @@ struct State {
     /// Some other transport's message is being tried.
     is_probed: bool,
     error: Option<String>,
+    /// Why nothing is delivered until the relay starts again.
+    held: Option<String>,
     accepted: u64,
     accepted_at: Option<Instant>,
     refused_in_a_row: usize,
@@ -100,6 +102,7 @@ struct State {
 impl State {
     fn gate(&self) -> Gate {
         match self.paused_until {
+            _ if self.held.is_some() => Gate::Closed,
             None => Gate::Open,
             Some(until) if until > Instant::now() => Gate::Closed,
             Some(_) => Gate::OneAtATime,
@@ -107,6 +110,9 @@ impl State {
     }
 
     fn left(&self) -> Option<Duration> {
+        if self.held.is_some() {
+            return Some(PAUSE_GONE);
+        }
         let left = self.paused_until?.saturating_duration_since(Instant::now());
         (!left.is_zero()).then_some(left)
     }
@@ -224,14 +230,23 @@ impl Pauses {
         }
     }
 
+    /// Pauses the lane until the relay starts again. Says whether it did not before.
+    pub fn hold(&self, why: &str) -> bool {
+        self.state().held.replace(why.to_owned()).is_none()
+    }
+
     /// How the lane is, with so many messages in flight.
     #[must_use]
     pub fn health(&self, in_flight: usize) -> LaneHealth {
         let is_paused = self.is_paused();
+        let error = {
+            let state = self.state();
+            state.held.clone().or_else(|| state.error.clone())
+        };
         LaneHealth {
             integration: self.integration.clone(),
             state: if is_paused { LaneState::Paused } else { LaneState::Running },
-            error: self.state().error.clone(),
+            error,
             in_flight,
         }
     }

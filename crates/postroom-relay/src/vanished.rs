@@ -17,7 +17,7 @@ pub(crate) fn tell(shared: &Shared) {
 }
 
 /// What an operator is told of a lane that was paused.
-const PAUSED: &str = "rows of its table are deleted before they are delivered, as is usual where a reader of the \
+pub const PAUSED: &str = "rows of its table are deleted before they are delivered, as is usual where a reader of the \
     database's log delivers them: their messages are lost. Have the application leave its rows in the table, or set \
     vanished = \"ignore\" in the database's section; then start the relay again";
 

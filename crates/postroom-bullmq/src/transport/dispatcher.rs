@@ -4,7 +4,7 @@ use super::names::JobName;
 use super::postponing::Postponing;
 use super::queues::Queues;
 use super::settler::Settler;
-use super::shared::Shared;
+use super::shared::{LaneState, Shared};
 use super::unqueued::Unqueued;
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
@@ -12,7 +12,7 @@ use postroom_core::{
     Batch, Fate, Quota, Rescued, StoreErrorKind, StoreResult, Take, Taken, Token, Verdict, Wake,
     with_causes,
 };
-use postroom_relay::{Backoff, Heat, JobOutcome, dead};
+use postroom_relay::{Backoff, Heat, JobOutcome, PAUSED_BY_VANISHED, dead};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -159,7 +159,14 @@ impl Dispatcher {
         }
         let began = Instant::now();
         let batches = self.taking(self.shared.store.take(&self.wish(&quotas))).await?;
-        postroom_relay::warn_of_vanished(&*self.shared.store, &self.shared.metrics);
+        for one in postroom_relay::warn_of_vanished(&*self.shared.store, &self.shared.metrics) {
+            let lane = |state: &&LaneState| state.lane.integration == one.integration;
+            if let Some(state) = self.shared.lanes.iter().find(lane).filter(|_| one.pauses)
+                && state.pauses.hold(PAUSED_BY_VANISHED)
+            {
+                tracing::error!(integration = one.integration, "{PAUSED_BY_VANISHED}");
+            }
+        }
         if batches.is_empty() {
             return Ok(Found::Nothing);
         }

@@ -80,8 +80,9 @@ fn retention(database: &Database) -> Option<Finding> {
     } else if kept == Retention::FOR_EVER {
         "Postroom deletes no row".to_owned()
     } else {
+        let since = if layout.state.sent_at.is_some() { "delivery" } else { "creation" };
         format!(
-            "rows are DELETED {} after their delivery, as the configuration says",
+            "rows that were delivered are DELETED {} after their {since}, as the configuration says",
             units::show_duration(kept)
         )
     };

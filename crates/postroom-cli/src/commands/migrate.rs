@@ -3,7 +3,7 @@
 use super::each::each;
 use super::outbox;
 use crate::args::{Migrate, Switch};
-use crate::config::{Database, Origin};
+use crate::config::{Database, Origin, Retention};
 use crate::failure::Failure;
 use crate::output;
 use postroom_store::{MigrateOptions, Migrated, Migration, Planned};
@@ -18,7 +18,18 @@ pub(super) async fn run(args: &Migrate, origin: &Origin<'_>) -> Result<(), Failu
     if args.print_grants {
         let databases = origin.databases()?;
         let grants = databases.iter().map(|database| {
-            postroom_store::grants(database.session_url(), database.layout.as_deref())
+            let layout = database.layout.as_deref();
+            let mut grants = postroom_store::grants(database.session_url(), layout)?;
+            if let Some(layout) = layout
+                && database.retention.keep_sent != Retention::FOR_EVER
+            {
+                let table = &layout.table;
+                let _ = write!(
+                    grants,
+                    "\n-- For the retention of this table.\nGRANT DELETE ON {table} TO postroom_relay;\n"
+                );
+            }
+            Ok::<_, Failure>(grants)
         });
         // One text for all of a kind.
         let grants = grants.collect::<Result<BTreeSet<_>, _>>()?;

@@ -94,12 +94,19 @@ fn one(name: &str, section: &Section<'_>, retention: Retention, file: Option<&Pa
 
 /// Rows of a table that Postroom did not make stay, unless its own retention says otherwise.
 fn keep_rows(database: &mut Database, retention: Option<&Section<'_>>) {
-    if database.layout.is_none() {
-        return;
-    }
+    let Some(layout) = &database.layout else { return };
+    let knows_time = layout.state.sent_at.is_some() || layout.message.created_at.is_some();
     let says = |key: &str| retention.is_some_and(|section| section.keys().any(|one| one == key));
     if !says("sent") {
         database.retention.keep_sent = Retention::FOR_EVER;
+    }
+    if says("sent")
+        && !knows_time
+        && !database.retention.keep_sent.is_zero()
+        && let Some(section) = retention
+    {
+        let hint = "name the column in state.sent_at of the layout".to_owned();
+        section.fault_at(&["sent"], "needs to know when a row was delivered", Some(hint));
     }
     if says("dedupe")
         && let Some(section) = retention
@@ -115,9 +122,13 @@ fn keep_rows(database: &mut Database, retention: Option<&Section<'_>>) {
 pub(super) fn with_own_outboxes(
     databases: Vec<Database>,
     dead_letter: Option<&str>,
+    own_retention: Retention,
     faults: &mut Vec<Fault>,
 ) -> Vec<Database> {
     let mut all = Vec::new();
+    let names: Vec<String> = databases.iter().filter_map(|one| one.name.clone()).collect();
+    let own = databases.iter().filter(|one| one.layout.is_none());
+    let mut with_own: Vec<String> = own.map(|one| one.url.clone()).collect();
     for database in databases {
         let Some(layout) = database.layout.clone() else {
             all.push(database);
@@ -151,19 +162,28 @@ pub(super) fn with_own_outboxes(
             });
         }
         let name = database.name.clone().unwrap_or_else(|| "main".to_owned());
-        let url = &database.url;
-        let has_own = |other: &Database| other.layout.is_none() && other.url == *url;
-        let own = Database {
-            name: Some(format!("{name}-outbox")),
-            layout: None,
-            retention: Retention::default(),
-            ..database.clone()
-        };
-        let is_there = all.iter().any(has_own);
-        all.push(Database { name: Some(name), ..database });
-        if !is_there {
-            all.push(own);
+        // One for all tables of a database, and none where the file names it.
+        if !with_own.contains(&database.url) {
+            with_own.push(database.url.clone());
+            let own_name = format!("{name}-outbox");
+            if names.contains(&own_name) {
+                faults.push(Fault {
+                    place: Place::Outside,
+                    problem: format!(
+                        "databases.{own_name} has the name of the outbox that goes with databases.{name}"
+                    ),
+                    hint: Some("give it another name".to_owned()),
+                });
+            }
+            // First: what is migrated after it writes there.
+            all.push(Database {
+                name: Some(own_name),
+                layout: None,
+                retention: own_retention,
+                ..database.clone()
+            });
         }
+        all.push(Database { name: Some(name), ..database });
     }
     all
 }

@@ -83,7 +83,12 @@ impl Origin<'_> {
             let databases = self.choose(databases, &mut outside);
             let relay = sections::relay(&root, &overrides);
             let dead_letter = relay.settings.dead_letter.as_deref();
-            let databases = with_own_outboxes(databases, dead_letter, &mut outside);
+            let databases = with_own_outboxes(
+                databases,
+                dead_letter,
+                sections::retention(root.section("retention").as_ref(), Retention::default()),
+                &mut outside,
+            );
             let (mut integrations, queued) = integrations::read(&root, &relay, &overrides);
             if file.is_none() {
                 integrations = integrations::built_in(&relay, &overrides);
@@ -110,9 +115,9 @@ impl Origin<'_> {
     /// # Errors
     /// Every fault of the sections `[database]`, `[databases]` and `[retention]`, and of the file's syntax.
     pub(crate) fn databases(&self) -> Result<Vec<Database>, Faults> {
-        // A URL on the command line says all there is to know.
+        // A URL on the command line says all there is to know, unless a file is named beside it.
         let is_url = self.database.is_some() && self.name().is_none();
-        let file = if is_url { None } else { self.find() };
+        let file = if is_url { self.file.map(Path::to_owned) } else { self.find() };
         let text = self.read(file.as_deref())?;
         let document = Document::new(&text, self.environment);
         let table = document.parse();
@@ -123,7 +128,12 @@ impl Origin<'_> {
         let databases = self.choose(databases, &mut outside);
         let overrides = Overrides::read(self.environment, &mut Vec::new());
         let dead_letter = sections::dead_letter(&root, &overrides);
-        let databases = with_own_outboxes(databases, dead_letter.as_deref(), &mut outside);
+        let databases = with_own_outboxes(
+            databases,
+            dead_letter.as_deref(),
+            sections::retention(root.section("retention").as_ref(), Retention::default()),
+            &mut outside,
+        );
         let mut faults = document.into_faults();
         faults.append(&mut outside);
         if faults.is_empty() {

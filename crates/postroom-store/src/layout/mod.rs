@@ -469,6 +469,12 @@ impl Layout {
                 return fault(&format!("`{key}` is missing: give an expression over the row `m`"));
             }
         }
+        if self.state.taken.is_some() && self.write.postponed.is_empty() {
+            return fault(
+                "with `state.taken` it also needs `write.postponed`: what an older dispatcher holds is due again \
+                 after a while",
+            );
+        }
         if !self.has_triggers() && self.has_several_destinations() {
             return fault(
                 "with feed = \"poll\" a row goes to one integration: what goes to others is written by a trigger, \

@@ -104,6 +104,29 @@ pub(crate) async fn propose_layout(url: &str, table: &str) -> StoreResult<String
 /// # Errors
 /// When the database cannot be reached or refuses, or somebody holds the table for too long.
 pub(crate) async fn remove_ledger(url: &str, layout: &Layout) -> StoreResult<()> {
+    let options = OpenOptions {
+        layout: Some(Arc::new(layout.clone())),
+        connections: 1,
+        notify: false,
+        ..OpenOptions::default()
+    };
+    let store = PgStore::new(url, &options)?;
+    if !migrate::has_ledger(url, layout).await? {
+        return Err(StoreError::plain(
+            StoreErrorKind::Refused,
+            format!("there is no ledger of {}: nothing was removed", layout.table),
+        ));
+    }
+    let now = postroom_core::Admin::now(&store).await?;
+    let relays = postroom_core::Relays::relays(&store).await?;
+    if let Some(relay) = relays.iter().find(|relay| relay.lanes > 0 && relay.until > now) {
+        return Err(StoreError::plain(
+            StoreErrorKind::Conflict,
+            format!("the relay {} still serves {}: stop it first", relay.name, layout.table),
+        ));
+    }
+    // What was delivered and does not say so yet would be delivered again by whoever comes next.
+    store.record(Duration::ZERO, usize::MAX, None).await?;
     migrate::remove_ledger(url, layout).await
 }
 

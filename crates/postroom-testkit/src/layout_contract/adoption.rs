@@ -45,6 +45,7 @@ pub async fn the_table_outlives_its_ledger(table: &impl LayoutHarness) {
     take_and_settle(table, &*store, Fate::Sent).await;
     insert(table, 2).await;
     drop(store);
+    table.expire_claims().await;
     table.remove().await;
     insert(table, 3).await;
     assert_eq!(reads(table, 1).await, delivered(table));

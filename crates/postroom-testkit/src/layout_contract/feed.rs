@@ -1,9 +1,7 @@
 //! What becomes of rows that producers insert, whatever their language.
 
 use super::LayoutHarness;
-use super::steps::{
-    due, insert, insert_many, migrated, number, of, says, shown, take, take_and_settle,
-};
+use super::steps::{due, insert, insert_many, migrated, number, of, shown, take, take_and_settle};
 use crate::eventually;
 use crate::skip;
 use postroom_core::Fate;
@@ -123,5 +121,4 @@ pub async fn what_is_enqueued_is_a_row_of_the_owner(table: &impl LayoutHarness) 
     }
     let rows = table.value(&format!("SELECT count(*) FROM {}", table.words().table)).await;
     assert_eq!(rows.as_deref(), Some("1"));
-    let _ = says(table, "1", 5).await;
 }

@@ -61,7 +61,7 @@ macro_rules! layout_contract_tests {
                 a_dead_message_is_redriven
                 a_waiting_message_is_cancelled
                 a_replay_opens_the_row_and_says_so
-                pruning_leaves_the_owners_rows_alone_unless_it_is_asked_for
+                rows_of_the_owner_stay_unless_somebody_asks_for_their_end
             }
             lost {
                 the_claim_of_a_dead_relay_is_rescued

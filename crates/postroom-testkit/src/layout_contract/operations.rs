@@ -76,9 +76,7 @@ pub async fn a_replay_opens_the_row_and_says_so(table: &impl LayoutHarness) {
 }
 
 /// Only an operator, or a retention of the configuration, deletes what somebody else's table holds.
-pub async fn pruning_leaves_the_owners_rows_alone_unless_it_is_asked_for(
-    table: &impl LayoutHarness,
-) {
+pub async fn rows_of_the_owner_stay_unless_somebody_asks_for_their_end(table: &impl LayoutHarness) {
     let store = migrated(table).await;
     insert(table, 1).await;
     take_and_settle(table, &*store, Fate::Sent).await;

@@ -6,6 +6,9 @@ use crate::layout::{Dialect, Mismatch, columns, mismatches, quoted};
 use postroom_core::{Finding, StoreResult};
 use tokio_postgres::Client;
 
+/// The triggers without which rows or changes are not noticed.
+const TRIGGERS: [&str; 3] = ["postroom_feed", "postroom_follow", "postroom_emptied"];
+
 impl Foreign {
     /// What the catalogue alone shows: the layout names columns that are not there, or a key that does not find
     /// one row.
@@ -47,9 +50,8 @@ impl Foreign {
             ));
         }
         if self.layout.has_triggers() {
-            for trigger in ["postroom_feed", "postroom_follow", "postroom_emptied", "postroom_wake"]
-            {
-                if !self.table.triggers.iter().any(|name| name == trigger) {
+            for trigger in TRIGGERS {
+                if !self.has_trigger(trigger) {
                     findings.push(Finding::fault(
                         format!(
                             "{}: the trigger {trigger} is missing or disabled",
@@ -76,6 +78,15 @@ impl Foreign {
             ));
         }
         Ok(findings)
+    }
+
+    /// Whether all triggers are there that the ledger needs. The one that wakes relays may be off.
+    pub(super) fn has_all_triggers(&self) -> bool {
+        !self.layout.has_triggers() || TRIGGERS.iter().all(|trigger| self.has_trigger(trigger))
+    }
+
+    fn has_trigger(&self, name: &str) -> bool {
+        self.table.triggers.iter().any(|trigger| trigger == name)
     }
 
     /// Expressions that the database refuses, each by itself.

@@ -103,7 +103,8 @@ async fn of_table(
         let sql = format!(
             "SELECT EXISTS (SELECT FROM {schema}.layout WHERE fingerprint = '{fingerprint}')"
         );
-        if ask(client, DOING, &sql).await? {
+        expect_ledger_of(client, &foreign).await?;
+        if ask(client, DOING, &sql).await? && foreign.has_all_triggers() {
             return Ok(works);
         }
     } else {
@@ -114,15 +115,36 @@ async fn of_table(
     sql.push_str(&made);
     sql.push_str(&REGRANT.replace("{schema}", schema));
     sql.push_str(&format!(
-        "\nINSERT INTO {schema}.layout (fingerprint, definition) VALUES ('{fingerprint}', $layout${}$layout$)\n\
+        "\nINSERT INTO {schema}.layout (message_table, fingerprint, definition) \
+         VALUES ('{table}', '{fingerprint}', $layout${}$layout$)\n\
          ON CONFLICT (single) DO UPDATE SET fingerprint = excluded.fingerprint, \
          definition = excluded.definition, applied_at = now();\n",
-        layout.to_toml()
+        layout.to_toml(),
+        table = foreign.table.name.replace('\'', "''"),
     ));
     let mut steps = vec![Step::transaction(sql)];
     steps.extend(foreign.adoption(options).into_iter().map(Step::transaction));
     works.push(Work { number: None, name: format!("the layout of {}", layout.table), steps });
     Ok(works)
+}
+
+/// Makes sure that the ledger in this schema is that of this table: names of two tables may come to one schema.
+///
+/// # Errors
+/// When it is another's.
+pub(crate) async fn expect_ledger_of(client: &Client, foreign: &Foreign) -> StoreResult<()> {
+    let schema = &foreign.schema;
+    let sql = format!("SELECT message_table FROM {schema}.layout");
+    let rows = client.query_typed(&sql, &[]).await.map_err(failed)?;
+    let Some(row) = rows.first() else { return Ok(()) };
+    let other: String = row.try_get(0).map_err(failed)?;
+    if other == foreign.table.name {
+        return Ok(());
+    }
+    Err(foreign.layout.refused(&format!(
+            "its ledger would stand in the schema {schema}, where that of {other} is: rename one of the tables, or \
+             remove the other ledger with `postroom adopt {other} --remove`"
+    )))
 }
 
 /// The statement that removes a ledger. The table stays as it is.
@@ -179,12 +201,14 @@ impl Foreign {
         let books = format!(
             "{}\n\nCREATE TABLE core_outbox.layout (
     single      boolean     PRIMARY KEY DEFAULT true CHECK (single),
+    message_table text      NOT NULL,
     fingerprint text        NOT NULL,
     definition  text        NOT NULL,
     applied_at  timestamptz NOT NULL DEFAULT now()
 );
 COMMENT ON TABLE core_outbox.layout IS 'How the table is read and written, as it was migrated.';
 COMMENT ON COLUMN core_outbox.layout.single IS 'There is one row.';
+COMMENT ON COLUMN core_outbox.layout.message_table IS 'Whose ledger this is.';
 COMMENT ON COLUMN core_outbox.layout.fingerprint IS 'Of the triggers and views made from it.';
 COMMENT ON COLUMN core_outbox.layout.definition IS 'The layout as TOML.';
 COMMENT ON COLUMN core_outbox.layout.applied_at IS 'When it was applied.';
@@ -480,7 +504,12 @@ INSERT INTO core_outbox.schema_migration (number, name) VALUES (1, 'outbox');
                 self.call("besides", &besides, "m"),
                 self.table.name
             );
-            steps.push(self.besides(&rows));
+            // Where that outbox is made later, nothing has been promised to anybody yet.
+            steps.push(format!(
+                "DO $besides$ BEGIN IF to_regclass('core_outbox.integration_outbox') IS NOT NULL THEN\n    \
+                 {}\nEND IF; END $besides$;",
+                self.besides(&rows)
+            ));
         }
         steps.push(format!("{};", self.rendered(RECONCILE_MAKE)));
         steps

@@ -17,7 +17,7 @@ mod wording;
 
 pub(crate) use adopt::propose;
 pub(crate) use ledger::grants;
-pub(super) use ledger::{plan, remove};
+pub(super) use ledger::{expect_ledger_of, plan, remove};
 pub(crate) use wording::{Text, Wording};
 
 use super::error::store_error;
@@ -102,7 +102,9 @@ impl Foreign {
             let kind: Option<String> = match client.query_typed_one(&sql, &[]).await {
                 Ok(row) => Some(row.try_get(0).map_err(failed)?),
                 // What does not fit the table is reported by `check`, with its place.
-                Err(error) if error.as_db_error().is_some() => None,
+                Err(error) if error.code().is_some_and(|code| code.code().starts_with("42")) => {
+                    None
+                }
                 Err(error) => return Err(failed(error)),
             };
             const TEXTS: [&str; 5] = ["text", "character varying", "character", "json", "bytea"];

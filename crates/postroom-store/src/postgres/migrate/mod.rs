@@ -131,6 +131,16 @@ pub async fn set_notify(url: &str, layout: Option<&Layout>, on: bool) -> StoreRe
     run::run(&client, &step, "turning the wake trigger on or off", &MigrateOptions::default()).await
 }
 
+/// Whether there is a ledger for a layout.
+///
+/// # Errors
+/// When the database cannot be reached.
+pub(super) async fn has_ledger(url: &str, layout: &Layout) -> StoreResult<bool> {
+    let client = connect(url).await?;
+    let sql = format!("SELECT to_regclass('{}.layout') IS NOT NULL", layout.ledger_schema());
+    ask(&client, "looking for a ledger", &sql).await
+}
+
 /// Removes the ledger of a layout, and with it the triggers on its table.
 ///
 /// # Errors
@@ -138,6 +148,9 @@ pub async fn set_notify(url: &str, layout: Option<&Layout>, on: bool) -> StoreRe
 pub(super) async fn remove_ledger(url: &str, layout: &Layout) -> StoreResult<()> {
     let client = connect(url).await?;
     lock::acquire(&client).await?;
+    if let Ok(foreign) = layout::Foreign::find(&client, layout).await {
+        layout::expect_ledger_of(&client, &foreign).await?;
+    }
     let step = Step::transaction(layout::remove(layout));
     run::run(&client, &step, "removing a ledger", &MigrateOptions::default()).await
 }
