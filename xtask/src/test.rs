@@ -1,7 +1,7 @@
 //! `cargo xtask test`: everything that must hold, on a machine that has only a Rust toolchain.
 
 use crate::suites::{
-    benchmarks, dependencies, documentation, formatting, lints, node, python, rust,
+    benchmarks, dependencies, documentation, formatting, lints, nestjs, node, python, rust,
 };
 use crate::tally::Tally;
 use crate::tree::Tree;
@@ -69,6 +69,7 @@ fn with_postgres(tree: &Tree, runtime: &Runtime, server: &Server, only: Option<&
         total.add(phase::suite("Python example", python));
         let node = || runtime.block_on(node::test(tree, server));
         total.add(phase::suite("Node example", node));
+        total.add(phase::suite("NestJS example", || nestjs::test(tree, server)));
         total.add(phase::suite("benchmarks", || benchmarks::check(tree)));
     }
     total

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
 
 mod administration;
+mod adopted;
+mod adopting;
 mod chaos;
 mod command;
 mod configuration;

@@ -6,6 +6,7 @@ use crate::polling::{Backoff, Heat};
 use crate::relay::Shared;
 use crate::room::{LaneRoom, RescuedClaim, Reservation};
 use crate::stop::Stop;
+use crate::vanished;
 use postroom_core::{
     Batch, PARCEL_MESSAGES, Quota, Rescued, StoreError, StoreErrorKind, StoreResult, Take, Taken,
     Wake,
@@ -169,7 +170,7 @@ impl Claimer {
         for room in lanes[self.first..].iter().chain(&lanes[..self.first]) {
             match room.reserve(take_max) {
                 Some(reservation) => wanted.add(room, reservation.rows, reservation),
-                None => wanted.is_one_full |= !room.pauses.is_paused(),
+                None => wanted.is_one_full |= !room.is_paused(),
             }
         }
         wanted
@@ -184,6 +185,7 @@ impl Claimer {
         let started = Instant::now();
         let batches = self.taking(self.shared.store.take(&self.wish(&quotas, rows))).await?;
         self.shared.board.database_answers();
+        vanished::tell(&self.shared);
         if batches.is_empty() {
             return Ok(Found::default());
         }

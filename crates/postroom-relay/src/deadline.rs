@@ -25,7 +25,7 @@ use postroom_core::{
     Dispatches, Enqueued, ErrorGroup, Filter, Finding, Heartbeat, IdPrefix, Inspect, Intake, Key,
     MessageId, NewAction, NewMessage, Operate, Reconciled, Record, RelayId, RelayRow, Relays,
     Rescued, Settled, Settlement, Status, StatusCounts, Store, StoreError, StoreErrorKind,
-    StoreResult, Take, Token, Upkeep, Wake,
+    StoreResult, Take, Token, Upkeep, Vanished, Wake,
 };
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -246,6 +246,10 @@ impl Claims for DeadlineStore {
 
     async fn keep_responses(&self, responses: &[(MessageId, String)]) -> StoreResult<()> {
         self.answer("keeping responses", self.store.keep_responses(responses)).await
+    }
+
+    fn vanished(&self) -> Vec<Vanished> {
+        self.store.vanished()
     }
 
     /// Asks nothing of the database; who listens has deadlines of its own.

@@ -43,6 +43,7 @@ mod settings;
 mod stop;
 mod summary;
 mod turns;
+mod vanished;
 mod verdict;
 
 /// The documentation's page on a relay in a test, compiled as a doctest.
@@ -63,4 +64,5 @@ pub use polling::{Backoff, Heat};
 pub use relay::{Pass, Relay, RelayError};
 pub use responses::keep_responses;
 pub use settings::{Lane, Settings};
+pub use vanished::warn as warn_of_vanished;
 pub use verdict::{dead, judge, log_fate, panicked, unanswered};

@@ -122,6 +122,7 @@ pub(crate) struct Families {
     deliveries: Family<OutcomeLabel<Phase>, Counter>,
     late: PerDatabase<Counter>,
     rescued: PerDatabase<Counter>,
+    vanished: PerLane<Counter>,
     pruned: PerDatabase<Counter>,
     claims_lost: PerDatabase<Counter>,
     claim_duration: PerDatabase<Histogram>,
@@ -171,6 +172,7 @@ impl Default for Families {
             deliveries: Family::default(),
             late: PerDatabase::default(),
             rescued: PerDatabase::default(),
+            vanished: Family::default(),
             pruned: PerDatabase::default(),
             claims_lost: PerDatabase::default(),
             claim_duration: PerDatabase::default(),
@@ -211,6 +213,11 @@ impl Families {
             self.late.clone(),
         );
         r.register("outbox_rescued", "Messages freed from expired claims", self.rescued.clone());
+        r.register(
+            "outbox_vanished",
+            "Messages whose row was deleted before anybody delivered it",
+            self.vanished.clone(),
+        );
         r.register(
             "outbox_pruned",
             "SENT messages deleted after their retention",
@@ -317,6 +324,11 @@ impl Metrics {
     /// Counts outcomes that came too late.
     pub fn late(&self, count: u64) {
         self.late.inc_by(count);
+    }
+
+    /// Counts messages whose row was deleted before anybody delivered it.
+    pub fn vanished(&self, integration: &str, count: u64) {
+        self.families.vanished.get_or_create(&self.lane(integration)).inc_by(count);
     }
 
     pub(crate) fn rescued(&self, count: u64) {

@@ -1,13 +1,13 @@
 //! What a lane holds right now of one database's messages, and whether it may have more.
 
 use crate::destinations::Destination;
-use crate::health::LaneHealth;
+use crate::health::{LaneHealth, LaneState};
 use crate::pauses::{Gate, Pauses};
 use crate::settings::Lane;
 use crate::turns::Turns;
 use postroom_core::{Message, Rescued};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// A lane takes no more while it holds this many bytes.
 const BYTES_MAX: usize = 4 << 20;
@@ -86,6 +86,8 @@ pub(crate) struct LaneRoom {
     rescued_wait: AtomicBool,
     rescued_claims: AtomicUsize,
     holds_alone: AtomicBool,
+    /// Why it takes nothing more until the relay starts again.
+    held: OnceLock<String>,
     /// The destination's, for all databases.
     pub(crate) pauses: Arc<Pauses>,
     /// The destination's, for all databases.
@@ -109,13 +111,29 @@ impl LaneRoom {
             rescued_wait: AtomicBool::new(true),
             rescued_claims: AtomicUsize::new(0),
             holds_alone: AtomicBool::new(false),
+            held: OnceLock::new(),
         }
+    }
+
+    /// What may be delivered now: nothing of a database whose rows vanish, whatever the destination says.
+    fn gate(&self) -> Gate {
+        if self.held.get().is_some() { Gate::Closed } else { self.pauses.gate() }
+    }
+
+    /// Whether nothing is to be delivered now.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.held.get().is_some() || self.pauses.is_paused()
+    }
+
+    /// Pauses the lane until the relay starts again. Says whether it did not before.
+    pub(crate) fn hold(&self, why: String) -> bool {
+        self.held.set(why).is_ok()
     }
 
     /// Whether to ask for messages: not until a quarter of the room is free, so that a busy lane
     /// is filled in batches and not one by one.
     pub(crate) fn has_room(&self) -> bool {
-        match self.pauses.gate() {
+        match self.gate() {
             Gate::Open => {
                 self.free() * 4 >= self.in_hand_max
                     && self.bytes.load(Ordering::Acquire) < BYTES_MAX
@@ -130,7 +148,7 @@ impl LaneRoom {
         if !self.has_room() {
             return None;
         }
-        let most = if self.pauses.gate() == Gate::Open { most } else { most.min(1) };
+        let most = if self.gate() == Gate::Open { most } else { most.min(1) };
         let mut rows = 0;
         // In one step, since two may ask at the same time.
         let _ = self.reserved.fetch_update(Ordering::AcqRel, Ordering::Acquire, |reserved| {
@@ -142,7 +160,7 @@ impl LaneRoom {
 
     /// Reserves room for one more claim of rescued messages, all of its `rows`.
     pub(crate) fn reserve_rescued(self: &Arc<Self>, rows: usize) -> Option<Reservation> {
-        let is_open = self.pauses.gate() == Gate::Open;
+        let is_open = self.gate() == Gate::Open;
         let claims = self.rescued_claims.load(Ordering::Acquire);
         if !is_open || claims >= RESCUED_CLAIMS_MAX {
             return None;
@@ -162,7 +180,7 @@ impl LaneRoom {
 
     /// Whether there may be rescued messages to take now, or once there is room.
     pub(crate) fn expects_rescued(&self) -> bool {
-        self.rescued_wait.load(Ordering::Acquire) && self.pauses.gate() == Gate::Open
+        self.rescued_wait.load(Ordering::Acquire) && self.gate() == Gate::Open
     }
 
     /// Counts a claim of rescued messages that was taken.
@@ -200,6 +218,12 @@ impl LaneRoom {
     }
 
     pub(crate) fn health(&self) -> LaneHealth {
-        self.pauses.health(self.in_hand())
+        let health = self.pauses.health(self.in_hand());
+        match self.held.get() {
+            Some(why) => {
+                LaneHealth { state: LaneState::Paused, error: Some(why.clone()), ..health }
+            }
+            None => health,
+        }
     }
 }

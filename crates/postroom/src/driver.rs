@@ -24,6 +24,16 @@ pub trait OutboxTransaction: Send + sealed::Sealed {
     /// Writes a message that has been checked.
     #[doc(hidden)]
     async fn insert(&mut self, message: &NewMessage) -> Result<Enqueued, EnqueueError>;
+
+    /// Writes it as a row of the table whose ledger stands in this schema.
+    #[doc(hidden)]
+    async fn insert_row(
+        &mut self,
+        _ledger: &str,
+        _message: &NewMessage,
+    ) -> Result<Enqueued, EnqueueError> {
+        Err(EnqueueError::OnlyOwnTable)
+    }
 }
 
 mod sealed {
@@ -36,3 +46,11 @@ mod sealed {
 const INSERT_POSTGRES: &str = include_str!("driver/insert_postgres.sql");
 #[cfg(any(feature = "sqlx-postgres", feature = "tokio-postgres"))]
 const FIND_POSTGRES: &str = include_str!("driver/find_postgres.sql");
+#[cfg(any(feature = "sqlx-postgres", feature = "tokio-postgres"))]
+const ENQUEUE_ROW: &str = include_str!("driver/enqueue_row.sql");
+
+/// The statement that writes a row of the table whose ledger stands in this schema.
+#[cfg(any(feature = "sqlx-postgres", feature = "tokio-postgres"))]
+fn enqueue_row(ledger: &str) -> String {
+    ENQUEUE_ROW.replace("{ledger}", ledger)
+}

@@ -32,10 +32,12 @@ pub async fn enqueue_all<T: OutboxTransaction + ?Sized>(
     Outbox::default().enqueue_all(tx, messages).await
 }
 
-/// Enqueues with limits of the application's choice.
-#[derive(Clone, Copy, Debug, Default)]
+/// Enqueues with limits of the application's choice, or into a table that was there before.
+#[derive(Clone, Debug, Default)]
 pub struct Outbox {
     limits: Limits,
+    /// The ledger of another table than Postroom's own.
+    ledger: Option<String>,
 }
 
 impl Outbox {
@@ -43,7 +45,28 @@ impl Outbox {
     /// it too.
     #[must_use]
     pub fn with_limits(limits: Limits) -> Self {
-        Self { limits }
+        Self { limits, ledger: None }
+    }
+
+    /// The outbox of a table that was there before (PostgreSQL, SQLite), named as in its layout: what is enqueued becomes a
+    /// row of that table, as the layout's `insert` writes it. The id of the answer is the row's key.
+    ///
+    /// ```no_run
+    /// # #[cfg(feature = "sqlx-postgres")]
+    /// # async fn start_run(pool: sqlx::PgPool) -> Result<(), Box<dyn std::error::Error>> {
+    /// use postroom::{NewMessage, Outbox};
+    ///
+    /// let outbox = Outbox::of_table("outbox_events");
+    /// let mut tx = pool.begin().await?;
+    /// outbox.enqueue(&mut tx, NewMessage::new("kafka:runs", "run.started")
+    ///     .stream("0198c1f0-0000-7000-8000-0000000000aa")
+    ///     .json(&serde_json::json!({ "step": 1 }))).await?;
+    /// tx.commit().await?;
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn of_table(table: &str) -> Self {
+        Self { limits: Limits::default(), ledger: Some(postroom_core::ledger_schema(table)) }
     }
 
     /// See [`enqueue`].
@@ -56,7 +79,7 @@ impl Outbox {
         message: NewMessage,
     ) -> Result<Enqueued, EnqueueError> {
         let message = self.checked(message)?;
-        tx.insert(&message).await
+        self.insert(tx, &message).await
     }
 
     /// See [`enqueue_all`].
@@ -77,10 +100,21 @@ impl Outbox {
         checked.sort_by(|(_, a), (_, b)| fence(a).cmp(&fence(b)));
         let mut answers = Vec::with_capacity(checked.len());
         for (place, message) in &checked {
-            answers.push((*place, tx.insert(message).await?));
+            answers.push((*place, self.insert(tx, message).await?));
         }
         answers.sort_unstable_by_key(|(place, _)| *place);
         Ok(answers.into_iter().map(|(_, enqueued)| enqueued).collect())
+    }
+
+    async fn insert<T: OutboxTransaction + ?Sized>(
+        &self,
+        tx: &mut T,
+        message: &NewMessage,
+    ) -> Result<Enqueued, EnqueueError> {
+        match &self.ledger {
+            None => tx.insert(message).await,
+            Some(ledger) => tx.insert_row(ledger, message).await,
+        }
     }
 
     fn checked(&self, message: NewMessage) -> Result<NewMessage, EnqueueError> {

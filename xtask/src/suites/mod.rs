@@ -6,6 +6,7 @@ pub(crate) mod documentation;
 mod example_database;
 pub(crate) mod formatting;
 pub(crate) mod lints;
+pub(crate) mod nestjs;
 pub(crate) mod node;
 pub(crate) mod python;
 pub(crate) mod rust;

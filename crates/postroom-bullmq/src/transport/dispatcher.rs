@@ -159,14 +159,14 @@ impl Dispatcher {
         }
         let began = Instant::now();
         let batches = self.taking(self.shared.store.take(&self.wish(&quotas))).await?;
+        postroom_relay::warn_of_vanished(&*self.shared.store, &self.shared.metrics);
         if batches.is_empty() {
             return Ok(Found::Nothing);
         }
         self.shared.metrics.claim_took(began.elapsed());
-        let wanted: usize = quotas.iter().map(|quota| quota.rows).sum();
-        let messages: usize = batches.iter().map(|batch| batch.messages.len()).sum();
+        let is_full = has_full_lane(&quotas, &batches);
         self.hand_over_all(batches).await?;
-        Ok(if messages >= wanted { Found::Full } else { Found::Some })
+        Ok(if is_full { Found::Full } else { Found::Some })
     }
 
     /// Once a batch could not be handed over, the others are given back at once.
@@ -359,6 +359,16 @@ pub(super) enum Hindrance {
 
 fn verdict(taken: &Taken, fate: Fate) -> Verdict {
     Verdict { seq: taken.message.seq, id: taken.message.id.clone(), fate }
+}
+
+/// Whether a lane was given so much that it may have more, however little the others have. Half of what it asked for
+/// is enough to look again: what is stored together is given out together, and the next may not have fitted.
+fn has_full_lane(quotas: &[Quota], batches: &[Batch]) -> bool {
+    quotas.iter().any(|quota| {
+        let taken = batches.iter().flat_map(|batch| &batch.messages);
+        let of_lane = taken.filter(|taken| taken.message.integration == quota.integration);
+        of_lane.count() * 2 > quota.rows
+    })
 }
 
 async fn busy(wake: &mut Option<Box<dyn Wake>>, busy: bool) {

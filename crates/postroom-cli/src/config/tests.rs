@@ -483,3 +483,69 @@ fn faults_of_bullmq_are_told() {
     }
     assert!(!faults.contains("secret"), "{faults}");
 }
+
+/// `examples/adopting/` and `examples/nestjs/`: outboxes that have had timings before.
+#[test]
+fn the_examples_of_adopted_outboxes_have_their_owners_timings() {
+    let variables =
+        ["DATABASE_URL", "PARTNERX_URL", "EVENTS_URL", "NATS_URL", "ORDERS_URL", "FULFILMENT_URL"]
+            .map(|name| match name {
+                "DATABASE_URL" => (name, "postgres://app@localhost/shop"),
+                "NATS_URL" => (name, "nats://nats.example:4222"),
+                _ => (name, "https://service.example/hook"),
+            });
+    let example = |text: &str| read(text, &variables).unwrap();
+    // The shortest and the longest delay after each failure, in seconds.
+    let delays = |retry: &RetryPolicy| {
+        let exact = RetryPolicy { jitter: S(0), ..*retry };
+        let delays = (1..=12).map(|failed| exact.delay(failed, &mut rand::rng()).as_secs_f64());
+        (delays.collect::<Vec<_>>(), retry.jitter)
+    };
+
+    let integration_outbox =
+        include_str!("../../../../examples/adopting/integration-outbox/postroom.toml");
+    let nestjs = include_str!("../../../../examples/nestjs/postroom.toml");
+    let minutes = |all: [f64; 12]| all.map(|one| one * 60.0).to_vec();
+    let quarter_of_an_hour =
+        minutes([1.0, 2.0, 4.0, 8.0, 15.0, 15.0, 15.0, 15.0, 15.0, 15.0, 15.0, 15.0]);
+    let config = example(integration_outbox);
+    assert_eq!((config.relay.poll_interval, config.relay.batch_size), (S(1), 100));
+    assert_eq!(config.relay.dead_letter.as_deref(), Some("kafka:outbox.dead"));
+    assert_eq!(config.integrations.len(), 0);
+    assert_eq!(config.queued.len(), 3);
+    for queued in &config.queued {
+        assert_eq!(delays(&queued.retry), (quarter_of_an_hour.clone(), S(10)));
+        assert_eq!(queued.retry.max_attempts, AttemptLimit::Message);
+    }
+    let config = example(nestjs);
+    assert_eq!(config.relay.poll_interval, S(1));
+    assert_eq!(delays(&config.integrations[0].retry), (quarter_of_an_hour, S(10)));
+
+    let config = example(include_str!("../../../../examples/adopting/outbox-events/postroom.toml"));
+    assert_eq!(config.relay.poll_interval, Duration::from_millis(100));
+    assert_eq!((config.relay.batch_size, config.relay.lag_threshold), (100, S(5)));
+    let retry = &config.integrations[0].retry;
+    let (all, jitter) = delays(retry);
+    assert_eq!((all[0], all[8], all[9], all[11], jitter), (0.1, 25.6, 30.0, 30.0, S(0)));
+    assert_eq!(retry.max_attempts, AttemptLimit::Forever);
+    assert!(!retry.is_exhausted(u32::MAX, 1));
+
+    let config =
+        example(include_str!("../../../../examples/adopting/billing-events/postroom.toml"));
+    assert_eq!(config.relay.poll_interval, S(2));
+    assert_eq!(config.integrations.len(), 2);
+    for integration in &config.integrations {
+        let (all, jitter) = delays(&integration.retry);
+        assert_eq!(all[..9], [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0]);
+        assert_eq!((all[9], all[11]), (300.0, 300.0));
+        assert!(jitter < S(1));
+        assert_eq!(integration.retry.max_attempts, AttemptLimit::AtMost(10));
+    }
+
+    // min(1 s * 2^attempts, 60 s), where `attempts` counts the failed one.
+    let config = example(include_str!("../../../../examples/adopting/kata/postroom.toml"));
+    assert_eq!(config.relay.batch_size, 50);
+    let wanted: Vec<f64> = (1..=12).map(|attempts| 2_f64.powi(attempts).min(60.0)).collect();
+    assert_eq!(delays(&config.integrations[0].retry), (wanted, S(0)));
+    assert_eq!(config.integrations[0].retry.max_attempts, AttemptLimit::Forever);
+}

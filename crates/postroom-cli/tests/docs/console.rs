@@ -2,13 +2,16 @@
 //!
 //! Ids, times and spans differ from run to run, so they match whatever stands in their place; an
 //! id that a page has shown stands for the real one in the commands that follow. `…` on a line
-//! of its own leaves lines out, at the end of one the rest of it.
+//! of its own leaves lines out, at the end of one the rest of it. `sql here` is run in between, on the
+//! page's own database.
 
 use super::pages::{Fence, Page, pages};
+use super::sql::statements;
 use crate::command::Folder;
 use postroom_testkit::{Postgres, TestDatabase};
 use std::collections::HashMap;
 use std::path::Path;
+use tokio_postgres::SimpleQueryMessage;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_print_what_the_page_shows() {
@@ -18,6 +21,9 @@ async fn commands_print_what_the_page_shows() {
         for fence in page.fences() {
             if fence.language() == "toml" && fence.text.starts_with("# postroom.toml\n") {
                 session.folder.write("postroom.toml", &fence.text);
+            }
+            if fence.language() == "sql" && fence.has_tag("here") {
+                session.query(&page.place(&fence), &fence.text).await;
             }
             for step in steps(&fence) {
                 session.run(&page.place(&fence), &step).await;
@@ -97,11 +103,10 @@ impl Session {
         let programs = Path::new(env!("CARGO_BIN_EXE_postroom")).parent().unwrap();
         shell.args(["-ec", &text]).current_dir(self.folder.path()).env_clear();
         shell.env("PATH", format!("{}:/usr/bin:/bin", programs.display()));
-        if text.contains("$DATABASE_URL") {
-            if self.database.is_none() {
-                self.database = Some(Postgres::shared().await.database().await);
-            }
-            shell.env("DATABASE_URL", self.database.as_ref().unwrap().url());
+        let configuration = self.folder.path().join("postroom.toml");
+        let configuration = std::fs::read_to_string(configuration).unwrap_or_default();
+        if text.contains("$DATABASE_URL") || configuration.contains("${DATABASE_URL}") {
+            shell.env("DATABASE_URL", self.database().await.url());
         }
         let output = shell.output().unwrap();
         let mut printed = String::from_utf8(output.stdout).unwrap();
@@ -110,6 +115,24 @@ impl Session {
         self.compare(step, &printed).unwrap_or_else(|line| {
             panic!("{place}: {text}\nprints no line like\n  {line}\nbut\n{printed}")
         });
+    }
+
+    async fn database(&mut self) -> &TestDatabase {
+        if self.database.is_none() {
+            self.database = Some(Postgres::shared().await.database().await);
+        }
+        self.database.as_ref().unwrap()
+    }
+
+    /// Runs statements. Those that ask for rows must find some.
+    async fn query(&mut self, place: &str, text: &str) {
+        let client = self.database().await.client().await;
+        for statement in statements(text) {
+            let answers = client.simple_query(&statement).await;
+            let answers = answers.unwrap_or_else(|error| panic!("{place}: {error}\n{statement}"));
+            let finds = answers.iter().any(|answer| matches!(answer, SimpleQueryMessage::Row(_)));
+            assert!(finds || !statement.starts_with("SELECT"), "{place}: no row for\n{statement}");
+        }
     }
 
     /// Finds every line shown among those printed, in order. The error is one that is not there.

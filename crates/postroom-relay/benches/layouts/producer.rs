@@ -18,7 +18,7 @@ pub(crate) async fn run(url: &str, table: &Table, size: Size) -> anyhow::Result<
             // The table as it is after its first minutes, with pages to be used again.
             insert(&client, table, rows, transactions / 2).await?;
             table.settle_down(&client).await?;
-            let mut of = async |with: bool| {
+            let of = async |with: bool| {
                 triggers(&client, table, with).await?;
                 insert(&client, table, rows, transactions).await
             };

@@ -390,15 +390,7 @@ impl Layout {
     /// The schema in which the ledger stands.
     #[must_use]
     pub fn ledger_schema(&self) -> String {
-        let name: String = self
-            .table
-            .chars()
-            .filter(|c| *c != '"')
-            .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' })
-            .collect();
-        let name = name.strip_prefix("public_").unwrap_or(&name);
-        // PostgreSQL cuts names at 63 bytes.
-        format!("postroom_{}", name.chars().take(48).collect::<String>())
+        postroom_core::ledger_schema(&self.table)
     }
 
     /// The layout with its settings put in, for the ledger in `schema`.
@@ -430,6 +422,24 @@ impl Layout {
             )));
         }
         Ok(create.sql.replace("{table}", &self.table))
+    }
+
+    /// The table, where messages can be enqueued in it.
+    ///
+    /// # Errors
+    /// When the layout does not say how.
+    pub(crate) fn enqueued_table(&self) -> StoreResult<&str> {
+        if self.insert.is_empty() {
+            return Err(StoreError::plain(
+                StoreErrorKind::Refused,
+                format!(
+                    "nothing can be enqueued in {}: its layout has no `insert`, which says how a message becomes \
+                     a row",
+                    self.table
+                ),
+            ));
+        }
+        Ok(&self.table)
     }
 
     /// Refuses a replay that the layout has no words for.
@@ -526,14 +536,5 @@ mod tests {
             let again = Layout::from_toml(&toml::to_string(&layout).unwrap()).unwrap();
             assert_eq!(again, layout, "{name}");
         }
-    }
-
-    #[test]
-    fn a_ledger_is_named_after_its_table() {
-        let of =
-            |table: &str| Layout { table: table.to_owned(), ..Layout::default() }.ledger_schema();
-        assert_eq!(of("outbox_events"), "postroom_outbox_events");
-        assert_eq!(of("public.outbox_events"), "postroom_outbox_events");
-        assert_eq!(of("billing.\"Events\""), "postroom_billing_events");
     }
 }

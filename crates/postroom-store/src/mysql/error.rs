@@ -79,7 +79,10 @@ pub(super) fn enqueue_error(error: EnqueueError) -> StoreError {
             Ok(error) => store_error("enqueueing", *error),
             Err(other) => StoreError::new(StoreErrorKind::Refused, "enqueueing", other),
         },
-        EnqueueError::Invalid(_) | EnqueueError::OldFence | EnqueueError::Vanished => {
+        EnqueueError::Invalid(_)
+        | EnqueueError::OldFence
+        | EnqueueError::OnlyOwnTable
+        | EnqueueError::Vanished => {
             let context = format!("enqueueing: {error}");
             StoreError::new(StoreErrorKind::Refused, context, error)
         }

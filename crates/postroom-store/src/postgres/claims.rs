@@ -4,6 +4,7 @@ use super::connection::Connection;
 use super::content::{Claiming, Read, clamp_i32};
 use super::error::store_error;
 use super::ids::Id;
+use super::layout::Foreign;
 use super::marks::{Place, is_from_start};
 use super::parcels::{Edits, FoundParcels, TAKE_FOLLOWS_FOR, Which};
 use super::row::TakenRow;
@@ -13,8 +14,8 @@ use crate::parcel_token::parcel_token;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use postroom_core::{
-    Batch, Claims, Fate, Fence, MessageId, Quota, Rescued, Settled, Settlement, StoreResult, Take,
-    Taken, Token, Vanished, Wake,
+    Batch, Claims, ContentFault, Fate, Fence, MessageId, Quota, RawJson, Rescued, Settled,
+    Settlement, StoreResult, Take, Taken, Token, Vanished, Wake,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -74,7 +75,7 @@ impl Claims for PgStore {
             self.claim_and_read(&mut client, take, doing, &TAKE_RESCUED, &params).await?;
         let orphans = ids(read.take_left_out());
         self.forget(&client, &orphans).await?;
-        let batches = batches(read);
+        let batches = checked(client.foreign(), batches(read));
         if !orphans.is_empty() {
             let held = |token: &Uuid| batches.iter().any(|batch| batch.token.0 == *token);
             let empty = tokens.iter().filter(|token| !held(token)).map(|token| Token(*token));
@@ -279,7 +280,7 @@ impl PgStore {
                 }
             }
         };
-        match batches(read).pop() {
+        match checked(self.foreign(), batches(read)).pop() {
             Some(batch) => taken.push(batch),
             None => {
                 // Nothing is left to deliver of it.
@@ -378,7 +379,7 @@ impl PgStore {
             let from_start = is_from_start(began);
             return Ok(if from_start { Found::Nothing } else { Found::NothingAboveMark });
         }
-        if let Some(batch) = batches(read).pop() {
+        if let Some(batch) = checked(client.foreign(), batches(read)).pop() {
             return Ok(Found::Batch(batch));
         }
         self.end(client, [token].into_iter()).await?;
@@ -399,6 +400,27 @@ fn batches(read: Read) -> Vec<Batch> {
     }
     let batch = |(token, messages)| Batch { token, messages: by_due(messages) };
     claims.into_iter().map(batch).collect()
+}
+
+/// Bodies that are texts in a table that somebody else made may be anything.
+fn checked(foreign: Option<&Foreign>, mut batches: Vec<Batch>) -> Vec<Batch> {
+    if foreign.is_some_and(Foreign::has_texts) {
+        for taken in batches.iter_mut().flat_map(|batch| &mut batch.messages) {
+            let payload = taken.message.payload.as_str();
+            if taken.fault.is_none()
+                && let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(payload)
+            {
+                let reason = format!(
+                    "the body is no JSON, at line {} column {}",
+                    error.line(),
+                    error.column()
+                );
+                taken.fault = Some(ContentFault::Unreadable { reason });
+                taken.message.payload = RawJson::trusted("null");
+            }
+        }
+    }
+    batches
 }
 
 /// The wish for what is left of its limits.

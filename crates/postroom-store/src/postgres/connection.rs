@@ -136,6 +136,15 @@ impl OpenTransaction<'_> {
     ) -> Result<Vec<Row>, Error> {
         self.inner.query_typed(&self.wording.put(sql), params).await
     }
+
+    /// Runs a statement that is not prepared by name, and returns how many rows it changed.
+    pub(super) async fn execute_typed(
+        &self,
+        sql: &str,
+        params: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<u64, Error> {
+        self.inner.execute_typed(&self.wording.put(sql), params).await
+    }
 }
 
 impl<'a> Deref for OpenTransaction<'a> {

@@ -33,8 +33,9 @@ impl Inspect for PgStore {
         let doing = "looking for messages by the beginning of an id";
         let client = self.connection().await?;
         let sql = format!(
-            "SELECT {RECORD_COLUMNS} FROM core_outbox.messages WHERE id BETWEEN $1 AND $2 \
-             ORDER BY id LIMIT $3"
+            "SELECT {RECORD_COLUMNS} FROM core_outbox.messages \
+             WHERE id /*text: COLLATE \"C\" */ BETWEEN $1 AND $2 \
+             ORDER BY id /*text: COLLATE \"C\" */ LIMIT $3"
         );
         let statement = client.prepare_cached(&sql).await.map_err(|e| store_error(doing, e))?;
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);

@@ -1,12 +1,15 @@
 //! Taking messages in: many with one statement.
 
 use super::PgStore;
+use super::connection::OpenTransaction;
 use super::error::store_error;
 use super::ids::id;
+use super::layout::Foreign;
 use super::settle::enqueue_error;
 use super::transaction::BY_INDEX;
 use crate::intake::{DOING, check, concerning, expect, moved, parts};
 use async_trait::async_trait;
+use postroom::Outbox;
 use postroom_core::{
     Checkpoint, Enqueued, Intake, MessageId, NewMessage, RawJson, StoreErrorKind, StoreResult,
 };
@@ -42,8 +45,9 @@ impl Intake for PgStore {
     ) -> StoreResult<Vec<Enqueued>> {
         check(batch, checkpoint)?;
         let mut client = self.connection().await?;
+        let table = client.foreign().map(Foreign::enqueued_table).transpose()?;
         let mut tx = client.transaction().await.map_err(|e| store_error(DOING, e))?;
-        let accepted = accept(&mut tx, batch, checkpoint).await;
+        let accepted = accept(&mut tx, batch, checkpoint, table.as_deref()).await;
         tx.end(DOING, accepted).await
     }
 
@@ -55,10 +59,12 @@ impl Intake for PgStore {
     }
 }
 
+/// `table` is the one to write to, unless it is Postroom's own.
 async fn accept(
-    tx: &mut Transaction<'_>,
+    tx: &mut OpenTransaction<'_>,
     batch: &[NewMessage],
     checkpoint: Option<&Checkpoint>,
+    table: Option<&str>,
 ) -> StoreResult<Vec<Enqueued>> {
     tx.batch_execute(WAIT).await.map_err(|e| store_error(DOING, e))?;
     // First: those who race for it wait here, and not behind each other's messages.
@@ -66,13 +72,22 @@ async fn accept(
         advance(tx, checkpoint).await?;
     }
     let mut answers = Vec::with_capacity(batch.len());
+    if let Some(table) = table {
+        let outbox = Outbox::of_table(table);
+        for message in batch {
+            let enqueued = outbox.enqueue(&mut ***tx, message.clone()).await;
+            let refused = |error| concerning(answers.len(), batch.len(), enqueue_error(error));
+            answers.push(enqueued.map_err(refused)?);
+        }
+        return Ok(answers);
+    }
     for part in parts(batch, ROWS, BYTES) {
         if let Some(written) = write_at_once(tx, part).await? {
             answers.extend(written);
             continue;
         }
         for message in part {
-            let enqueued = postroom::enqueue(tx, message.clone()).await;
+            let enqueued = postroom::enqueue(&mut ***tx, message.clone()).await;
             let refused = |error| concerning(answers.len(), batch.len(), enqueue_error(error));
             let enqueued = enqueued.map_err(refused)?;
             answers.push(enqueued);
@@ -82,7 +97,7 @@ async fn accept(
 }
 
 /// Moves a checkpoint from the position that its caller expects.
-async fn advance(tx: &Transaction<'_>, checkpoint: &Checkpoint) -> StoreResult<()> {
+async fn advance(tx: &OpenTransaction<'_>, checkpoint: &Checkpoint) -> StoreResult<()> {
     let Checkpoint { name, position, .. } = checkpoint;
     let found = locked(tx, name).await.map_err(|e| store_error(DOING, e))?;
     expect(checkpoint, found.as_deref())?;
@@ -100,7 +115,7 @@ async fn advance(tx: &Transaction<'_>, checkpoint: &Checkpoint) -> StoreResult<(
 }
 
 /// The position of a checkpoint, which stays there until the transaction ends.
-async fn locked(tx: &Transaction<'_>, name: &str) -> Result<Option<String>, Error> {
+async fn locked(tx: &OpenTransaction<'_>, name: &str) -> Result<Option<String>, Error> {
     let rows = tx.query_typed(LOCK_POSITION, &[(&name, Type::VARCHAR)]).await?;
     rows.first().map(|row| row.try_get(0)).transpose()
 }

@@ -209,6 +209,11 @@ impl PgStore {
         })
     }
 
+    /// The table that somebody else made, once it was looked at.
+    fn foreign(&self) -> Option<&Foreign> {
+        self.wording.get().and_then(Wording::foreign)
+    }
+
     /// The schema of the ledger.
     fn schema(&self) -> String {
         self.layout.as_ref().map_or_else(|| OWN_SCHEMA.to_owned(), |layout| layout.ledger_schema())

@@ -60,7 +60,7 @@ pub(super) const PARCELS_NOTED: &str = concat!(
     include_str!("sql/end_parcels.sql"),
     include_str!("sql/unchanged.sql")
 );
-const PARCELS_FAILED: &str = concat!(
+pub(super) const PARCELS_FAILED: &str = concat!(
     include_str!("sql/settle_parcels_failed.sql"),
     include_str!("sql/mark_failed.sql"),
     include_str!("sql/note_attempts.sql"),

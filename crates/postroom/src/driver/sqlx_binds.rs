@@ -48,6 +48,14 @@ macro_rules! insert_through_connection {
             async fn insert(&mut self, message: &NewMessage) -> Result<Enqueued, EnqueueError> {
                 (**self).insert(message).await
             }
+
+            async fn insert_row(
+                &mut self,
+                ledger: &str,
+                message: &NewMessage,
+            ) -> Result<Enqueued, EnqueueError> {
+                (**self).insert_row(ledger, message).await
+            }
         }
     };
 }

@@ -1,9 +1,9 @@
 //! sqlx on PostgreSQL.
 
-use super::{FIND_POSTGRES, INSERT_POSTGRES, OutboxTransaction, sealed};
+use super::{FIND_POSTGRES, INSERT_POSTGRES, OutboxTransaction, enqueue_row, sealed};
 use crate::EnqueueError;
 use async_trait::async_trait;
-use postroom_core::{Enqueued, NewMessage};
+use postroom_core::{Enqueued, MessageId, NewMessage, RawJson};
 use sqlx::{PgConnection, Postgres};
 use uuid::Uuid;
 
@@ -29,5 +29,36 @@ impl OutboxTransaction for PgConnection {
             Some((_, false)) => Err(EnqueueError::OldFence),
             None => Err(EnqueueError::Vanished),
         }
+    }
+
+    async fn insert_row(
+        &mut self,
+        ledger: &str,
+        message: &NewMessage,
+    ) -> Result<Enqueued, EnqueueError> {
+        let statement = sqlx::AssertSqlSafe(enqueue_row(ledger));
+        let (id, is_new): (String, bool) = sqlx::query_as(statement)
+            .bind(&message.integration)
+            .bind(&message.event_type)
+            .bind(message.payload().map(RawJson::as_str))
+            .bind(message.stream_id())
+            .bind(&message.event_id)
+            .bind(message.headers_json().map(RawJson::as_str))
+            .bind(&message.tenant_id)
+            .bind(&message.user_id)
+            .bind(&message.correlation_id)
+            .bind(message.due_at)
+            .bind(message.max_attempts)
+            .bind(&message.ordering_key)
+            .bind(&message.causation_id)
+            .bind(&message.source)
+            .bind(message.schema_version)
+            .bind(message.occurred_at)
+            .bind(message.copy)
+            .fetch_one(&mut *self)
+            .await
+            .map_err(EnqueueError::database)?;
+        let id = MessageId::trusted(&id);
+        Ok(if is_new { Enqueued::New(id) } else { Enqueued::Duplicate(id) })
     }
 }

@@ -1,9 +1,9 @@
 //! tokio-postgres.
 
-use super::{FIND_POSTGRES, INSERT_POSTGRES, OutboxTransaction, sealed};
+use super::{FIND_POSTGRES, INSERT_POSTGRES, OutboxTransaction, enqueue_row, sealed};
 use crate::EnqueueError;
 use async_trait::async_trait;
-use postroom_core::{Enqueued, NewMessage, RawJson};
+use postroom_core::{Enqueued, MessageId, NewMessage, RawJson};
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
@@ -64,5 +64,43 @@ impl OutboxTransaction for tokio_postgres::Transaction<'_> {
         }
         let id: Uuid = first.try_get(0).map_err(EnqueueError::database)?;
         Ok(Enqueued::Duplicate(id.into()))
+    }
+
+    async fn insert_row(
+        &mut self,
+        ledger: &str,
+        message: &NewMessage,
+    ) -> Result<Enqueued, EnqueueError> {
+        let payload = message.payload().map(RawJson::as_str);
+        let headers = message.headers_json().map(RawJson::as_str);
+        let row = self
+            .query_typed_one(
+                &enqueue_row(ledger),
+                &[
+                    (&message.integration, Type::TEXT),
+                    (&message.event_type, Type::TEXT),
+                    (&payload, Type::TEXT),
+                    (&message.stream_id(), Type::TEXT),
+                    (&message.event_id, Type::TEXT),
+                    (&headers, Type::TEXT),
+                    (&message.tenant_id, Type::TEXT),
+                    (&message.user_id, Type::TEXT),
+                    (&message.correlation_id, Type::TEXT),
+                    (&message.due_at, Type::TIMESTAMPTZ),
+                    (&message.max_attempts, Type::INT4),
+                    (&message.ordering_key, Type::TEXT),
+                    (&message.causation_id, Type::TEXT),
+                    (&message.source, Type::TEXT),
+                    (&message.schema_version, Type::INT4),
+                    (&message.occurred_at, Type::TIMESTAMPTZ),
+                    (&message.copy, Type::INT4),
+                ],
+            )
+            .await
+            .map_err(EnqueueError::database)?;
+        let id: &str = row.try_get(0).map_err(EnqueueError::database)?;
+        let id = MessageId::trusted(id);
+        let is_new: bool = row.try_get(1).map_err(EnqueueError::database)?;
+        Ok(if is_new { Enqueued::New(id) } else { Enqueued::Duplicate(id) })
     }
 }

@@ -4,5 +4,6 @@
 
 mod laws;
 mod outbox;
+mod rows;
 #[cfg(feature = "opentelemetry")]
 mod trace;

@@ -57,6 +57,17 @@ RETURN CASE
     ELSE document
 END;
 
+-- A text as JSON; one that is none as a JSON text, so that a list shows its row.
+CREATE OR REPLACE FUNCTION {schema}.json_of(value text) RETURNS jsonb
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+AS $$
+BEGIN
+    RETURN value::jsonb;
+EXCEPTION WHEN OTHERS THEN
+    RETURN to_jsonb(value);
+END
+$$;
+
 -- A uuid as the 26 characters of a ULID, which has as many bits and the same order; any other text as it is.
 CREATE OR REPLACE FUNCTION {schema}.ulid_of(value text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE

@@ -7,10 +7,32 @@ use std::collections::BTreeSet;
 use tokio_postgres::Client;
 
 /// Names that columns of one meaning have, without underscores and in lower case. The first that fits counts.
-const PAYLOAD: &[&str] =
-    &["payload", "data", "body", "eventdata", "content", "message", "event", "value"];
-const EVENT_TYPE: &[&str] =
-    &["eventtype", "type", "eventname", "messagetype", "name", "kind", "subject", "topic"];
+const PAYLOAD: &[&str] = &[
+    "payload",
+    "data",
+    "body",
+    "eventdata",
+    "content",
+    "message",
+    "event",
+    "value",
+    "payloadjson",
+    "messagebody",
+    "eventpayload",
+    "eventjson",
+    "serializedevent",
+];
+const EVENT_TYPE: &[&str] = &[
+    "eventtype",
+    "type",
+    "eventname",
+    "messagetype",
+    "recordtype",
+    "name",
+    "kind",
+    "subject",
+    "topic",
+];
 const EVENT_ID: &[&str] = &["eventid", "messageid", "eventuuid", "uuid"];
 const STREAM: &[&str] = &[
     "aggregateid",
@@ -20,15 +42,34 @@ const STREAM: &[&str] = &[
     "resourceid",
     "partitionkey",
     "messagekey",
+    "recordkey",
     "key",
+    "groupid",
+    "segment",
 ];
 const TOPIC: &[&str] =
     &["topic", "destination", "queue", "channel", "exchange", "routingkey", "subject"];
 const AGGREGATE: &[&str] = &["aggregatetype", "aggregate", "entitytype", "streamtype"];
 const HEADERS: &[&str] = &["headers", "metadata", "meta", "attributes"];
 const TENANT: &[&str] = &["tenantid", "tenant"];
-const CREATED: &[&str] =
-    &["createdat", "created", "insertedat", "occurredat", "timestamp", "createdon", "createddate"];
+const CREATED: &[&str] = &[
+    "createdat",
+    "created",
+    "insertedat",
+    "occurredat",
+    "timestamp",
+    "createdon",
+    "createddate",
+    "creationtime",
+    "createtime",
+    "enqueuetime",
+    "publicationdate",
+    "added",
+    "addedat",
+    "createdonutc",
+    "occurredon",
+    "occurredonutc",
+];
 const SENT_AT: &[&str] = &[
     "deliveredat",
     "sentat",
@@ -40,7 +81,15 @@ const SENT_AT: &[&str] = &[
     "processedon",
     "sent",
     "published",
+    "processed",
+    "delivered",
+    "dispatched",
+    "completed",
     "processeddate",
+    "completiondate",
+    "processedonutc",
+    "publishedonutc",
+    "sentonutc",
 ];
 const DONE: &[&str] = &[
     "delivered",
@@ -56,9 +105,30 @@ const DONE: &[&str] = &[
     "isdelivered",
     "isdone",
 ];
-const STATUS: &[&str] = &["status", "state", "eventstatus", "outboxstatus"];
-const ATTEMPTS: &[&str] =
-    &["attempts", "retrycount", "retries", "attemptcount", "tries", "deliveryattempts", "retry"];
+const STATUS: &[&str] = &[
+    "status",
+    "state",
+    "eventstatus",
+    "outboxstatus",
+    "statusname",
+    "messagestatus",
+    "publishstatus",
+    "deliverystatus",
+];
+const ATTEMPTS: &[&str] = &[
+    "attempts",
+    "retrycount",
+    "retries",
+    "attemptcount",
+    "tries",
+    "deliveryattempts",
+    "retry",
+    "failurecount",
+    "errorscount",
+    "errorcount",
+    "trycount",
+    "numberofattempts",
+];
 const DUE: &[&str] = &[
     "nextattemptat",
     "nextretryat",
@@ -68,8 +138,29 @@ const DUE: &[&str] = &[
     "runat",
     "retryat",
     "sendafter",
+    "nextattempttime",
+    "nextretrytime",
+    "nextattempt",
+    "nextretry",
+    "nextrun",
+    "nextrunat",
+    "processafter",
+    "runafter",
+    "notbefore",
+    "visibleat",
+    "scheduledfor",
 ];
-const ERROR: &[&str] = &["lasterror", "error", "errormessage", "failurereason", "lasterrormessage"];
+const ERROR: &[&str] = &[
+    "lasterror",
+    "error",
+    "errormessage",
+    "failurereason",
+    "lasterrormessage",
+    "errormsg",
+    "failuremessage",
+    "exception",
+    "exceptioninfo",
+];
 
 /// What values of a status column mean, in lower case.
 const WAITS: &[&str] = &[
@@ -276,7 +367,8 @@ impl Unknown<'_> {
             self.table.name
         );
         match self.client.query_one(&sql, &[]).await {
-            Ok(_) => Ok(format!("({text})::jsonb")),
+            Ok(_) if self.kind(name) == "bytea" => Ok(format!("({text})::jsonb")),
+            Ok(_) => Ok(text),
             Err(error) if error.as_db_error().is_some() => Ok(format!("to_jsonb({text})")),
             Err(error) => Err(failed(error)),
         }
@@ -456,7 +548,11 @@ impl Unknown<'_> {
         lines.push(set("failed", &failed));
         lines.push(set("dead", &[vec![is(dead), count], why].concat()));
         lines.push(set("reopened", &[is(&words.waits), (attempts, "0".to_owned()), again.clone()]));
-        lines.push(set("postponed", &[again]));
+        let postponed = match words.held {
+            Some(_) => vec![is(&words.waits), again],
+            None => vec![again],
+        };
+        lines.push(set("postponed", &postponed));
     }
 }
 

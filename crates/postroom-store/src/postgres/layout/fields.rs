@@ -103,7 +103,11 @@ impl Foreign {
                 format!("left(coalesce({to}, '(none)'), 120)::varchar")
             }
             "event_type" => format!("coalesce(({})::text, '')", content.event_type),
-            "payload" => format!("({})::jsonb", content.payload),
+            "payload" => match self.body() {
+                // Whatever a text says, the row is shown.
+                Some(body) => format!("{}.json_of({body})", self.schema),
+                None => format!("({})::jsonb", content.payload),
+            },
             "headers" => match &content.headers {
                 Some(value) => format!("({value})::jsonb"),
                 None => "NULL::jsonb".to_owned(),
@@ -156,6 +160,11 @@ impl Foreign {
             // Columns of the ledger's tables, which some statements call m too, have no field.
             other => format!("m.{other}"),
         }
+    }
+
+    /// The body as the text that it is in the table, where it is one.
+    pub(super) fn body(&self) -> Option<String> {
+        self.has_texts.then(|| format!("({})::text", self.layout.message.payload))
     }
 
     /// The column that holds the body.

@@ -157,9 +157,12 @@ impl Part {
     fn read(&self, id: &str, place: usize) -> String {
         let text = format!("split_part({id}, '/', {})", place + 1);
         match self.kind.as_str() {
-            _ if self.is_whole_number() => {
-                format!("(CASE WHEN {text} ~ '^-?[0-9]{{1,18}}$' THEN {text}::bigint END)")
-            }
+            // Of 19 digits some numbers are too large, and some are what snowflakes look like.
+            _ if self.is_whole_number() => format!(
+                "(CASE WHEN {text} ~ '^-?[0-9]{{1,18}}$' THEN {text}::bigint \
+                 WHEN {text} ~ '^-?[0-9]{{19}}$' THEN CASE WHEN {text}::numeric BETWEEN \
+                 -9223372036854775808 AND 9223372036854775807 THEN {text}::bigint END END)"
+            ),
             "uuid" => format!(
                 "(CASE WHEN {text} ~ '^[0-9a-fA-F]{{8}}(-[0-9a-fA-F]{{4}}){{3}}-[0-9a-fA-F]{{12}}$' \
                  THEN {text}::uuid END)"

@@ -85,7 +85,7 @@ async fn of_table(
     table: Table,
     options: &MigrateOptions,
 ) -> StoreResult<Vec<Work>> {
-    let foreign = Foreign::of(layout, table)?;
+    let foreign = Foreign::of(client, layout, table).await?;
     let faults = foreign.mismatches();
     if !faults.is_empty() {
         let faults: Vec<_> = faults.into_iter().map(|(problem, _)| problem).collect();
@@ -380,6 +380,7 @@ INSERT INTO core_outbox.schema_migration (number, name) VALUES (1, 'outbox');
             .into_iter()
             .map(|field| format!("({})::{} AS {}", field.expression, field.kind, field.name))
             .chain([format!("({}) AS stored", self.stored())])
+            .chain(self.body().map(|body| format!("{body} AS body")))
             .chain(
                 self.key
                     .view_columns()

@@ -25,6 +25,7 @@ use crate::layout::{Dialect, Layout, Table};
 use key::{Key, KeyColumn};
 use postroom_core::{StoreError, StoreErrorKind, StoreResult};
 use tokio_postgres::Client;
+use tokio_postgres::types::Type;
 
 /// A table that somebody else made, and how it is read and written.
 #[derive(Clone, Debug)]
@@ -37,6 +38,8 @@ pub(crate) struct Foreign {
     key: Key,
     /// Whether its rows say themselves how often they failed.
     keeps_failures: bool,
+    /// Whether bodies are texts in the table, which may be anything.
+    has_texts: bool,
 }
 
 impl Foreign {
@@ -47,7 +50,7 @@ impl Foreign {
     pub(crate) async fn find(client: &Client, layout: &Layout) -> StoreResult<Self> {
         layout.check()?;
         match Table::find(client, &layout.table).await? {
-            Some(table) => Self::of(layout, table),
+            Some(table) => Self::of(client, layout, table).await,
             None => Err(StoreError::plain(
                 StoreErrorKind::Schema,
                 format!(
@@ -58,7 +61,7 @@ impl Foreign {
         }
     }
 
-    pub(super) fn of(layout: &Layout, table: Table) -> StoreResult<Self> {
+    pub(super) async fn of(client: &Client, layout: &Layout, table: Table) -> StoreResult<Self> {
         let schema = layout.ledger_schema();
         let layout = layout.resolved(&schema, Dialect::Postgres)?;
         let columns = layout.key.iter().map(|name| {
@@ -81,7 +84,19 @@ impl Foreign {
         let columns = columns.collect::<StoreResult<Vec<_>>>()?;
         let key = Key::of(&columns, identity(&layout, &table, &columns).as_ref());
         let keeps_failures = layout.keeps_failures();
-        Ok(Self { layout, schema, table, key, keeps_failures })
+        let payload = &layout.message.payload;
+        // The ledger's own functions may not be there yet, and make no texts.
+        let has_texts = !payload.contains(&schema) && {
+            let sql = format!("SELECT {payload} FROM {} m", table.name);
+            // What does not fit the table is reported by `check`, with its place.
+            client.prepare(&sql).await.is_ok_and(|body| {
+                let kind = body.columns().first().map(|column| column.type_().clone());
+                kind.is_some_and(|kind| {
+                    [Type::TEXT, Type::VARCHAR, Type::BPCHAR, Type::JSON].contains(&kind)
+                })
+            })
+        };
+        Ok(Self { layout, schema, table, key, keeps_failures, has_texts })
     }
 
     /// Whether the ledger is the one that this layout makes.
@@ -104,6 +119,25 @@ impl Foreign {
                 self.table.name
             ),
         ))
+    }
+
+    /// The type by which the ledger names rows.
+    #[cfg(test)]
+    pub(super) fn key_type(&self) -> &'static str {
+        self.key.id_type()
+    }
+
+    /// Whether bodies are texts in the table, which may be anything.
+    pub(super) fn has_texts(&self) -> bool {
+        self.has_texts
+    }
+
+    /// The table that is enqueued into.
+    ///
+    /// # Errors
+    /// When the layout does not say how.
+    pub(super) fn enqueued_table(&self) -> StoreResult<String> {
+        self.layout.enqueued_table().map(str::to_owned)
     }
 
     /// Refuses a replay that the layout has no words for.
@@ -136,11 +170,21 @@ fn identity(layout: &Layout, table: &Table, key: &[KeyColumn]) -> Option<(String
     let is_number =
         |one: &KeyColumn| ["smallint", "integer", "bigint"].contains(&one.kind.as_str());
     let by_time = || key.iter().all(is_number).then(|| layout.message.created_at.clone()).flatten();
+    // A time that is made of a column. Its text would depend on the session: producers have other zones than relays.
+    let otherwise = if said.is_some() { "text" } else { "timestamp with time zone" };
     let expression = said.or_else(by_time)?;
     let columns = crate::layout::columns(&expression);
     let kind = match columns.iter().next().and_then(|name| table.column(name)) {
-        Some(column) if expression == format!("m.{}", column.name) => column.kind.clone(),
-        _ => "text".to_owned(),
+        Some(column)
+            if [
+                format!("m.{}", column.name),
+                format!("m.{}", crate::layout::quoted(&column.name)),
+            ]
+            .contains(&expression) =>
+        {
+            column.kind.clone()
+        }
+        _ => otherwise.to_owned(),
     };
     Some((expression, kind))
 }

@@ -9,6 +9,7 @@ use super::text::{
     behind_look_ups, end_of_block, is_name, split_at_commas, split_at_word, without_comments,
 };
 use crate::layout::Assignments;
+use crate::postgres::growth::text_within;
 
 /// Stands for the message table until everything else is put in.
 const TABLE: &str = "\u{1}";
@@ -33,6 +34,9 @@ impl Foreign {
             sql = sql.replace(&format!("outbox_{trigger}"), &format!("postroom_{trigger}"));
         }
         sql = whole_milliseconds(&stored_sizes(&sql));
+        if self.body().is_some() {
+            sql = bodies(&sql);
+        }
         // A ledger's relays are idle or busy by themselves.
         for lock in [super::super::locks::BUSY_RELAY, super::super::locks::IDLE_RELAYS] {
             sql = sql.replace(&lock.to_string(), &self.lock(lock).to_string());
@@ -255,6 +259,18 @@ impl Values {
             .replace("$due", &format!("({})::timestamptz", self.due))
             .replace("$at", &format!("({})::timestamptz", self.at))
     }
+}
+
+/// Bodies that are texts in the table are read as they are, byte for byte.
+fn bodies(sql: &str) -> String {
+    let within = |alias: &str, limit: &str| {
+        format!("CASE WHEN octet_length({alias}.body) <= {limit} THEN {alias}.body END")
+    };
+    sql.replace(text_within!("o.payload", "$1::int", "NULL"), &within("o", "$1::int"))
+        .replace(text_within!("m.payload", "$1::int", "NULL"), &within("m", "$1::int"))
+        .replace(text_within!("m.payload", "$2::int", "NULL"), &within("m", "$2::int"))
+        .replace("o.payload::text", "o.body")
+        .replace("m.payload::text", "m.body")
 }
 
 /// Due times as every layout can write them and read them again: the ledger and the row must agree.

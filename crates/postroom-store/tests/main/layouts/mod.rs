@@ -1,5 +1,7 @@
 //! Layouts: the contract over every table that somebody else may have made, on PostgreSQL and SQLite.
 
+mod enqueued;
+mod owners;
 mod postgres;
 mod sqlite;
 mod sqlite_files;
