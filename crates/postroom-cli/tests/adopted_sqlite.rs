@@ -55,8 +55,7 @@ fn a_table_in_a_sqlite_file_is_adopted_delivered_and_left() {
     let listed = folder.run(&["messages", "list", "--json"]).ok();
     assert!(listed.contains("run-1") && listed.contains("run-2"), "{listed}");
 
-    let ran = folder.run(&["run", "--once"]).ok();
-    assert!(ran.contains("2 sent"), "{ran}");
+    folder.run(&["run", "--once"]).ok();
     let open = by_owner(&folder, "SELECT count(*) FROM outbox_events WHERE delivered_at IS NULL");
     assert_eq!(open, "[[0]]");
     let runs = std::fs::read_to_string(folder.path().join("runs.jsonl")).unwrap();
