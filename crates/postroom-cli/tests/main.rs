@@ -4,6 +4,7 @@
 
 mod administration;
 mod adopted;
+mod adopted_sqlite;
 mod adopting;
 mod chaos;
 mod command;

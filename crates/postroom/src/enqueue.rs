@@ -48,7 +48,7 @@ impl Outbox {
         Self { limits, ledger: None }
     }
 
-    /// The outbox of a table that was there before (PostgreSQL), named as in its layout: what is enqueued becomes a
+    /// The outbox of a table that was there before (PostgreSQL, SQLite), named as in its layout: what is enqueued becomes a
     /// row of that table, as the layout's `insert` writes it. The id of the answer is the row's key.
     ///
     /// ```no_run

@@ -27,7 +27,7 @@ pub enum EnqueueError {
     /// [`Outbox::of_table`](crate::Outbox::of_table) was asked of a database where only Postroom's own table can be
     /// written through this library.
     #[error(
-        "rows of other tables are enqueued on PostgreSQL; here insert the row by SQL, as your producers do"
+        "rows of other tables are enqueued on PostgreSQL and SQLite; here insert the row by SQL, as your producers do"
     )]
     OnlyOwnTable,
 }

@@ -5,6 +5,7 @@ use crate::args::Adopt;
 use crate::config::{Database, Origin};
 use crate::failure::Failure;
 use crate::output;
+use postroom_store::layout::Dialect;
 
 pub(super) async fn run(args: &Adopt, origin: &Origin<'_>) -> Result<(), Failure> {
     if args.remove {
@@ -32,8 +33,13 @@ async fn remove(args: &Adopt, origin: &Origin<'_>) -> Result<(), Failure> {
     outbox::announce(database, false);
     let removed = postroom_store::remove_ledger(database.session_url(), layout).await;
     removed.map_err(|error| outbox::failed(error, &database.url))?;
+    let what = match Dialect::of(&database.url) {
+        // There the ledger is a schema of its own.
+        Some(Dialect::Postgres) => format!("schema {}", layout.ledger_schema()),
+        _ => "ledger".to_owned(),
+    };
     Ok(output::print(&format!(
-        "removed the ledger of {} and its triggers; the table's rows are as they were\n",
+        "removed the {what} and its triggers on {}; the table's rows are as they were\n",
         layout.table
     ))?)
 }

@@ -137,6 +137,9 @@ async fn database(config: &Config, database: &Database) -> (Finding, Option<Arc<
             Some(folder) if !folder.is_dir() => {
                 Err(format!("{shown}: make the folder {} first", folder.display()))
             }
+            _ if database.layout.is_some() => {
+                Err(format!("{shown}: not there yet, `postroom migrate` makes it"))
+            }
             _ => Ok(()),
         };
         let detail = format!("{shown}: not there yet, `postroom run` makes it");

@@ -57,7 +57,7 @@ fn source(config: &Config, database: &Database) -> Source {
 
 /// Opens an outbox; an embedded one, which belongs to nobody else, is made or upgraded first.
 async fn open(url: String, options: OpenOptions) -> StoreResult<Arc<dyn Store>> {
-    if super::outbox::sqlite_path(&url).is_some() {
+    if options.layout.is_none() && super::outbox::sqlite_path(&url).is_some() {
         postroom_store::migrate(&url).await?;
     }
     postroom_store::open(&url, &options).await

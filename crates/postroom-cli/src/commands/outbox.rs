@@ -106,9 +106,10 @@ fn place(url: &str) -> String {
     hosts.join(",")
 }
 
-/// Makes or upgrades an embedded outbox, which belongs to nobody else.
+/// Makes or upgrades an embedded outbox, which belongs to nobody else. A table of somebody else's is migrated by whoever
+/// means to.
 pub(super) async fn migrate_embedded(database: &Database) -> Result<(), Failure> {
-    if sqlite_path(&database.url).is_some() {
+    if database.layout.is_none() && sqlite_path(&database.url).is_some() {
         postroom_store::migrate(&database.url).await?;
     }
     Ok(())

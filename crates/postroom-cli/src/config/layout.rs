@@ -36,7 +36,7 @@ pub(super) fn layout(section: &Section<'_>, url: &str) -> Option<Arc<Layout>> {
     };
     let mut is_sound = true;
     for key in said {
-        let Some(value) = section.json(key) else { return None };
+        let value = section.json(key)?;
         // By itself first, so that a fault is shown where it is.
         let alone = Map::from_iter([(key.to_owned(), value.clone())]);
         if let Err(error) = serde_json::from_value::<Layout>(Value::Object(alone)) {

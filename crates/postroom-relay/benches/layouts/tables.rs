@@ -44,7 +44,7 @@ pub(crate) fn all() -> anyhow::Result<Vec<Table>> {
         [write]
         sent = { done = "true" }
         [create]
-        postgres = """
+        sql = """
         CREATE TABLE {table} (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, topic text NOT NULL,
             body jsonb NOT NULL, at timestamptz NOT NULL DEFAULT now(), done boolean NOT NULL DEFAULT false);
         CREATE INDEX shop_events_open ON {table} (id) WHERE NOT done"""

@@ -68,9 +68,7 @@ pub(crate) fn besides(
     dialect: Dialect,
 ) -> Option<String> {
     let all = to.into_iter().chain(routes.iter().map(|route| &route.to));
-    if all.flat_map(Destination::others).next().is_none() {
-        return None;
-    }
+    all.flat_map(Destination::others).next()?;
     let array = |to: &Destination| {
         let others: Vec<_> = to.others().iter().map(|one| template(one, dialect)).collect();
         format!("ARRAY[{}]::text[]", others.join(", "))

@@ -424,6 +424,24 @@ impl Layout {
         Ok(create.sql.replace("{table}", &self.table))
     }
 
+    /// The table, where messages can be enqueued in it.
+    ///
+    /// # Errors
+    /// When the layout does not say how.
+    pub(crate) fn enqueued_table(&self) -> StoreResult<&str> {
+        if self.insert.is_empty() {
+            return Err(StoreError::plain(
+                StoreErrorKind::Refused,
+                format!(
+                    "nothing can be enqueued in {}: its layout has no `insert`, which says how a message becomes \
+                     a row",
+                    self.table
+                ),
+            ));
+        }
+        Ok(&self.table)
+    }
+
     /// Refuses a replay that the layout has no words for.
     ///
     /// # Errors

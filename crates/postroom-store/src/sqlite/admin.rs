@@ -2,7 +2,7 @@
 
 use super::SqliteStore;
 use super::error::store_error;
-use super::row::{record, text, token};
+use super::row::{id as id_text, record, text, token};
 use super::time::{moment, now_ms};
 use super::upkeep::count;
 use async_trait::async_trait;
@@ -24,7 +24,7 @@ impl Admin for SqliteStore {
     async fn find(&self, id: &MessageId) -> StoreResult<Option<Record>> {
         let doing = "looking for a message";
         let row = sqlx::query(FIND)
-            .bind(id.to_string())
+            .bind(id_text(id.to_string()))
             .fetch_optional(&self.readers)
             .await
             .map_err(|e| store_error(doing, e))?;
@@ -69,7 +69,7 @@ impl Admin for SqliteStore {
         let doing = "looking for a claim";
         let row = sqlx::query(CLAIM_OF)
             .bind(worker)
-            .bind(id.to_string())
+            .bind(id_text(id.to_string()))
             .fetch_optional(&self.readers)
             .await
             .map_err(|e| store_error(doing, e))?;

@@ -209,7 +209,7 @@ impl<'a> Taking<'a> {
             }
             let found = self.looking.find(tx, &quota.integration, rows).await?;
             self.put_right += found.len();
-            self.note_vanished(quota, found.iter().filter(|one| one.is_gone).count());
+            self.note_gone(tx, quota, &found).await?;
             parcels::unpack(tx, &parcels_of(found)).await?;
             let due = self.candidates(tx, quota, Queue::Ready, rows).await?;
             if !picked.add(due) {
@@ -303,13 +303,29 @@ impl<'a> Taking<'a> {
             let found = self.looking.find(tx, &quota.integration, rows).await?;
             let (due, odd): (Vec<_>, Vec<_>) =
                 found.into_iter().partition(|one| one.is_due(self.now));
-            self.note_vanished(quota, odd.iter().filter(|one| one.is_gone).count());
+            self.note_gone(tx, quota, &odd).await?;
             let odd = parcels_of(odd);
             parcels::unpack(tx, &odd).await?;
             if odd.is_empty() || self.is_enough_put_right(quota, odd.len()) {
                 return Ok(due.into_iter().map(|one| Candidate::fresh(one, self.take)).collect());
             }
         }
+    }
+
+    /// Counts the parcels whose message is gone, and not only under another number: VACUUM gives new ones.
+    async fn note_gone(
+        &self,
+        tx: &mut Session,
+        quota: &Quota,
+        found: &[Found],
+    ) -> Result<(), Error> {
+        let gone = found.iter().filter(|one| one.is_gone);
+        let gone: Vec<&str> = gone.map(|one| one.parcel.id.as_str()).collect();
+        if self.vanished.is_some() && !gone.is_empty() {
+            let there = settle::there(tx, &json(&gone)).await?;
+            self.note_vanished(quota, gone.len().saturating_sub(there.len()));
+        }
+        Ok(())
     }
 
     fn note_vanished(&self, quota: &Quota, messages: usize) {

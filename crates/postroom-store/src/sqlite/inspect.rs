@@ -36,10 +36,16 @@ const STATES: &str = concat!(
 #[async_trait]
 impl Inspect for SqliteStore {
     async fn find_prefix(&self, prefix: &IdPrefix, limit: usize) -> StoreResult<Vec<Record>> {
-        let Some(ids) = prefix.uuids() else { return Ok(Vec::new()) };
+        let (first, last) = match (self.readers.lookup.layout(), prefix.uuids()) {
+            (Some(_), _) => {
+                (prefix.as_str().to_owned(), format!("{}{}", prefix.as_str(), char::MAX))
+            }
+            (None, Some(uuids)) => (uuids.start().to_string(), uuids.end().to_string()),
+            (None, None) => return Ok(Vec::new()),
+        };
         sqlx::query(RANGE)
-            .bind(ids.start().to_string())
-            .bind(ids.end().to_string())
+            .bind(first)
+            .bind(last)
             .bind(i64::try_from(limit).unwrap_or(i64::MAX))
             .fetch_all(&self.readers)
             .await

@@ -5,7 +5,9 @@ use super::error::{enqueue_error, store_error};
 use super::session::Session;
 use super::time::now_ms;
 use crate::intake::{DOING, check, concerning, expect};
+use crate::layout::Layout;
 use async_trait::async_trait;
+use postroom::Outbox;
 use postroom_core::{Checkpoint, Enqueued, Intake, NewMessage, StoreResult};
 use sqlx::Sqlite;
 
@@ -30,9 +32,14 @@ impl Intake for SqliteStore {
         if let Some(checkpoint) = checkpoint {
             advance(&mut tx, checkpoint).await?;
         }
+        let layout = self.readers.lookup.layout();
+        let outbox = match layout.map(Layout::enqueued_table).transpose()? {
+            Some(table) => Outbox::of_table(table),
+            None => Outbox::default(),
+        };
         let mut answers = Vec::with_capacity(batch.len());
         for (index, message) in batch.iter().enumerate() {
-            let enqueued = postroom::enqueue(tx.connection(), message.clone()).await;
+            let enqueued = outbox.enqueue(tx.connection(), message.clone()).await;
             let refused = |error| concerning(index, batch.len(), enqueue_error(error));
             answers.push(enqueued.map_err(refused)?);
         }

@@ -64,7 +64,7 @@ pub async fn a_replay_opens_the_row_and_says_so(table: &impl LayoutHarness) {
         store.replay(action, &[key(&record)], true).await.expect_err("its event id stays");
     assert!(refused.to_string().contains("fresh event ids"), "{refused}");
     let again = store.replay(action, &[key(&record)], false).await.expect("replayed");
-    assert_eq!(again, [record.message.id.clone()]);
+    assert_eq!(again, std::slice::from_ref(&record.message.id));
     assert_eq!(reads(table, 1).await, "open");
     let taken = take_and_settle(table, &*store, Fate::Sent).await;
     assert_eq!(taken.message.event_id, first.message.event_id, "receivers know it");

@@ -27,12 +27,10 @@ insert_through_connection!(Sqlite, SqliteConnection);
 impl OutboxTransaction for SqliteConnection {
     async fn insert(&mut self, message: &NewMessage) -> Result<Enqueued, EnqueueError> {
         let id = Uuid::now_v7();
-        let written =
-            bind_message!(INSERT, id.to_string(), message, timestamp).execute(&mut *self).await;
-        let written = match written {
-            Err(error) if is_view(&error) => return insert_into_view(self, message).await,
-            written => written.map_err(EnqueueError::database)?,
-        };
+        let written = bind_message!(INSERT, id.to_string(), message, timestamp)
+            .execute(&mut *self)
+            .await
+            .map_err(EnqueueError::database)?;
         if written.rows_affected() == 1 {
             return Ok(Enqueued::New(id.into()));
         }
@@ -44,43 +42,39 @@ impl OutboxTransaction for SqliteConnection {
         let id = Uuid::parse_str(&first).map_err(EnqueueError::database)?;
         Ok(Enqueued::Duplicate(id.into()))
     }
-}
 
-/// Whether the statement was refused because the outbox is a view.
-fn is_view(error: &Error) -> bool {
-    error.as_database_error().is_some_and(|error| error.message().contains("UPSERT a view"))
-}
-
-/// Has the view's trigger write a row of somebody else's table.
-async fn insert_into_view(
-    connection: &mut SqliteConnection,
-    message: &NewMessage,
-) -> Result<Enqueued, EnqueueError> {
-    let written = bind_message!(INSERT_INTO_VIEW, None::<String>, message, timestamp)
-        .execute(&mut *connection)
-        .await;
-    match written {
-        Ok(_) => {
-            let id: Option<String> = sqlx::query_scalar(FIND_ROW)
-                .fetch_optional(connection)
-                .await
-                .map_err(EnqueueError::database)?;
-            let id = id.ok_or(EnqueueError::Vanished)?;
-            Ok(Enqueued::New(MessageId::trusted(&id)))
-        }
-        Err(Error::Database(refused)) if refused.kind() == ErrorKind::UniqueViolation => {
-            let first: Option<String> = sqlx::query_scalar(FIND_FIRST_ROW)
-                .bind(&message.event_id)
-                .fetch_optional(connection)
-                .await
-                .map_err(EnqueueError::database)?;
-            match first {
-                Some(first) => Ok(Enqueued::Duplicate(MessageId::trusted(&first))),
-                // Another unique column of the table refused it.
-                None => Err(EnqueueError::database(Error::Database(refused))),
+    /// The trigger of the view writes the row: a file has one ledger.
+    async fn insert_row(
+        &mut self,
+        _ledger: &str,
+        message: &NewMessage,
+    ) -> Result<Enqueued, EnqueueError> {
+        let written = bind_message!(INSERT_INTO_VIEW, None::<String>, message, timestamp)
+            .execute(&mut *self)
+            .await;
+        match written {
+            Ok(_) => {
+                let id: Option<String> = sqlx::query_scalar(FIND_ROW)
+                    .fetch_optional(&mut *self)
+                    .await
+                    .map_err(EnqueueError::database)?;
+                let id = id.ok_or(EnqueueError::Vanished)?;
+                Ok(Enqueued::New(MessageId::trusted(&id)))
             }
+            Err(Error::Database(refused)) if refused.kind() == ErrorKind::UniqueViolation => {
+                let first: Option<String> = sqlx::query_scalar(FIND_FIRST_ROW)
+                    .bind(&message.event_id)
+                    .fetch_optional(&mut *self)
+                    .await
+                    .map_err(EnqueueError::database)?;
+                match first {
+                    Some(first) => Ok(Enqueued::Duplicate(MessageId::trusted(&first))),
+                    // Another unique column of the table refused it.
+                    None => Err(EnqueueError::database(Error::Database(refused))),
+                }
+            }
+            Err(error) => Err(EnqueueError::database(error)),
         }
-        Err(error) => Err(EnqueueError::database(error)),
     }
 }
 

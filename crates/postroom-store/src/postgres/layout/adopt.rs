@@ -400,11 +400,11 @@ impl Unknown<'_> {
         let is_nullable = |name: &&str| {
             self.table.column(name).is_some_and(|column| !column.is_required && !column.has_default)
         };
-        if let Some(status) = self.named(STATUS, |kind| !is_time(kind) && !is_boolean(kind)) {
-            if let Some(words) = self.words(status).await? {
-                self.by_status(status, &words, lines);
-                return Ok(());
-            }
+        if let Some(status) = self.named(STATUS, |kind| !is_time(kind) && !is_boolean(kind))
+            && let Some(words) = self.words(status).await?
+        {
+            self.by_status(status, &words, lines);
+            return Ok(());
         }
         if let Some(name) = self.named(SENT_AT, is_time).filter(is_nullable) {
             let is_null = format!("{} IS NULL", column(name));

@@ -199,7 +199,7 @@ impl Foreign {
         let sql = sql.replace("/*id*/uuid[]", &self.key.column_type(true));
         let sql = sql.replace("/*id*/uuid", &self.key.column_type(false));
         let books = format!(
-            "{}\n\nCREATE TABLE core_outbox.layout (
+            "{MAKE_BOOKS}\n\nCREATE TABLE core_outbox.layout (
     single      boolean     PRIMARY KEY DEFAULT true CHECK (single),
     message_table text      NOT NULL,
     fingerprint text        NOT NULL,
@@ -213,8 +213,7 @@ COMMENT ON COLUMN core_outbox.layout.fingerprint IS 'Of the triggers and views m
 COMMENT ON COLUMN core_outbox.layout.definition IS 'The layout as TOML.';
 COMMENT ON COLUMN core_outbox.layout.applied_at IS 'When it was applied.';
 INSERT INTO core_outbox.schema_migration (number, name) VALUES (1, 'outbox');
-",
-            MAKE_BOOKS
+"
         );
         self.rendered(&format!("{sql}\n{books}"))
     }

@@ -154,17 +154,7 @@ impl Foreign {
     /// # Errors
     /// When the layout does not say how.
     pub(super) fn enqueued_table(&self) -> StoreResult<String> {
-        if self.layout.insert.is_empty() {
-            return Err(StoreError::plain(
-                StoreErrorKind::Refused,
-                format!(
-                    "nothing can be enqueued in {}: its layout has no `insert`, which says how a message becomes \
-                     a row",
-                    self.table.name
-                ),
-            ));
-        }
-        Ok(self.layout.table.clone())
+        self.layout.enqueued_table().map(str::to_owned)
     }
 
     /// Refuses a replay that the layout has no words for.

@@ -215,7 +215,7 @@ async fn a_key_of_several_columns_or_of_a_number() {
             [write]
             sent = {{ done = "true" }}
             [create]
-            postgres = """
+            sql = """
             CREATE TABLE {{table}} (shop int NOT NULL, no bigint NOT NULL, topic text NOT NULL, body jsonb NOT NULL,
                 at timestamptz NOT NULL DEFAULT now(), done boolean NOT NULL DEFAULT false, PRIMARY KEY ({columns}))"""
             "#,

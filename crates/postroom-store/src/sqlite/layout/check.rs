@@ -34,7 +34,8 @@ pub(in crate::sqlite) async fn examine(
     let table = &foreign.table;
     if missing.is_empty() {
         for (what, sql) in expressions(&foreign) {
-            let explained = AssertSqlSafe(format!("EXPLAIN {sql}"));
+            // The plain EXPLAIN shows what SQLite has freed, where the schema has changed since.
+            let explained = AssertSqlSafe(format!("EXPLAIN QUERY PLAN {sql}"));
             if let Err(error) = sqlx::query(explained).fetch_all(&mut *connection).await {
                 let Error::Database(refused) = &error else { return Err(failed(error)) };
                 findings.push(Finding::fault(

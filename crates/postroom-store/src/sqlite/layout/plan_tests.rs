@@ -23,13 +23,12 @@ async fn migrated(key: &str, ddl: &str) -> (SqliteConnection, Foreign) {
     let layout = Layout::from_toml(&format!(
         r#"
         table = "rows"
-        key = ["{}"]
+        key = ["{key}"]
         to = "noop"
         message = {{ event_type = "'t'", payload = "m.body", created_at = "m.at" }}
         state = {{ status = "CASE WHEN m.done THEN 'SENT' ELSE 'PENDING' END" }}
         write = {{ sent = {{ done = "true" }}, reopened = {{ done = "false" }} }}
-        "#,
-        key
+        "#
     ))
     .expect("a layout");
     let mut connection = SqliteConnection::connect("sqlite::memory:").await.expect("in memory");

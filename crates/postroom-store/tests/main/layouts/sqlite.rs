@@ -133,7 +133,8 @@ impl LayoutHarness for Table {
             .tenant("acme")
             .raw(payload);
         let mut tx = self.by_hand.begin().await.expect("begun");
-        let enqueued = postroom::enqueue(&mut tx, message).await.expect("enqueued");
+        let outbox = postroom::Outbox::of_table(self.words().table);
+        let enqueued = outbox.enqueue(&mut tx, message).await.expect("enqueued");
         tx.commit().await.expect("committed");
         Ok(match enqueued {
             postroom_core::Enqueued::New(id) => (id.to_string(), true),

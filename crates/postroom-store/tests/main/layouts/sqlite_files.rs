@@ -134,6 +134,35 @@ async fn what_sqlite_cannot_have_is_refused_with_its_reason() {
     }
 }
 
+/// Rows have other numbers then, unless a column of theirs is the number.
+#[tokio::test]
+async fn a_vacuum_loses_no_row_and_counts_none_as_gone() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let ddl = "CREATE TABLE rows (id TEXT PRIMARY KEY, body TEXT, done BOOLEAN)";
+    let pool = by_hand(&folder, ddl).await;
+    migrate(&folder, &custom("id")).await.expect("migrated");
+    for sql in [
+        "INSERT INTO rows (id, body) VALUES ('a', '1'), ('b', '2'), ('c', '3'), ('d', '4')",
+        "DELETE FROM rows WHERE id = 'a'",
+        "VACUUM",
+    ] {
+        sqlx::raw_sql(sql).execute(&pool).await.expect("done");
+    }
+    let options = OpenOptions { layout: Some(Arc::new(custom("id"))), ..OpenOptions::default() };
+    let store = postroom_store::open(&url(&folder), &options).await.expect("store");
+    let quotas = all("noop");
+    let batches = store.take(&wish(&*store, &quotas).await).await.expect("taken");
+    let mut ids: Vec<_> = batches
+        .iter()
+        .flat_map(|batch| &batch.messages)
+        .map(|taken| taken.message.id.to_string())
+        .collect();
+    ids.sort();
+    assert_eq!(ids, ["b", "c", "d"]);
+    let vanished: u64 = store.vanished().iter().map(|one| one.messages).sum();
+    assert_eq!(vanished, 1);
+}
+
 /// Neither the producer nor the lane stumbles over what a row may hold here.
 #[tokio::test]
 async fn a_body_that_is_no_json_is_delivered_as_text() {
