@@ -165,7 +165,7 @@ pub(super) fn with_own_outboxes(
         // One for all tables of a database, and none where the file names it.
         if !with_own.contains(&database.url) {
             with_own.push(database.url.clone());
-            let own_name = format!("{name}-outbox");
+            let own_name = format!("{name}{OWN_SUFFIX}");
             if names.contains(&own_name) {
                 faults.push(Fault {
                     place: Place::Outside,
@@ -186,6 +186,35 @@ pub(super) fn with_own_outboxes(
         all.push(Database { name: Some(name), ..database });
     }
     all
+}
+
+/// What the name of such an outbox ends with.
+const OWN_SUFFIX: &str = "-outbox";
+
+/// Of these, the one that the command line names.
+pub(super) fn picked(
+    databases: Vec<Database>,
+    named: Option<&str>,
+    faults: &mut Vec<Fault>,
+) -> Vec<Database> {
+    let Some(named) = named else { return databases };
+    if databases.iter().all(|one| one.name.is_none() && one.layout.is_none()) {
+        return databases;
+    }
+    let names: Vec<String> = databases.iter().filter_map(|one| one.name.clone()).collect();
+    let is_it = |one: &Database| one.name.as_deref() == Some(named);
+    if databases.iter().any(is_it) {
+        return databases.into_iter().filter(is_it).collect();
+    }
+    if databases.len() > 1 || names.is_empty() {
+        let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        faults.push(Fault {
+            place: Place::Outside,
+            problem: format!("--database: there is no database {named}"),
+            hint: Some(format!("those there are: {known}; or give a URL")),
+        });
+    }
+    databases
 }
 
 /// Postroom's own table on PostgreSQL.
@@ -219,12 +248,20 @@ impl Origin<'_> {
         if names.is_empty() {
             let Databases { mut each, .. } = databases;
             for database in &mut each {
-                self.name_database(database, variable.as_deref(), faults);
+                // One of the two that a table and its own outbox make is picked later.
+                let is_picked_later = database.layout.is_some() && self.name().is_some();
+                if !is_picked_later {
+                    self.name_database(database, variable.as_deref(), faults);
+                }
             }
             return each;
         }
         if let Some(named) = self.database {
-            let is_meant = |one: &&Database| one.name.as_deref() == Some(named) || one.url == named;
+            let base = named.strip_suffix(OWN_SUFFIX).unwrap_or(named);
+            let is_meant = |one: &&Database| {
+                one.url == named
+                    || one.name.as_deref().is_some_and(|name| name == named || name == base)
+            };
             if let Some(database) = databases.each.iter().find(is_meant) {
                 return vec![database.clone()];
             }

@@ -21,7 +21,7 @@ pub(crate) use fault::Faults;
 pub(crate) use known::KnownIntegrations;
 pub(crate) use model::{Config, Database, Integration, Listen, Queued, QueuedWorkers, Retention};
 
-use databases::with_own_outboxes;
+use databases::{picked, with_own_outboxes};
 use environment::Overrides;
 use fault::{Fault, Place};
 use reader::{Document, Section};
@@ -89,6 +89,7 @@ impl Origin<'_> {
                 sections::retention(root.section("retention").as_ref(), Retention::default()),
                 &mut outside,
             );
+            let databases = picked(databases, self.name(), &mut outside);
             let (mut integrations, queued) = integrations::read(&root, &relay, &overrides);
             if file.is_none() {
                 integrations = integrations::built_in(&relay, &overrides);
@@ -115,9 +116,12 @@ impl Origin<'_> {
     /// # Errors
     /// Every fault of the sections `[database]`, `[databases]` and `[retention]`, and of the file's syntax.
     pub(crate) fn databases(&self) -> Result<Vec<Database>, Faults> {
-        // A URL on the command line says all there is to know, unless a file is named beside it.
+        // A URL on the command line says all there is to know, unless the file has another table for it.
         let is_url = self.database.is_some() && self.name().is_none();
-        let file = if is_url { self.file.map(Path::to_owned) } else { self.find() };
+        let file = match self.find() {
+            Some(file) if is_url && !describes_table(&file) => None,
+            file => file,
+        };
         let text = self.read(file.as_deref())?;
         let document = Document::new(&text, self.environment);
         let table = document.parse();
@@ -134,6 +138,7 @@ impl Origin<'_> {
             sections::retention(root.section("retention").as_ref(), Retention::default()),
             &mut outside,
         );
+        let databases = picked(databases, self.name(), &mut outside);
         let mut faults = document.into_faults();
         faults.append(&mut outside);
         if faults.is_empty() {
@@ -156,6 +161,16 @@ impl Origin<'_> {
             Faults::outside(problem, Some("--config names the file".to_owned()))
         })
     }
+}
+
+/// Whether a file describes the table of its one database by a layout.
+fn describes_table(file: &Path) -> bool {
+    let read = || {
+        let text = std::fs::read_to_string(file).ok()?;
+        let table: toml::Table = text.parse().ok()?;
+        Some(table.get("database")?.get("layout").is_some())
+    };
+    read().unwrap_or(false)
 }
 
 impl Config {

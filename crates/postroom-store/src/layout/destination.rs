@@ -24,6 +24,26 @@ impl Destination {
         }
     }
 
+    /// What is wrong with it, in words.
+    pub(super) fn faults(&self) -> Vec<String> {
+        let all: Vec<&String> = match self {
+            Self::One(one) => vec![one],
+            Self::Several(many) if many.is_empty() => {
+                return vec!["`to` is an empty list: name an integration".to_owned()];
+            }
+            Self::Several(many) => many.iter().collect(),
+        };
+        let fault = |text: &&String| {
+            let is_closed = text.matches('{').count() == text.matches('}').count();
+            (text.is_empty() || !is_closed).then(|| {
+                format!(
+                    "{text:?} is no integration: expected \"kafka:orders\", or \"kafka:{{column}}\""
+                )
+            })
+        };
+        all.iter().filter_map(fault).collect()
+    }
+
     /// The others.
     fn others(&self) -> &[String] {
         match self {

@@ -499,6 +499,10 @@ impl Layout {
                  in the producer's transaction",
             );
         }
+        let all = self.to.iter().chain(self.routes.iter().map(|route| &route.to));
+        if let Some(fault_of) = all.flat_map(Destination::faults).next() {
+            return fault(&fault_of);
+        }
         if self.message.integration.is_none() && self.to.is_none() {
             return fault(
                 "nothing says where its rows go: set `to`, such as to = \"kafka:orders\" or \

@@ -100,8 +100,10 @@ async fn of_table(
     let has_ledger = format!("SELECT to_regclass('{schema}.layout') IS NOT NULL");
     let has_ledger: bool = ask(client, DOING, &has_ledger).await?;
     if has_ledger {
+        // A column that was dropped takes the views with it.
         let sql = format!(
-            "SELECT EXISTS (SELECT FROM {schema}.layout WHERE fingerprint = '{fingerprint}')"
+            "SELECT to_regclass('{schema}.messages') IS NOT NULL \
+             AND EXISTS (SELECT FROM {schema}.layout WHERE fingerprint = '{fingerprint}')"
         );
         expect_ledger_of(client, &foreign).await?;
         if ask(client, DOING, &sql).await? && foreign.has_all_triggers() {

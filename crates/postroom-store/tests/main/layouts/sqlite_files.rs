@@ -97,6 +97,19 @@ async fn a_trigger_that_is_gone_is_found_and_made_again() {
 }
 
 #[tokio::test]
+async fn an_expression_that_does_not_fit_is_named() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    migrate(&folder, &events()).await.expect("migrated");
+    let mut layout = events();
+    layout.message.tenant_id = Some("no_such_function(m.run_id)".to_owned());
+    let options = OpenOptions { layout: Some(Arc::new(layout)), ..OpenOptions::default() };
+    let store = postroom_store::open(&url(&folder), &options).await.expect("store");
+    let found = store.diagnose().await.expect("a look");
+    let problem = "tenant_id does not fit: no such function: no_such_function";
+    assert!(found.iter().any(|one| one.problem.contains(problem)), "{found:?}");
+}
+
+#[tokio::test]
 async fn a_changed_layout_is_migrated_before_it_is_used() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     migrate(&folder, &events()).await.expect("migrated");
