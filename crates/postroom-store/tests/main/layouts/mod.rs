@@ -7,6 +7,7 @@ mod sqlite;
 mod sqlite_files;
 mod sqlite_tables;
 mod tables;
+mod trials;
 
 /// The contract over one table on PostgreSQL, and on SQLite where that has one like it.
 macro_rules! layout {
