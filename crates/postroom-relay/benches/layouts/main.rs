@@ -1,6 +1,10 @@
 //! `cargo xtask bench layouts`: tables that somebody else made, on PostgreSQL. What a relay delivers of each, against
 //! the store's own statements for it in a bare loop; and what the triggers cost its producers.
 
+#[path = "../bench/bare_loop.rs"]
+mod bare_loop;
+#[path = "../bench/counting.rs"]
+mod counting;
 #[path = "../bench/figure.rs"]
 mod figure;
 #[path = "../bench/size.rs"]

@@ -1,5 +1,9 @@
 //! `cargo xtask bench relay`: throughput against bare statements, on PostgreSQL.
 
+#[path = "../bench/bare_loop.rs"]
+mod bare_loop;
+#[path = "../bench/counting.rs"]
+mod counting;
 #[path = "../bench/figure.rs"]
 mod figure;
 #[path = "../bench/size.rs"]

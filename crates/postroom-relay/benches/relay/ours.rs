@@ -1,14 +1,12 @@
 //! The relay itself, draining to `noop`.
 
+use crate::counting::Counting;
 use crate::{BATCH, usage};
 use anyhow::Context as _;
-use postroom_core::{Message, Report, Sink};
 use postroom_relay::{Lane, Relay, Settings};
-use postroom_sinks::NoopSink;
 use postroom_store::{OpenOptions, open};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
@@ -74,29 +72,12 @@ pub(crate) async fn drain_and_print(
     Ok(())
 }
 
-/// Counts what `noop` acknowledges.
-struct Counting {
-    seen: AtomicUsize,
-    until: usize,
-    all: Arc<Notify>,
-}
-
-#[async_trait::async_trait]
-impl Sink for Counting {
-    async fn deliver(&self, batch: &[Message], report: &Report<'_>) {
-        NoopSink.deliver(batch, report).await;
-        if self.seen.fetch_add(batch.len(), Ordering::Relaxed) + batch.len() == self.until {
-            self.all.notify_one();
-        }
-    }
-}
-
 /// From the relay's start until everything is recorded, in messages per second.
 async fn drain(url: &str, messages: usize, recording: Recording) -> anyhow::Result<f64> {
     let options = OpenOptions { record_later: recording.later(), ..OpenOptions::default() };
     let store = open(url, &options).await?;
     let all = Arc::new(Notify::new());
-    let sink = Counting { seen: AtomicUsize::new(0), until: messages, all: Arc::clone(&all) };
+    let sink = Counting::until(messages, &all);
     let lane = Lane { concurrency: 2, batch_size: BATCH, ..Lane::new("noop", Arc::new(sink)) };
     let settings = Settings { batch_size: BATCH, ..Settings::default() };
     let relay = Relay::new(store, settings, vec![lane]);
