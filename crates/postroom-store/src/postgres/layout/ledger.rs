@@ -438,7 +438,11 @@ INSERT INTO core_outbox.schema_migration (number, name) VALUES (1, 'outbox');
         );
         let first = MIGRATIONS.first().map_or("", |migration| migration.sql);
         for (_, part) in parts(first).into_iter().filter(|(audience, _)| *audience == "made") {
-            sql.push_str(&self.rendered(part));
+            // What is looked up by its key there too.
+            let keys = self.key.view_columns().into_iter().map(|(name, _)| format!(", m.{name}"));
+            let last = "m.schema_version, m.occurred_at";
+            let part = part.replace(last, &format!("{last}{}", keys.collect::<String>()));
+            sql.push_str(&self.rendered(&part));
         }
         if !self.layout.claimed.is_empty() {
             sql.push_str(&self.claimed_view(&self.layout.claimed));

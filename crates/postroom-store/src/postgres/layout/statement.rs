@@ -81,6 +81,10 @@ impl Foreign {
                 self.key.bounds(Some(alias), value, is_list)
             });
         }
+        let shown = "core_outbox.messages WHERE id = ";
+        sql = behind_look_ups(&sql, shown, |value, is_list| {
+            self.key.bounds(Some("messages"), value, is_list)
+        });
         let bare = format!("{READ} WHERE id = ");
         behind_look_ups(
             &sql.replace("integration_outbox\n    WHERE", "integration_outbox WHERE"),

@@ -116,6 +116,15 @@ impl Table {
             client.query(&sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
         assert!(ids.len() >= 900, "{} were taken of {}", ids.len(), self.name);
 
+        self.prepare("shown", id, "SELECT status FROM core_outbox.messages WHERE id = $1").await;
+        let execute = format!(
+            "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE shown ('{}')",
+            ids[0].replace('\'', "''")
+        );
+        let plan = explain(client, &execute).await;
+        let rows = rows_read(&plan, &self.name);
+        assert!(rows <= 2.0, "one message is shown by reading {rows} rows: {plan:#}");
+
         let execute =
             format!("EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE read_parcels (262144, '{token}')");
         let plan = explain(client, &execute).await;
