@@ -12,7 +12,7 @@ const MESSAGES: usize = 20_000;
 /// How long one database is away: longer than claims last, and than anybody waits for a connection.
 const AWAY: Duration = Duration::from_secs(7);
 /// Nobody who waits for another database comes back sooner.
-const WAIT_MAX: Duration = Duration::from_secs(2);
+const WAIT_MAX: Duration = Duration::from_secs(4);
 
 /// A database on a server of its own.
 struct Node {
@@ -57,11 +57,11 @@ async fn sent(client: &Client) -> usize {
     usize::try_from(count).unwrap()
 }
 
-/// The longest time in which nothing of a database became SENT, until `end`.
+/// The longest time in which nothing of a database became SENT, until `end` or until nothing was left.
 async fn longest_wait(node: &Node, end: Instant) -> Duration {
     let client = node.database.client().await;
     let (mut count, mut since, mut longest) = (sent(&client).await, Instant::now(), Duration::ZERO);
-    while Instant::now() < end {
+    while Instant::now() < end && count < MESSAGES {
         tokio::time::sleep(Duration::from_millis(50)).await;
         let now = sent(&client).await;
         longest = longest.max(since.elapsed());
@@ -69,7 +69,6 @@ async fn longest_wait(node: &Node, end: Instant) -> Duration {
             (count, since) = (now, Instant::now());
         }
     }
-    assert!(count < MESSAGES, "{} had nothing left to do: this says nothing", node.name);
     longest
 }
 
@@ -112,6 +111,10 @@ async fn three_databases_one_of_which_crashes_and_relays_that_are_killed_lose_no
     }
     // One server crashes. The others go on as if nothing had happened.
     b.server.stop().await.unwrap();
+    for node in [a, c] {
+        let left = MESSAGES - sent(&node.database.client().await).await;
+        assert!(left > 5_000, "{} has nothing left to do: this says nothing", node.name);
+    }
     let end = Instant::now() + AWAY;
     let named = async {
         for relay in &relays {

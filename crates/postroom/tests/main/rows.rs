@@ -3,7 +3,7 @@
 use postroom::{EnqueueError, NewMessage, Outbox};
 use postroom_store::layout::{Destination, Dialect};
 use postroom_store::{Layout, MigrateOptions};
-use postroom_testkit::Postgres;
+use postroom_testkit::{MariaDb, Postgres};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -43,11 +43,11 @@ async fn sqlx_enqueues_a_row_that_its_owner_reads() {
     assert_eq!(rows, [(first.id().to_string(), r#"{"step": 1}"#.to_owned(), true)]);
 }
 
+/// On MariaDB and MySQL the library knows Postroom's own table alone.
 #[tokio::test]
-async fn elsewhere_rows_are_inserted_by_sql() {
-    let folder = tempfile::tempdir().unwrap();
-    let url = format!("sqlite://{}?mode=rwc", folder.path().join("shop.db").display());
-    let pool = sqlx::SqlitePool::connect(&url).await.unwrap();
+async fn where_layouts_are_not_known_rows_are_inserted_by_sql() {
+    let database = MariaDb::shared().await.database().await;
+    let pool = sqlx::MySqlPool::connect(database.url()).await.unwrap();
     let mut tx = pool.begin().await.unwrap();
     let refused = Outbox::of_table("outbox_events").enqueue(&mut tx, message()).await.unwrap_err();
     assert!(matches!(refused, EnqueueError::OnlyOwnTable), "{refused}");
