@@ -110,7 +110,12 @@ mod tests {
         let mut layout = Layout::built_in("metadata", Dialect::Postgres).unwrap();
         layout.settings.insert("path".into(), Value::Array(vec!["meta".into(), "it's".into()]));
         let resolved = layout.resolved("postroom_x", Dialect::Postgres).unwrap();
-        assert!(resolved.state.status.contains("#> ARRAY['meta', 'it''s']::text[] ->>"));
+        assert!(
+            resolved
+                .state
+                .status
+                .contains("#>> (ARRAY['meta', 'it''s']::text[] || 'outbox_status'::text)")
+        );
         assert!(!format!("{resolved:?}").contains("{path}"));
         assert!(resolved.message.payload.starts_with("postroom_x.without_state(m.payload, "));
         let resolved = layout.resolved("main", Dialect::Sqlite).unwrap();

@@ -251,7 +251,8 @@ mod tests {
         );
         assert_eq!(
             key.expression(),
-            "m.\"id\"::text || '/' || coalesce((extract(epoch FROM m.at) * 1000000)::bigint::text, '')"
+            "m.\"id\"::text || '/' || coalesce((extract(epoch FROM least(greatest(m.at, '0001-01-01'), \
+             '9999-12-31')) * 1000000)::bigint::text, '')"
         );
         assert_eq!(key.view_columns().len(), 1);
         assert_eq!(key.number(), Some("m.\"id\""));
