@@ -26,7 +26,7 @@ pub use clock::{Clock, ManualClock, SystemClock};
 pub use error_text::{ERROR_TEXT_CHARS, clip_error, clip_response, with_causes};
 pub use host_list::url_per_host;
 pub use json::{JsonFault, RawJson};
-pub use ledger_schema::ledger_schema;
+pub use ledger_schema::{ledger_database, ledger_schema};
 pub use message::{Message, Record};
 pub use message_id::{IdPrefix, MESSAGE_ID_BYTES, MessageId, MessageIdError};
 pub use new_message::{Field, Limits, MessageError, NewMessage};

@@ -122,7 +122,7 @@ pub async fn migrate_with(url: &str, options: &MigrateOptions) -> StoreResult<Mi
     refuse_layout(&location, options.layout.as_deref())?;
     match location {
         Location::Postgres => postgres::migrate(url, options).await,
-        Location::MySql => mysql::migrate(url).await,
+        Location::MySql => mysql::migrate(url, options).await,
         Location::Sqlite(path) => sqlite::migrate(&path, options).await,
         Location::Memory => Ok(Migrated::default()),
     }
@@ -137,7 +137,7 @@ pub async fn plan(url: &str, options: &MigrateOptions) -> StoreResult<Vec<Planne
     refuse_layout(&location, options.layout.as_deref())?;
     match location {
         Location::Postgres => postgres::plan(url, options).await,
-        Location::MySql => mysql::plan(url).await,
+        Location::MySql => mysql::plan(url, options).await,
         Location::Sqlite(path) => sqlite::plan(&path, options).await,
         Location::Memory => Ok(Vec::new()),
     }
@@ -175,7 +175,8 @@ pub async fn remove_ledger(url: &str, layout: &Layout) -> StoreResult<()> {
     match locate(url)? {
         Location::Postgres => postgres::remove_ledger(url, layout).await,
         Location::Sqlite(path) => sqlite::remove_ledger(&path, layout).await,
-        location @ (Location::MySql | Location::Memory) => refuse_layout(&location, Some(layout)),
+        Location::MySql => mysql::remove_ledger(url, layout).await,
+        location @ Location::Memory => refuse_layout(&location, Some(layout)),
     }
 }
 
@@ -202,7 +203,10 @@ pub fn grants(url: &str, layout: Option<&Layout>) -> StoreResult<String> {
             Some(layout) => Ok(postgres::layout::grants(layout)),
             None => Ok(postgres::GRANTS.to_owned()),
         },
-        Location::MySql => Ok(mysql::GRANTS.to_owned()),
+        Location::MySql => match layout {
+            Some(layout) => mysql::layout_grants(url, layout),
+            None => Ok(mysql::GRANTS.to_owned()),
+        },
         Location::Sqlite(_) | Location::Memory => Err(StoreError::plain(
             StoreErrorKind::Refused,
             "there are no rights to grant here: whoever may open the file may do everything",

@@ -85,15 +85,14 @@ pub async fn open(url: &str, options: &OpenOptions) -> StoreResult<Arc<dyn Store
     })
 }
 
-/// Other tables than Postroom's own are for PostgreSQL and SQLite.
+/// Memory has no other tables than Postroom's own.
 pub(crate) fn refuse_layout(location: &Location, layout: Option<&Layout>) -> StoreResult<()> {
     match (location, layout) {
-        (Location::Postgres | Location::Sqlite(_), _) | (_, None) => Ok(()),
-        (Location::MySql | Location::Memory, Some(layout)) => Err(StoreError::plain(
+        (Location::Postgres | Location::MySql | Location::Sqlite(_), _) | (_, None) => Ok(()),
+        (Location::Memory, Some(layout)) => Err(StoreError::plain(
             StoreErrorKind::Refused,
             format!(
-                "the layout of {} is for an outbox on PostgreSQL or SQLite: here Postroom delivers from its own table \
-                 alone",
+                "the layout of {} is for a database: in memory there is Postroom's own table alone",
                 layout.table
             ),
         )),

@@ -25,15 +25,13 @@ pub trait OutboxTransaction: Send + sealed::Sealed {
     #[doc(hidden)]
     async fn insert(&mut self, message: &NewMessage) -> Result<Enqueued, EnqueueError>;
 
-    /// Writes it as a row of the table whose ledger stands in this schema.
+    /// Writes it as a row of another table than Postroom's own.
     #[doc(hidden)]
     async fn insert_row(
         &mut self,
-        _ledger: &str,
-        _message: &NewMessage,
-    ) -> Result<Enqueued, EnqueueError> {
-        Err(EnqueueError::OnlyOwnTable)
-    }
+        table: &str,
+        message: &NewMessage,
+    ) -> Result<Enqueued, EnqueueError>;
 }
 
 mod sealed {
@@ -49,8 +47,8 @@ const FIND_POSTGRES: &str = include_str!("driver/find_postgres.sql");
 #[cfg(any(feature = "sqlx-postgres", feature = "tokio-postgres"))]
 const ENQUEUE_ROW: &str = include_str!("driver/enqueue_row.sql");
 
-/// The statement that writes a row of the table whose ledger stands in this schema.
+/// The statement that writes a row of a table by the ledger that it has.
 #[cfg(any(feature = "sqlx-postgres", feature = "tokio-postgres"))]
-fn enqueue_row(ledger: &str) -> String {
-    ENQUEUE_ROW.replace("{ledger}", ledger)
+fn enqueue_row(table: &str) -> String {
+    ENQUEUE_ROW.replace("{ledger}", &postroom_core::ledger_schema(table))
 }

@@ -36,8 +36,8 @@ pub async fn enqueue_all<T: OutboxTransaction + ?Sized>(
 #[derive(Clone, Debug, Default)]
 pub struct Outbox {
     limits: Limits,
-    /// The ledger of another table than Postroom's own.
-    ledger: Option<String>,
+    /// Another table than Postroom's own.
+    table: Option<String>,
 }
 
 impl Outbox {
@@ -45,10 +45,10 @@ impl Outbox {
     /// it too.
     #[must_use]
     pub fn with_limits(limits: Limits) -> Self {
-        Self { limits, ledger: None }
+        Self { limits, table: None }
     }
 
-    /// The outbox of a table that was there before (PostgreSQL, SQLite), named as in its layout: what is enqueued becomes a
+    /// The outbox of a table that was there before named as in its layout: what is enqueued becomes a
     /// row of that table, as the layout's `insert` writes it. The id of the answer is the row's key.
     ///
     /// ```no_run
@@ -66,7 +66,7 @@ impl Outbox {
     /// ```
     #[must_use]
     pub fn of_table(table: &str) -> Self {
-        Self { limits: Limits::default(), ledger: Some(postroom_core::ledger_schema(table)) }
+        Self { limits: Limits::default(), table: Some(table.to_owned()) }
     }
 
     /// See [`enqueue`].
@@ -111,9 +111,9 @@ impl Outbox {
         tx: &mut T,
         message: &NewMessage,
     ) -> Result<Enqueued, EnqueueError> {
-        match &self.ledger {
+        match &self.table {
             None => tx.insert(message).await,
-            Some(ledger) => tx.insert_row(ledger, message).await,
+            Some(table) => tx.insert_row(table, message).await,
         }
     }
 

@@ -24,12 +24,6 @@ pub enum EnqueueError {
         "this event is already enqueued for another integration, and the old fence, a unique index on stream and event alone, lets one event reach one integration only: run `postroom migrate --replace-fence`"
     )]
     OldFence,
-    /// [`Outbox::of_table`](crate::Outbox::of_table) was asked of a database where only Postroom's own table can be
-    /// written through this library.
-    #[error(
-        "rows of other tables are enqueued on PostgreSQL and SQLite; here insert the row by SQL, as your producers do"
-    )]
-    OnlyOwnTable,
 }
 
 impl EnqueueError {

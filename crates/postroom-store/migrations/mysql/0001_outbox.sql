@@ -12,7 +12,11 @@
 -- trailing space are two events. That collation has one name on MariaDB and another on MySQL, so
 -- it stands in comments that only the one or the other reads. MySQL before 8.0.17 has none without
 -- padding: there it is the one that ignores trailing spaces. Where two are read, the last one holds.
+--
+-- `layout:` lines say whom a part is for: this outbox alone (`own`), the ledger of every table (`every`), or
+-- every ledger, made anew with each layout (`made`).
 
+-- layout: own
 CREATE TABLE IF NOT EXISTS integration_outbox (
     -- The row's own key: what the ledger names is found by it without another index. It may come again,
     -- after a TRUNCATE or a restore, so whoever finds a message by it compares the id too.
@@ -131,6 +135,7 @@ CREATE TABLE IF NOT EXISTS integration_outbox (
   /*!80000 COLLATE utf8mb4_bin */ /*!80017 COLLATE utf8mb4_0900_bin */
   COMMENT = 'The messages: what was said, and what became of it. Everything that is still to be done stands in the ledger (outbox_parcel, outbox_delivery, outbox_claim). The view outbox_messages joins them.';
 
+-- layout: every
 -- Fresh messages, one row each, inserted once and deleted once. Triggers are per row on these servers, so
 -- a parcel names one message.
 --
@@ -367,6 +372,7 @@ CREATE TABLE IF NOT EXISTS outbox_checkpoint (
   /*!80000 COLLATE utf8mb4_bin */ /*!80017 COLLATE utf8mb4_0900_bin */
   COMMENT = 'How far each reader that brings messages from elsewhere has come.';
 
+-- layout: own
 DROP TRIGGER IF EXISTS outbox_feed;
 DROP TRIGGER IF EXISTS outbox_follow;
 
@@ -410,6 +416,7 @@ END IF$$
 
 DELIMITER ;
 
+-- layout: made
 -- The whole truth in the columns that everyone knows; every tool reads this. A message in a parcel is
 -- held by the claim that names it. A parcel is in the lane that its message had when it was inserted, or
 -- in one that a pending edit remembers.

@@ -1,7 +1,6 @@
 //! Where rows go that do not say so themselves.
 
 use super::Dialect;
-use super::expression::quoted;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -91,9 +90,9 @@ pub(crate) fn besides(
     all.flat_map(Destination::others).next()?;
     let array = |to: &Destination| {
         let others: Vec<_> = to.others().iter().map(|one| template(one, dialect)).collect();
-        format!("ARRAY[{}]::text[]", others.join(", "))
+        dialect.list(&others)
     };
-    let default = to.map_or_else(|| "ARRAY[]::text[]".to_owned(), array);
+    let default = to.map_or_else(|| dialect.list(&[]), array);
     Some(choose(routes, event_type, dialect, array, &default))
 }
 
@@ -111,7 +110,7 @@ fn choose(
         let conditions = route.when.iter().map(|(column, wanted)| {
             let is = match column.as_str() {
                 "type" => dialect.text(&format!("({event_type})")),
-                column => dialect.text(&format!("m.{}", quoted(column))),
+                column => dialect.text(&format!("m.{}", dialect.quoted(column))),
             };
             match wanted.strip_suffix('*') {
                 Some(beginning) => dialect.starts_with(&is, &literal(beginning)),
@@ -135,7 +134,7 @@ fn template(text: &str, dialect: Dialect) -> String {
         if !before.is_empty() {
             parts.push(literal(before));
         }
-        parts.push(dialect.text(&format!("m.{}", quoted(column))));
+        parts.push(dialect.text(&format!("m.{}", dialect.quoted(column))));
         rest = after;
     }
     if !rest.is_empty() || parts.is_empty() {

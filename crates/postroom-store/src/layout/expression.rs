@@ -14,6 +14,11 @@ pub(crate) fn columns(expression: &str) -> BTreeSet<String> {
 
 /// The same expression over another row, such as `NEW`; with `row` empty, over arguments of the columns' names.
 pub(crate) fn for_row(expression: &str, row: &str) -> String {
+    moved(expression, row, quoted)
+}
+
+/// The same, where names are quoted otherwise.
+pub(crate) fn moved(expression: &str, row: &str, quoted: fn(&str) -> String) -> String {
     replace(expression, |column| match row {
         "" => quoted(column),
         row => format!("{row}.{}", quoted(column)),
@@ -23,6 +28,11 @@ pub(crate) fn for_row(expression: &str, row: &str) -> String {
 /// A name as SQL takes it, whatever it is.
 pub(crate) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// The same on MariaDB and MySQL.
+pub(crate) fn backticked(name: &str) -> String {
+    format!("`{}`", name.replace('`', "``"))
 }
 
 /// Puts something else for every column of `m`. Quoted text is passed over.
@@ -38,8 +48,7 @@ fn replace(expression: &str, mut with: impl FnMut(&str) -> String) -> String {
             before = '\'';
             continue;
         }
-        let begins_name =
-            !(before.is_alphanumeric() || before == '_' || before == '.' || before == '"');
+        let begins_name = !(before.is_alphanumeric() || ['_', '.', '"', '`'].contains(&before));
         if begins_name && let Some(column) = rest.strip_prefix("m.") {
             let (name, length) = name(column);
             if length > 0 {
@@ -58,9 +67,11 @@ fn replace(expression: &str, mut with: impl FnMut(&str) -> String) -> String {
 
 /// The name at the beginning, as the catalogue has it, and its length in the text.
 fn name(text: &str) -> (String, usize) {
-    if let Some(inner) = text.strip_prefix('"') {
-        let Some(end) = inner.find('"') else { return (String::new(), 0) };
-        return (inner[..end].to_owned(), end + 2);
+    for quote in ['"', '`'] {
+        if let Some(inner) = text.strip_prefix(quote) {
+            let Some(end) = inner.find(quote) else { return (String::new(), 0) };
+            return (inner[..end].to_owned(), end + 2);
+        }
     }
     let end = text.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(text.len());
     (text[..end].to_ascii_lowercase(), end)
@@ -81,5 +92,6 @@ mod tests {
     fn an_expression_is_moved_to_another_row() {
         assert_eq!(for_row("m.a + m.\"B\"", "NEW"), "NEW.\"a\" + NEW.\"B\"");
         assert_eq!(for_row("m.a || 'm.a'", ""), "\"a\" || 'm.a'");
+        assert_eq!(moved("m.a || m.`B`", "NEW", backticked), "NEW.`a` || NEW.`B`");
     }
 }

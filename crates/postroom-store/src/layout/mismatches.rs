@@ -41,7 +41,7 @@ pub(crate) fn mismatches(layout: &Layout, table: &Table, dialect: Dialect) -> Ve
         let key = layout.key.join(", ");
         let make = match dialect {
             Dialect::Postgres => "CREATE UNIQUE INDEX CONCURRENTLY ON",
-            Dialect::Sqlite => "CREATE UNIQUE INDEX message_key ON",
+            Dialect::Mysql | Dialect::Sqlite => "CREATE UNIQUE INDEX message_key ON",
         };
         found.push((
             format!(
@@ -53,13 +53,24 @@ pub(crate) fn mismatches(layout: &Layout, table: &Table, dialect: Dialect) -> Ve
     }
     for column in layout.key.iter().filter_map(|column| table.column(column)) {
         // A key that is none allows NULL on SQLite, whatever it says.
-        if dialect == Dialect::Postgres && !column.is_required {
+        if dialect != Dialect::Sqlite && !column.is_required {
+            let remedy = match dialect {
+                Dialect::Mysql => {
+                    format!("`ALTER TABLE {} MODIFY {} … NOT NULL`", table.name, column.name)
+                }
+                Dialect::Postgres | Dialect::Sqlite => {
+                    format!(
+                        "`ALTER TABLE {} ALTER COLUMN {} SET NOT NULL`",
+                        table.name, column.name
+                    )
+                }
+            };
             found.push((
                 format!(
                     "{} allows NULL in {}, which is part of the key in its layout",
                     table.name, column.name
                 ),
-                format!("`ALTER TABLE {} ALTER COLUMN {} SET NOT NULL`", table.name, column.name),
+                remedy,
             ));
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! A layout is data. It names the table and its key, says by SQL expressions over the row `m` what a message
 //! is made of and what state it is in, and by lists of assignments how each outcome is written back. Statements
-//! and triggers are made from it (`postgres/layout/`, `sqlite/layout/`). The built-in ones are the files under
+//! and triggers are made from it (`postgres/layout/`, `mysql/layout/`, `sqlite/layout/`). The built-in ones are the files under
 //! `layouts/`, by dialect.
 
 mod destination;
@@ -16,7 +16,7 @@ mod table;
 pub use destination::{Destination, Route};
 pub(crate) use destination::{besides, integration};
 pub use dialect::Dialect;
-pub(crate) use expression::{columns, for_row, quoted};
+pub(crate) use expression::{backticked, columns, for_row, moved, quoted};
 pub(crate) use made::{fingerprint, parts};
 pub(crate) use mismatches::{Mismatch, mismatches};
 pub(crate) use table::{Column, Table};
@@ -30,7 +30,11 @@ use toml::Value;
 pub type Assignments = BTreeMap<String, String>;
 
 /// The built-in layouts, by dialect and name.
-const BUILT_IN: [(Dialect, &str, &str); 9] = [
+const BUILT_IN: [(Dialect, &str, &str); 13] = [
+    (Dialect::Mysql, "debezium", include_str!("../../layouts/mysql/debezium.toml")),
+    (Dialect::Mysql, "events", include_str!("../../layouts/mysql/events.toml")),
+    (Dialect::Mysql, "kata", include_str!("../../layouts/mysql/kata.toml")),
+    (Dialect::Mysql, "metadata", include_str!("../../layouts/mysql/metadata.toml")),
     (Dialect::Postgres, "debezium", include_str!("../../layouts/postgres/debezium.toml")),
     (Dialect::Postgres, "events", include_str!("../../layouts/postgres/events.toml")),
     (Dialect::Postgres, "kata", include_str!("../../layouts/postgres/kata.toml")),
@@ -391,6 +395,13 @@ impl Layout {
     #[must_use]
     pub fn ledger_schema(&self) -> String {
         postroom_core::ledger_schema(&self.table)
+    }
+
+    /// The database in which the ledger stands on MariaDB and MySQL, where the table is in `database` unless its
+    /// name says otherwise.
+    #[must_use]
+    pub fn ledger_database(&self, database: &str) -> String {
+        postroom_core::ledger_database(&self.table, database)
     }
 
     /// The layout with its settings put in, for the ledger in `schema`.

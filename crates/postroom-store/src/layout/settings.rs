@@ -87,7 +87,7 @@ fn literal(value: &Value, dialect: Dialect) -> Option<String> {
                     let many: Vec<_> = many.into_iter().map(text).collect();
                     format!("ARRAY[{}]::text[]", many.join(", "))
                 }
-                Dialect::Sqlite => {
+                Dialect::Mysql | Dialect::Sqlite => {
                     // A name with a quotation mark in it has no path.
                     if many.iter().any(|one| one.contains('"')) {
                         return None;

@@ -16,6 +16,8 @@ pub(crate) struct Table {
     pub(crate) has_partial_index: bool,
     /// Whether it is made of partitions, into which rows can be inserted beside it.
     pub(crate) is_partitioned: bool,
+    /// Whether its columns are named in any case.
+    pub(crate) ignores_case: bool,
     /// The triggers that fire for everybody.
     pub(crate) triggers: Vec<String>,
 }
@@ -36,8 +38,11 @@ pub(crate) struct Column {
 }
 
 impl Table {
-    /// The column of this name.
+    /// The column of this name. Some databases take a name in any case.
     pub(crate) fn column(&self, name: &str) -> Option<&Column> {
-        self.columns.iter().find(|column| column.name == name)
+        let is_it = |column: &&Column| column.name == name;
+        let is_like_it =
+            |column: &&Column| self.ignores_case && column.name.eq_ignore_ascii_case(name);
+        self.columns.iter().find(is_it).or_else(|| self.columns.iter().find(is_like_it))
     }
 }

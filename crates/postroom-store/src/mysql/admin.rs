@@ -20,8 +20,12 @@ const WORKER_OF: &str = include_str!("sql/worker_of.sql");
 #[async_trait]
 impl Admin for MySqlStore {
     async fn find(&self, id: &MessageId) -> StoreResult<Option<Record>> {
-        let Some(id) = id.as_uuid() else { return Ok(None) };
-        let sql = format!("SELECT {} FROM outbox_messages AS m WHERE m.id = ?", columns::RECORD);
+        let Some(id) = self.id_of(id) else { return Ok(None) };
+        let sql = format!(
+            "SELECT {} FROM outbox_messages AS m WHERE {} = ?",
+            columns::RECORD,
+            self.id_column()
+        );
         sqlx::query(AssertSqlSafe(sql))
             .bind(id.hyphenated())
             .fetch_optional(&self.pool)
@@ -31,7 +35,7 @@ impl Admin for MySqlStore {
     }
 
     async fn attempts(&self, id: &MessageId) -> StoreResult<Vec<Attempt>> {
-        let Some(id) = id.as_uuid() else { return Ok(Vec::new()) };
+        let Some(id) = self.id_of(id) else { return Ok(Vec::new()) };
         sqlx::query(ATTEMPTS_OF)
             .bind(id.hyphenated())
             .fetch_all(&self.pool)
@@ -63,7 +67,7 @@ impl Admin for MySqlStore {
     }
 
     async fn claim_of(&self, worker: &str, id: &MessageId) -> StoreResult<Option<(Token, i64)>> {
-        let Some(id) = id.as_uuid() else { return Ok(None) };
+        let Some(id) = self.id_of(id) else { return Ok(None) };
         self.find_claim(worker, id).await.map_err(|e| store_error("looking for a claim", e))
     }
 

@@ -3,6 +3,7 @@
 use super::error::store_error;
 use super::key::Key;
 use super::literal::{self, filled};
+use super::session::Session;
 use super::{LIST, MySqlStore, execute, execute_each, fetch};
 use crate::round::Round;
 use chrono::NaiveDateTime;
@@ -10,7 +11,7 @@ use postroom_core::{
     ATTEMPTS_KEPT, Attempt, AttemptOutcome, MessageId, StoreResult, clip_error, clip_response,
 };
 use sqlx::mysql::MySqlRow;
-use sqlx::{Error, MySql, MySqlConnection, QueryBuilder, Row as _};
+use sqlx::{Error, MySql, QueryBuilder, Row as _};
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -36,7 +37,7 @@ pub(super) struct Failure<'a> {
 /// Puts failed attempts on record, at most one of each message, and forgets the oldest of
 /// messages that have too many. The messages are locked, so that nobody else counts them.
 pub(super) async fn record(
-    tx: &mut MySqlConnection,
+    tx: &mut Session,
     failures: &[Failure<'_>],
     at: NaiveDateTime,
 ) -> Result<(), Error> {
@@ -67,7 +68,7 @@ pub(super) async fn record(
 
 /// The number of each message's last attempt, where there was one.
 async fn last_numbers(
-    tx: &mut MySqlConnection,
+    tx: &mut Session,
     failures: &[Failure<'_>],
 ) -> Result<HashMap<i64, i32>, Error> {
     let seqs = literal::numbers(failures.iter().map(|failure| failure.key.seq));
@@ -82,7 +83,7 @@ pub(super) async fn keep_responses(
 ) -> StoreResult<()> {
     let failed = |error| store_error("keeping responses", error);
     for (id, response) in responses {
-        let Some(id) = id.as_uuid() else { continue };
+        let Some(id) = store.id_of(id) else { continue };
         let latest: Option<(i64, i32)> = sqlx::query_as(LATEST)
             .bind(id.hyphenated())
             .fetch_optional(&store.pool)
@@ -96,18 +97,14 @@ pub(super) async fn keep_responses(
 }
 
 /// Forgets the attempts of messages that leave.
-pub(super) async fn forget(tx: &mut MySqlConnection, seqs: &[i64]) -> Result<(), Error> {
+pub(super) async fn forget(tx: &mut Session, seqs: &[i64]) -> Result<(), Error> {
     let forget = |seq: &i64| filled(FORGET, &[("seq", &seq.to_string())]);
     execute_each(tx, seqs.iter().map(forget)).await
 }
 
 /// Forgets the attempts of messages that were deleted by hand, or whose number another has. Looks at the attempts of at most
 /// `messages` messages, and goes on there the next time.
-pub(super) async fn sweep(
-    tx: &mut MySqlConnection,
-    swept: &Round,
-    messages: usize,
-) -> Result<(), Error> {
+pub(super) async fn sweep(tx: &mut Session, swept: &Round, messages: usize) -> Result<(), Error> {
     let (after, messages) = (swept.after().to_string(), messages.to_string());
     let sql = filled(SWEEP, &[("after", &after), ("messages", &messages)]);
     let seen =

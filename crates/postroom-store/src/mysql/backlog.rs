@@ -5,10 +5,11 @@ use super::literal::{self, filled};
 use super::parcel::{Parcel, ParcelKey};
 use super::parcels::{held_parcels, in_flight};
 use super::row::count;
+use super::session::Session;
 use super::{MySqlStore, fetch, now};
 use chrono::NaiveDateTime;
 use postroom_core::{Backlog, LaneBacklog};
-use sqlx::{Error, MySqlConnection, Row as _};
+use sqlx::{Error, Row as _};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 const BACKLOG: &str = include_str!("sql/backlog.sql");
@@ -79,7 +80,7 @@ impl MySqlStore {
 }
 
 /// The parcels that claims hold, by lane.
-async fn held(tx: &mut MySqlConnection) -> Result<HashMap<String, HashSet<ParcelKey>>, Error> {
+async fn held(tx: &mut Session) -> Result<HashMap<String, HashSet<ParcelKey>>, Error> {
     let named: Vec<ParcelKey> = in_flight(tx).await?.keys().cloned().collect();
     let mut lanes: HashMap<String, HashSet<ParcelKey>> = HashMap::new();
     for held in held_parcels(tx, &named).await? {
@@ -92,7 +93,7 @@ async fn held(tx: &mut MySqlConnection) -> Result<HashMap<String, HashSet<Parcel
 /// When the first parcel of a lane was due that nobody holds: among one more than those that are held there
 /// is one, if there is any.
 async fn oldest(
-    tx: &mut MySqlConnection,
+    tx: &mut Session,
     lane: &str,
     held: &HashSet<ParcelKey>,
 ) -> Result<Option<NaiveDateTime>, Error> {

@@ -6,6 +6,7 @@ use super::key::Key;
 use super::literal::{self, filled};
 use super::parcel::{Parcel, write_list};
 use super::parcels::move_marks;
+use super::session::Session;
 use super::version::Locking;
 use super::{LIST, MySqlStore, execute, fetch, row, settle};
 use crate::lost_group::{self, Lost};
@@ -13,10 +14,11 @@ use crate::own_claims::NoLivingRelay;
 use crate::parcel_token::parcel_token;
 use async_trait::async_trait;
 use postroom_core::{
-    Batch, Claims, MessageId, Quota, Rescued, Settled, Settlement, StoreResult, Take, Token, Wake,
+    Batch, Claims, MessageId, Quota, Rescued, Settled, Settlement, StoreResult, Take, Token,
+    Vanished, Wake,
 };
 use sqlx::mysql::MySqlRow;
-use sqlx::{AssertSqlSafe, Error, MySqlConnection, Row as _};
+use sqlx::{AssertSqlSafe, Error, Row as _};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -83,6 +85,10 @@ impl Claims for MySqlStore {
 
     async fn keep_responses(&self, responses: &[(MessageId, String)]) -> StoreResult<()> {
         super::attempts::keep_responses(self, responses).await
+    }
+
+    fn vanished(&self) -> Vec<Vanished> {
+        self.vanished.tell(self.rows.as_ref().and_then(|rows| rows.layout().vanished))
     }
 
     /// There is no such signal on these servers: relays poll.
@@ -158,7 +164,8 @@ impl MySqlStore {
     /// Fails where somebody has locked the whole table. What is claimed then could not be read, and to whoever
     /// watches the relay would seem to have nothing to do.
     async fn expect_readable(&self) -> Result<(), Error> {
-        sqlx::raw_sql(READABLE).fetch_optional(&self.pool).await.map(drop)
+        let sql = AssertSqlSafe(self.worded(READABLE).into_owned());
+        sqlx::raw_sql(sql).fetch_optional(&self.pool).await.map(drop)
     }
 
     /// What there is in lanes. Looks without locking anything: an idle relay leaves everybody alone.
@@ -311,7 +318,7 @@ fn weight(bytes: usize, take: &Take<'_>) -> usize {
 /// it cannot, nothing is locked yet: a scan that locks would wait for every producer whose
 /// transaction is still open.
 async fn pick(
-    tx: &mut MySqlConnection,
+    tx: &mut Session,
     locking: Locking,
     quota: &Quota,
     queue: Queue,
@@ -342,7 +349,7 @@ fn candidate(row: &MySqlRow) -> Result<Candidate, Error> {
 /// Makes deliveries carry a fresh token, as far as they are still in their queue: all of them, where they
 /// were locked.
 async fn hold(
-    tx: &mut MySqlConnection,
+    tx: &mut Session,
     take: &Take<'_>,
     due: Vec<(String, Candidate)>,
     queue: Queue,
@@ -384,7 +391,7 @@ async fn hold(
 
 /// Claims parcels, whose lanes are locked.
 async fn hold_parcels(
-    tx: &mut MySqlConnection,
+    tx: &mut Session,
     take: &Take<'_>,
     parcels: Vec<Parcel>,
 ) -> Result<Vec<Claimed>, Error> {
@@ -412,7 +419,7 @@ async fn hold_parcels(
 
 /// Writes the row of a claim.
 async fn put_on_record(
-    tx: &mut MySqlConnection,
+    tx: &mut Session,
     take: &Take<'_>,
     token: Token,
     alone: bool,

@@ -3,6 +3,7 @@
 use super::error::store_error;
 use super::hosts::{self, Hosts};
 use super::pool::Pool;
+use super::session::Session;
 use postroom_core::{StoreError, StoreErrorKind, StoreResult};
 use sqlx::mysql::MySqlConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _, Error, Executor as _, MySqlConnection};
@@ -62,18 +63,20 @@ pub(super) async fn connect_writable(
 ///
 /// # Errors
 /// When the URL is malformed, or the server cannot be reached or does not answer in time.
-pub(super) async fn session(url: &str, doing: &str) -> StoreResult<MySqlConnection> {
+pub(super) async fn session(url: &str, doing: &str) -> StoreResult<Session> {
     let options = Hosts::parse(url)?.writable().await.map_err(|error| store_error(doing, error))?;
     let connected = tokio::time::timeout(CONNECTION_WAIT, connect(&options)).await;
-    connected.unwrap_or(Err(Error::PoolTimedOut)).map_err(|error| store_error(doing, error))
+    let connected = connected.unwrap_or(Err(Error::PoolTimedOut));
+    let connection = connected.map_err(|error| store_error(doing, error))?;
+    Session::open(connection, false).await.map_err(|error| store_error(doing, error))
 }
 
 /// A pool that connects on first use.
 ///
 /// # Errors
 /// When it cannot be set up.
-pub(super) fn pool(hosts: &Hosts, connections: usize) -> StoreResult<Pool> {
-    Pool::new(hosts, connections).map_err(|error| {
+pub(super) fn pool(hosts: &Hosts, connections: usize, is_of_rows: bool) -> StoreResult<Pool> {
+    Pool::new(hosts, connections, is_of_rows).map_err(|error| {
         StoreError::new(StoreErrorKind::Refused, "setting up the connection pool", error)
     })
 }

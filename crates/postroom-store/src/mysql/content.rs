@@ -3,21 +3,24 @@
 use super::columns;
 use super::deliveries::{self, Delivery, IfThere, Life, Wait, lock_messages, recorded};
 use super::key::Key;
+use super::layout::ledger_id;
 use super::literal::{self, filled};
 use super::locked::lock_deliveries;
 use super::parcel::ParcelKey;
 use super::parcels::{end_parcels, held_parcels};
+use super::session::Session;
 use super::settle::{end_claim, lock_claims};
 use super::version::Locking;
-use super::{LIST, MySqlStore, fetch, row};
+use super::{LIST, MySqlStore, execute, fetch, row};
 use postroom_core::{Batch, Take, Taken, Token};
 use sqlx::mysql::MySqlRow;
-use sqlx::{Error, MySqlConnection, Row as _};
+use sqlx::{Error, Row as _};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use uuid::Uuid;
 
 pub(super) const CONTENT: &str = include_str!("sql/content.sql");
+const VANISHED: &str = include_str!("sql/vanished.sql");
 
 /// A message that is claimed, and not read yet.
 #[derive(Clone)]
@@ -116,6 +119,10 @@ impl MySqlStore {
     ) -> Result<(), Error> {
         let locking = self.locking().await?;
         let mut tx = self.begin().await?;
+        let vanished = match self.rows {
+            Some(_) => forget_vanished(&mut tx, left_out).await?,
+            None => BTreeMap::new(),
+        };
         let tokens: BTreeSet<Token> = left_out.iter().map(|one| one.token).collect();
         let mut claims = lock_claims(&mut tx, &tokens).await?;
         for (token, named) in &mut claims {
@@ -134,6 +141,9 @@ impl MySqlStore {
             }
         }
         tx.commit().await?;
+        for (lane, messages) in vanished {
+            self.vanished.note(&lane, messages);
+        }
         tracing::info!(
             messages = left_out.len(),
             "left messages out of their batch: deleted, changed by hand, or delivered before"
@@ -147,15 +157,35 @@ impl MySqlStore {
 fn deliverable(row: &MySqlRow, claimed: &Claimed, take: &Take<'_>) -> Result<Option<Taken>, Error> {
     let (is_due, has_delivery): (bool, bool) = (row.try_get(22)?, row.try_get(23)?);
     let taken = row::taken(row, claimed.rescues, claimed.dispatch, take)?;
-    let is_same = taken.message.id == claimed.message.id;
+    let is_same = ledger_id(&taken.message.id) == claimed.message.id;
     let is_here = *taken.message.integration == *claimed.lane;
     let is_its_own = claimed.source == Source::Delivery || !has_delivery;
     Ok((is_same && is_here && is_due && is_its_own).then_some(taken))
 }
 
+/// Which of these are rows that are gone, by lane. Where no trigger saw them leave (TRUNCATE), the ledger still has
+/// them: it is told, so that a row of the same key is open again.
+async fn forget_vanished(
+    tx: &mut Session,
+    left_out: &[Claimed],
+) -> Result<BTreeMap<Arc<str>, u64>, Error> {
+    let ids: Vec<Uuid> = left_out.iter().map(|one| one.message.id).collect();
+    let there = recorded(tx, &ids).await?;
+    let (mut gone, mut seqs) = (BTreeMap::new(), Vec::new());
+    for one in left_out.iter().filter(|one| !there.contains_key(&one.message.id)) {
+        *gone.entry(Arc::clone(&one.lane)).or_default() += 1;
+        seqs.push(one.message.seq);
+    }
+    for part in seqs.chunks(LIST) {
+        let seqs = literal::numbers(part.iter().copied());
+        execute(tx, filled(VANISHED, &[("seqs", &seqs)])).await?;
+    }
+    Ok(gone)
+}
+
 /// Parcels of claims that are locked. The messages are not: of a change that is being made a note is left,
 /// which is followed after this.
-async fn set_parcels_aside(tx: &mut MySqlConnection, parcels: &[ParcelKey]) -> Result<(), Error> {
+async fn set_parcels_aside(tx: &mut Session, parcels: &[ParcelKey]) -> Result<(), Error> {
     let held = held_parcels(tx, parcels).await?;
     let there: Vec<ParcelKey> = held.iter().map(|held| held.parcel.key.clone()).collect();
     let ids: Vec<Uuid> = there.iter().map(|parcel| parcel.message.id).collect();
@@ -169,7 +199,7 @@ async fn set_parcels_aside(tx: &mut MySqlConnection, parcels: &[ParcelKey]) -> R
 
 /// Deliveries under a token. Those whose message somebody is changing stay under it, and its end frees them.
 async fn set_deliveries_aside(
-    tx: &mut MySqlConnection,
+    tx: &mut Session,
     token: Token,
     ids: &[Uuid],
     locking: Locking,

@@ -2,11 +2,12 @@
 
 use super::key::Key;
 use super::literal::{self, filled};
+use super::session::Session;
 use super::version::Locking;
 use super::{LIST, execute, execute_each, fetch, fetch_each};
 use chrono::NaiveDateTime;
 use sqlx::mysql::MySqlRow;
-use sqlx::{Error, MySqlConnection, Row as _};
+use sqlx::{Error, Row as _};
 use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
 use uuid::fmt::Hyphenated;
@@ -149,7 +150,7 @@ impl Wait {
 
 /// Writes deliveries, in the order of their keys.
 pub(super) async fn write(
-    tx: &mut MySqlConnection,
+    tx: &mut Session,
     mut deliveries: Vec<Delivery>,
     if_there: IfThere,
 ) -> Result<(), Error> {
@@ -173,14 +174,14 @@ pub(super) async fn write(
 }
 
 /// Removes deliveries.
-pub(super) async fn remove(tx: &mut MySqlConnection, ids: &[Uuid]) -> Result<(), Error> {
+pub(super) async fn remove(tx: &mut Session, ids: &[Uuid]) -> Result<(), Error> {
     let remove = |id: &Uuid| filled(REMOVE, &[("id", &literal::id(*id))]);
     execute_each(tx, ids.iter().map(remove)).await
 }
 
 /// What messages say, by id. Locks nothing.
 pub(super) async fn recorded(
-    tx: &mut MySqlConnection,
+    tx: &mut Session,
     ids: &[Uuid],
 ) -> Result<HashMap<Uuid, Recorded>, Error> {
     let mut all = HashMap::with_capacity(ids.len());
@@ -206,7 +207,7 @@ pub(super) struct Locked {
 /// Locks messages; where the server can, it passes over what somebody else has locked. A message is found by
 /// its number, and by its id where another has that number by now.
 pub(super) async fn lock_messages(
-    tx: &mut MySqlConnection,
+    tx: &mut Session,
     keys: &[Key],
     locking: Locking,
 ) -> Result<Locked, Error> {
@@ -243,7 +244,7 @@ fn lock(index: &str, which: &str, clause: &str) -> String {
 async fn read_into(
     all: &mut HashMap<Uuid, Recorded>,
     wanted: &HashSet<Uuid>,
-    tx: &mut MySqlConnection,
+    tx: &mut Session,
     statements: impl Iterator<Item = String>,
 ) -> Result<(), Error> {
     for row in fetch_each(tx, statements).await? {

@@ -25,7 +25,8 @@ impl Dispatches for MySqlStore {
             // A message that was opened again by hand has a number of its own once that is followed.
             self.follow_any_edits().await?;
             let sql = filled(DISPATCHED, &[("columns", columns::MESSAGE)]);
-            let ids: Vec<Uuid> = ids.iter().filter_map(MessageId::as_uuid).collect();
+            let sql = self.worded(&sql);
+            let ids: Vec<Uuid> = ids.iter().filter_map(|id| self.id_of(id)).collect();
             let mut dispatched = Vec::with_capacity(ids.len());
             for part in ids.chunks(LIST) {
                 let mut query: QueryBuilder<MySql> = QueryBuilder::new(format!("{sql} "));

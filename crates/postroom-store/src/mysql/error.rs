@@ -79,10 +79,7 @@ pub(super) fn enqueue_error(error: EnqueueError) -> StoreError {
             Ok(error) => store_error("enqueueing", *error),
             Err(other) => StoreError::new(StoreErrorKind::Refused, "enqueueing", other),
         },
-        EnqueueError::Invalid(_)
-        | EnqueueError::OldFence
-        | EnqueueError::OnlyOwnTable
-        | EnqueueError::Vanished => {
+        EnqueueError::Invalid(_) | EnqueueError::OldFence | EnqueueError::Vanished => {
             let context = format!("enqueueing: {error}");
             StoreError::new(StoreErrorKind::Refused, context, error)
         }

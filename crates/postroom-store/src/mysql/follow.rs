@@ -12,8 +12,9 @@ use super::literal::{self, filled};
 use super::locked::{DeliveryRow, lock_deliveries, look_at_deliveries};
 use super::parcel::{Parcel, ParcelKey};
 use super::parcels::{end_parcels, held_parcels, in_flight, make_deliveries};
+use super::session::Session;
 use super::{MySqlStore, execute_each, fetch};
-use sqlx::{AssertSqlSafe, Error, MySqlConnection, Row as _};
+use sqlx::{AssertSqlSafe, Error, Row as _};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use uuid::Uuid;
@@ -162,7 +163,7 @@ impl MySqlStore {
 
 /// The parcels of these messages: in the lanes that they were in before their changes.
 async fn parcels_of(
-    tx: &mut MySqlConnection,
+    tx: &mut Session,
     edits: &[Edit],
     ids: &[Uuid],
     recorded: &HashMap<Uuid, deliveries::Recorded>,
@@ -185,7 +186,7 @@ async fn parcels_of(
     Ok(parcels.into_iter().map(|held| held.parcel).collect())
 }
 
-async fn forget(tx: &mut MySqlConnection, edits: &[&Edit]) -> Result<(), Error> {
+async fn forget(tx: &mut Session, edits: &[&Edit]) -> Result<(), Error> {
     let forget = |edit: &&Edit| {
         let (lane, number) = (literal::text(&edit.lane), edit.number.to_string());
         filled(FORGET_EDITS, &[("lane", &lane), ("id", &number)])

@@ -54,6 +54,17 @@ impl Hosts {
         &self.first
     }
 
+    /// The database that the URL names.
+    pub(super) fn database(&self) -> &str {
+        self.first.get_database().unwrap_or_default()
+    }
+
+    /// The same servers, with another database.
+    pub(super) fn in_database(&self, name: &str) -> Self {
+        let there = |options: &MySqlConnectOptions| options.clone().database(name);
+        Self { first: there(&self.first), others: self.others.iter().map(there).collect() }
+    }
+
     pub(super) fn are_several(&self) -> bool {
         !self.others.is_empty()
     }

@@ -2,13 +2,15 @@
 
 use super::MySqlStore;
 use super::error::{enqueue_error, number, store_error};
+use super::session::Session;
 use crate::intake::{DOING, check, concerning, expect, moved, parts};
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
+use postroom::Outbox;
 use postroom_core::{
     Checkpoint, Enqueued, Intake, NewMessage, RawJson, StoreErrorKind, StoreResult,
 };
-use sqlx::{Error, MySql, MySqlConnection, QueryBuilder};
+use sqlx::{Error, MySql, QueryBuilder};
 use uuid::Uuid;
 
 /// The most messages in one statement, and the most bytes of their content: a statement must fit into
@@ -49,13 +51,19 @@ impl Intake for MySqlStore {
             advance(&mut tx, checkpoint).await?;
         }
         let mut answers = Vec::with_capacity(batch.len());
+        let outbox = match &self.rows {
+            Some(rows) => rows.outbox()?,
+            None => Outbox::default(),
+        };
         for part in parts(batch, ROWS, BYTES) {
-            if let Some(written) = write_at_once(&mut tx, part).await? {
+            if self.rows.is_none()
+                && let Some(written) = write_at_once(&mut tx, part).await?
+            {
                 answers.extend(written);
                 continue;
             }
             for message in part {
-                let enqueued = postroom::enqueue(&mut *tx, message.clone()).await;
+                let enqueued = outbox.enqueue(&mut **tx, message.clone()).await;
                 let refused = |error| concerning(answers.len(), batch.len(), enqueue_error(error));
                 let enqueued = enqueued.map_err(refused)?;
                 answers.push(enqueued);
@@ -76,7 +84,7 @@ impl Intake for MySqlStore {
 
 /// Moves a checkpoint from the position that its caller expects. Compared here, byte by byte: MySQL
 /// before 8.0.17 ignores trailing spaces.
-async fn advance(tx: &mut MySqlConnection, checkpoint: &Checkpoint) -> StoreResult<()> {
+async fn advance(tx: &mut Session, checkpoint: &Checkpoint) -> StoreResult<()> {
     let Checkpoint { name, position, .. } = checkpoint;
     let found = locked(tx, name).await.map_err(|e| store_error(DOING, e))?;
     expect(checkpoint, found.as_deref())?;
@@ -93,7 +101,7 @@ async fn advance(tx: &mut MySqlConnection, checkpoint: &Checkpoint) -> StoreResu
 }
 
 /// The position of a checkpoint, which stays there until the transaction ends.
-async fn locked(tx: &mut MySqlConnection, name: &str) -> Result<Option<String>, Error> {
+async fn locked(tx: &mut Session, name: &str) -> Result<Option<String>, Error> {
     sqlx::query_scalar(LOCK_POSITION).bind(name).fetch_optional(tx).await
 }
 
@@ -101,7 +109,7 @@ async fn locked(tx: &mut MySqlConnection, name: &str) -> Result<Option<String>, 
 /// there already or is refused: the statement alone is undone then, and message by message tells which
 /// it was. ON DUPLICATE KEY UPDATE would lock the first message against its relay.
 async fn write_at_once(
-    tx: &mut MySqlConnection,
+    tx: &mut Session,
     part: &[NewMessage],
 ) -> StoreResult<Option<Vec<Enqueued>>> {
     if part.len() < 2 {

@@ -1,6 +1,8 @@
-//! How a message is named here: by its number, and by its id, which is a uuid in these tables.
+//! How a message is named here: by its number, and by a uuid. That is its id, or made of it where somebody else made
+//! the table.
 
-use postroom_core::{MessageId, Verdict};
+use super::layout::ledger_id;
+use postroom_core::Verdict;
 use uuid::Uuid;
 
 /// One message.
@@ -11,17 +13,13 @@ pub(super) struct Key {
 }
 
 impl Key {
-    fn new(seq: i64, id: &MessageId) -> Option<Self> {
-        Some(Self { seq, id: id.as_uuid()? })
+    /// The message that a verdict is on.
+    pub(super) fn judged(verdict: &Verdict) -> Self {
+        Self { seq: verdict.seq, id: ledger_id(&verdict.id) }
     }
 
-    /// The message that a verdict is on; `None` when its id is no uuid, so that it is none of these.
-    pub(super) fn judged(verdict: &Verdict) -> Option<Self> {
-        Self::new(verdict.seq, &verdict.id)
-    }
-
-    /// The messages that an operation names. What has no uuid is none of these.
+    /// The messages that an operation names.
     pub(super) fn all(keys: &[postroom_core::Key]) -> Vec<Self> {
-        keys.iter().filter_map(|key| Self::new(key.seq, &key.id)).collect()
+        keys.iter().map(|key| Self { seq: key.seq, id: ledger_id(&key.id) }).collect()
     }
 }

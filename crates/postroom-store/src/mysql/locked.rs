@@ -5,12 +5,13 @@ use super::key::Key;
 use super::literal::{self, filled};
 use super::parcel::{Parcel, ParcelKey};
 use super::parcels::held_parcels;
+use super::session::Session;
 use super::version::Locking;
 use super::{LIST, fetch_each};
 use crate::parcel_token::holds_parcels;
 use chrono::NaiveDateTime;
 use postroom_core::{Fence, Settlement, Verdict};
-use sqlx::{Error, MySqlConnection, Row as _};
+use sqlx::{Error, Row as _};
 use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
 use uuid::fmt::Hyphenated;
@@ -56,7 +57,7 @@ pub(super) struct LetThrough<'a> {
 /// Locks what a settlement may change. Where the server can, it passes over what somebody else has locked, so
 /// that nothing that follows has to wait. `named` are the parcels of its claim, which is locked.
 pub(super) async fn let_through<'a>(
-    tx: &mut MySqlConnection,
+    tx: &mut Session,
     settlement: &'a Settlement,
     named: &[ParcelKey],
     locking: Locking,
@@ -78,12 +79,12 @@ pub(super) async fn let_through<'a>(
 
 /// The parcels are not locked: nobody but the holder of their claim's row settles or frees them.
 async fn of_parcels<'a>(
-    tx: &mut MySqlConnection,
+    tx: &mut Session,
     settlement: &'a Settlement,
     named: &[ParcelKey],
     locking: Locking,
 ) -> Result<LetThrough<'a>, Error> {
-    let verdicts: HashSet<Key> = settlement.verdicts.iter().filter_map(Key::judged).collect();
+    let verdicts: HashSet<Key> = settlement.verdicts.iter().map(Key::judged).collect();
     let wanted: Vec<ParcelKey> =
         named.iter().filter(|parcel| verdicts.contains(&parcel.message)).cloned().collect();
     let mut let_through = LetThrough::default();
@@ -100,13 +101,13 @@ async fn of_parcels<'a>(
 }
 
 async fn of_deliveries<'a>(
-    tx: &mut MySqlConnection,
+    tx: &mut Session,
     settlement: &'a Settlement,
     fence: &str,
     locking: Locking,
 ) -> Result<LetThrough<'a>, Error> {
     let mut ids: Vec<Uuid> =
-        settlement.verdicts.iter().filter_map(Key::judged).map(|key| key.id).collect();
+        settlement.verdicts.iter().map(Key::judged).map(|key| key.id).collect();
     ids.sort_unstable();
     let mut let_through = LetThrough::default();
     let mut origins = HashMap::with_capacity(ids.len());
@@ -117,7 +118,7 @@ async fn of_deliveries<'a>(
         ids.retain(|id| !origins.contains_key(id));
         let passed_over = look_at_deliveries(tx, &ids, fence).await?;
         let passed_over: HashSet<Uuid> = passed_over.iter().map(|held| held.key.id).collect();
-        let judged = settlement.verdicts.iter().filter_map(Key::judged);
+        let judged = settlement.verdicts.iter().map(Key::judged);
         let locked = judged.filter(|key| passed_over.contains(&key.id));
         let_through.locked.extend(locked.map(|key| key.seq));
     }
@@ -126,7 +127,7 @@ async fn of_deliveries<'a>(
 
 /// Locks the messages of what is held.
 async fn sort_out<'a>(
-    tx: &mut MySqlConnection,
+    tx: &mut Session,
     settlement: &'a Settlement,
     mut origins: HashMap<Uuid, (Key, Origin)>,
     mut let_through: LetThrough<'a>,
@@ -135,7 +136,7 @@ async fn sort_out<'a>(
     let keys: Vec<Key> = origins.values().map(|(key, _)| *key).collect();
     let mut messages = lock_messages(tx, &keys, locking).await?;
     for verdict in &settlement.verdicts {
-        let Some(Key { seq, id }) = Key::judged(verdict) else { continue };
+        let Key { seq, id } = Key::judged(verdict);
         let Some((_, origin)) = origins.remove(&id) else { continue };
         if messages.by_others.contains(&id) {
             let_through.locked.push(seq);
@@ -153,7 +154,7 @@ async fn sort_out<'a>(
 
 /// Locks deliveries by their key, as far as `fence` holds. Everybody locks deliveries before messages.
 pub(super) async fn lock_deliveries(
-    tx: &mut MySqlConnection,
+    tx: &mut Session,
     ids: &[Uuid],
     fence: &str,
     locking: Locking,
@@ -163,7 +164,7 @@ pub(super) async fn lock_deliveries(
 
 /// Looks at deliveries without locking them.
 pub(super) async fn look_at_deliveries(
-    tx: &mut MySqlConnection,
+    tx: &mut Session,
     ids: &[Uuid],
     fence: &str,
 ) -> Result<Vec<DeliveryRow>, Error> {
@@ -171,7 +172,7 @@ pub(super) async fn look_at_deliveries(
 }
 
 async fn read_deliveries(
-    tx: &mut MySqlConnection,
+    tx: &mut Session,
     parts: std::slice::Chunks<'_, Uuid>,
     fence: &str,
     clause: &str,

@@ -1,11 +1,16 @@
 //! Numbered migrations, applied once each.
 
 use super::error::store_error;
+use super::hosts::Hosts;
+use super::layout;
 use super::pool::Pool;
+use super::session::Session;
 use super::{connect, execute, triggers, version};
+use crate::MigrateOptions;
+use crate::layout::{Layout, backticked};
 use crate::migrations::{self, Migrated, Migration, Noted, Planned};
 use postroom_core::{StoreError, StoreErrorKind, StoreResult};
-use sqlx::{Connection as _, Error, MySqlConnection};
+use sqlx::Error;
 
 /// Every migration, in order.
 pub const MIGRATIONS: &[Migration] = &[Migration {
@@ -34,7 +39,7 @@ const BOOKS: &str = "
 const HAS_TABLE: &str = "
     SELECT EXISTS (
         SELECT 1 FROM information_schema.TABLES
-        WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ?
+        WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME = ?
     )";
 const NOTED: &str = "
     SELECT CAST(number AS UNSIGNED), applied_at IS NOT NULL FROM outbox_schema_migration";
@@ -53,7 +58,7 @@ const LOOKING: &str = "looking at what was migrated";
 /// # Errors
 /// When the database cannot be reached, refuses, holds a table of that name that Postroom did
 /// not make, or a schema newer than this program.
-pub async fn migrate(url: &str) -> StoreResult<Migrated> {
+pub async fn migrate(url: &str, options: &MigrateOptions) -> StoreResult<Migrated> {
     let failed = |error| store_error("migrating", error);
     let mut connection = connect::session(url, "migrating").await?;
     expect_supported(&mut connection).await.map_err(failed)?;
@@ -74,9 +79,24 @@ pub async fn migrate(url: &str) -> StoreResult<Migrated> {
         ));
     }
     let mut migrated = Migrated::default();
-    for work in left(&mut connection).await? {
-        run(&mut connection, &work).await.map_err(|e| store_error(&work.title(), e))?;
-        migrated.add(&work);
+    let database = Hosts::parse(url)?.database().to_owned();
+    if options.layout.is_some() {
+        sqlx::raw_sql(layout::MODE).execute(&mut connection).await.map_err(failed)?;
+    }
+    loop {
+        // The ledger of a table that is made here can be planned only once that is there.
+        let works = left(url, &mut connection, options).await?;
+        if works.is_empty() {
+            break;
+        }
+        for work in works {
+            run(&mut connection, &work).await.map_err(|e| store_error(&work.title(), e))?;
+            migrated.add(&work);
+        }
+        execute(&mut connection, format!("USE {}", backticked(&database))).await.map_err(failed)?;
+    }
+    if let Some(of) = options.layout.as_ref().filter(|_| migrated != Migrated::default()) {
+        layout::catch_up(&mut connection, of, &database).await?;
     }
     sqlx::raw_sql(UNLOCK).execute(&mut connection).await.map_err(failed)?;
     connection.close().await.map_err(failed)?;
@@ -87,24 +107,56 @@ pub async fn migrate(url: &str) -> StoreResult<Migrated> {
 ///
 /// # Errors
 /// As [`migrate`].
-pub async fn plan(url: &str) -> StoreResult<Vec<Planned>> {
+pub async fn plan(url: &str, options: &MigrateOptions) -> StoreResult<Vec<Planned>> {
     let mut connection = connect::session(url, LOOKING).await?;
     expect_supported(&mut connection).await.map_err(|error| store_error(LOOKING, error))?;
-    let planned = left(&mut connection).await?;
+    if options.layout.is_some() {
+        let mode = sqlx::raw_sql(layout::MODE).execute(&mut connection).await;
+        mode.map_err(|error| store_error(LOOKING, error))?;
+    }
+    let planned = left(url, &mut connection, options).await?;
     connection.close().await.map_err(|e| store_error(LOOKING, e))?;
     Ok(planned)
 }
 
+/// Removes the ledger of a layout. The table and its rows stay.
+///
+/// # Errors
+/// When the database cannot be reached or refuses.
+pub async fn remove_ledger(url: &str, layout: &Layout) -> StoreResult<()> {
+    let failed = |error| store_error("removing a ledger", error);
+    let mut connection = connect::session(url, "removing a ledger").await?;
+    sqlx::raw_sql(PATIENCE).execute(&mut connection).await.map_err(failed)?;
+    layout::remove(&mut connection, layout, Hosts::parse(url)?.database()).await?;
+    connection.close().await.map_err(failed)
+}
+
+/// The statements that give producers and relays of a layout their rights.
+///
+/// # Errors
+/// When the URL is malformed.
+pub(crate) fn layout_grants(url: &str, of: &Layout) -> StoreResult<String> {
+    Ok(layout::grants(of, Hosts::parse(url)?.database()))
+}
+
 /// An outbox must not be made where it would not work.
-async fn expect_supported(connection: &mut MySqlConnection) -> Result<(), Error> {
+async fn expect_supported(connection: &mut Session) -> Result<(), Error> {
     let version: String = sqlx::query_scalar("SELECT VERSION()").fetch_one(connection).await?;
     version::locking(&version).map_err(|unsupported| Error::Configuration(unsupported.into()))?;
     Ok(())
 }
 
 /// Everything that is left to do, in order. Changes nothing.
-async fn left(connection: &mut MySqlConnection) -> StoreResult<Vec<Planned>> {
+async fn left(
+    url: &str,
+    connection: &mut Session,
+    options: &MigrateOptions,
+) -> StoreResult<Vec<Planned>> {
     let failed = |error| store_error(LOOKING, error);
+    if let Some(of) = &options.layout {
+        let database = Hosts::parse(url)?.database().to_owned();
+        return layout::plan(connection, of, &database, options).await;
+    }
     let noted = noted(connection).await.map_err(failed)?;
     let has_table = has_table(connection, "integration_outbox").await.map_err(failed)?;
     let mut planned = migrations::left(MIGRATIONS, &noted, has_table)?;
@@ -116,7 +168,7 @@ async fn left(connection: &mut MySqlConnection) -> StoreResult<Vec<Planned>> {
     Ok(planned)
 }
 
-async fn noted(connection: &mut MySqlConnection) -> Result<Vec<Noted>, Error> {
+async fn noted(connection: &mut Session) -> Result<Vec<Noted>, Error> {
     if !has_table(connection, "outbox_schema_migration").await? {
         return Ok(Vec::new());
     }
@@ -124,16 +176,31 @@ async fn noted(connection: &mut MySqlConnection) -> Result<Vec<Noted>, Error> {
     Ok(rows.into_iter().map(|(number, finished)| Noted { number, finished }).collect())
 }
 
-async fn has_table(connection: &mut MySqlConnection, name: &str) -> Result<bool, Error> {
-    sqlx::query_scalar(HAS_TABLE).bind(name).fetch_one(connection).await
+async fn has_table(connection: &mut Session, name: &str) -> Result<bool, Error> {
+    sqlx::query_scalar(HAS_TABLE).bind(None::<String>).bind(name).fetch_one(connection).await
 }
 
-async fn run(connection: &mut MySqlConnection, work: &Planned) -> Result<(), Error> {
+pub(super) async fn has_table_in(
+    connection: &mut Session,
+    database: &str,
+    name: &str,
+) -> Result<bool, Error> {
+    sqlx::query_scalar(HAS_TABLE).bind(database).bind(name).fetch_one(connection).await
+}
+
+async fn run(connection: &mut Session, work: &Planned) -> Result<(), Error> {
+    let mut sections = sections(&work.sql);
+    // A ledger that is a database of its own is entered before its books are opened there.
+    let entering = sections.first().and_then(|first| layout::entering(first));
+    if let Some((enter, rest)) = entering {
+        execute(connection, enter.to_owned()).await?;
+        sections[0] = rest;
+    }
     if let Some(number) = work.number {
         sqlx::raw_sql(BOOKS).execute(&mut *connection).await?;
         sqlx::query(BEGIN).bind(number).bind(&work.name).execute(&mut *connection).await?;
     }
-    for statements in sections(&work.sql) {
+    for statements in sections {
         execute(connection, statements.to_owned()).await?;
     }
     if let Some(number) = work.number {

@@ -20,6 +20,7 @@ mod hosts;
 mod inspect;
 mod intake;
 mod key;
+mod layout;
 mod list;
 mod literal;
 mod locked;
@@ -36,28 +37,35 @@ mod remembered;
 mod replay;
 mod rescue;
 mod row;
+mod session;
 mod settle;
 mod triggers;
 mod upkeep;
 mod version;
 
-pub use migrate::{MIGRATIONS, migrate, plan};
+pub(crate) use migrate::layout_grants;
+pub use migrate::{MIGRATIONS, migrate, plan, remove_ledger};
 
 /// The statements that make a role for producers and one for relays.
 pub(crate) const GRANTS: &str = include_str!("../../migrations/mysql/grants.sql");
 
 use crate::OpenOptions;
 use crate::round::Round;
+use crate::vanished::Untold;
 use chrono::NaiveDateTime;
 use hosts::{Guide, Hosts};
+use layout::Rows;
 use parcels::Lanes;
 use pool::{OpenTransaction, Pool};
-use postroom_core::StoreResult;
+use postroom_core::{MessageId, StoreResult};
+use session::Session;
+use sqlx::Error;
 use sqlx::mysql::MySqlRow;
-use sqlx::{AssertSqlSafe, Error, MySqlConnection};
+use std::borrow::Cow;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 use tokio::sync::OnceCell;
+use uuid::Uuid;
 use version::Locking;
 
 /// The outbox on MariaDB or MySQL.
@@ -66,6 +74,10 @@ pub struct MySqlStore {
     pool: Pool,
     /// Where there are several servers.
     guide: Option<Guide>,
+    /// The table that somebody else made, where this is its ledger.
+    rows: Option<Rows>,
+    /// What of it was gone before it was delivered.
+    vanished: Untold,
     keep_sent: bool,
     remember_events: Duration,
     locking: OnceCell<Locking>,
@@ -83,14 +95,23 @@ impl MySqlStore {
     /// # Errors
     /// When the URL is malformed or names no database.
     pub fn new(url: &str, options: &OpenOptions) -> StoreResult<Self> {
-        let hosts = Hosts::parse(url)?;
-        let pool = connect::pool(&hosts, options.connections)?;
+        let mut hosts = Hosts::parse(url)?;
+        let rows = options.layout.clone().map(|layout| Rows::new(layout, hosts.database()));
+        if let Some(rows) = &rows {
+            hosts = hosts.in_database(&rows.ledger());
+        }
+        let pool = connect::pool(&hosts, options.connections, rows.is_some())?;
         let guide = hosts.are_several().then(|| Guide::start(pool.clone(), hosts));
+        let deletes_sent = options.layout.as_ref().is_some_and(|layout| layout.deletes_sent());
+        let is_own = rows.is_none();
         Ok(Self {
             pool,
             guide,
-            keep_sent: options.keep_sent,
-            remember_events: options.remember_events,
+            rows,
+            vanished: Untold::default(),
+            keep_sent: options.keep_sent && !deletes_sent,
+            // A table of somebody else's has a unique key of its own.
+            remember_events: if is_own { options.remember_events } else { Duration::ZERO },
             locking: OnceCell::new(),
             lanes: Lanes::default(),
             takes: AtomicUsize::new(0),
@@ -115,6 +136,24 @@ impl MySqlStore {
         Self { locking: OnceCell::new_with(Some(Locking::Wait)), ..self }
     }
 
+    /// What the ledger names a message by; `None` when no message here has this id.
+    fn id_of(&self, id: &MessageId) -> Option<Uuid> {
+        match &self.rows {
+            Some(_) => Some(layout::ledger_id(id)),
+            None => id.as_uuid(),
+        }
+    }
+
+    /// The column of `outbox_messages AS m` that holds it.
+    fn id_column(&self) -> &'static str {
+        if self.rows.is_some() { "m.ledger_id" } else { "m.id" }
+    }
+
+    /// A statement with values of its own, in the words of this store.
+    fn worded<'a>(&self, sql: &'a str) -> Cow<'a, str> {
+        if self.rows.is_some() { layout::of_rows(sql) } else { Cow::Borrowed(sql) }
+    }
+
     async fn begin(&self) -> Result<OpenTransaction, Error> {
         self.pool.begin().await
     }
@@ -135,9 +174,8 @@ impl MySqlStore {
 const LIST: usize = 500;
 
 /// Runs a statement that was put together here, and counts the rows it met.
-async fn execute(connection: &mut MySqlConnection, sql: String) -> Result<u64, Error> {
-    let done = sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await?;
-    Ok(done.rows_affected())
+async fn execute(connection: &mut Session, sql: String) -> Result<u64, Error> {
+    connection.run(sql).await
 }
 
 /// Runs statements that name one row each by its whole key, many in one round trip. A list of keys would not
@@ -145,7 +183,7 @@ async fn execute(connection: &mut MySqlConnection, sql: String) -> Result<u64, E
 /// each key, and waits for rows that somebody else has locked or not committed yet. An UPDATE of rows that
 /// are locked already may name a list: it passes over what it does not mean.
 async fn execute_each(
-    connection: &mut MySqlConnection,
+    connection: &mut Session,
     statements: impl IntoIterator<Item = String>,
 ) -> Result<(), Error> {
     let statements: Vec<String> = statements.into_iter().collect();
@@ -157,7 +195,7 @@ async fn execute_each(
 
 /// The rows of such statements.
 async fn fetch_each(
-    connection: &mut MySqlConnection,
+    connection: &mut Session,
     statements: impl IntoIterator<Item = String>,
 ) -> Result<Vec<MySqlRow>, Error> {
     let statements: Vec<String> = statements.into_iter().collect();
@@ -169,11 +207,11 @@ async fn fetch_each(
 }
 
 /// The rows of a statement that was put together here.
-async fn fetch(connection: &mut MySqlConnection, sql: String) -> Result<Vec<MySqlRow>, Error> {
-    sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(connection).await
+async fn fetch(connection: &mut Session, sql: String) -> Result<Vec<MySqlRow>, Error> {
+    connection.rows(sql).await
 }
 
 /// The database's clock.
-async fn now(connection: &mut MySqlConnection) -> Result<NaiveDateTime, Error> {
+async fn now(connection: &mut Session) -> Result<NaiveDateTime, Error> {
     sqlx::query_scalar("SELECT UTC_TIMESTAMP(6)").fetch_one(connection).await
 }

@@ -3,11 +3,13 @@
 use super::deliveries::{self, Delivery, IfThere, Life, Recorded, Wait, lock_messages};
 use super::error::store_error;
 use super::key::Key;
+use super::layout::ledger_id;
 use super::literal::{self, filled};
 use super::locked::lock_deliveries;
 use super::parcel::{Parcel, ParcelKey};
 use super::parcels::{end_parcels, held_parcels, in_flight, make_deliveries};
 use super::replay::replay;
+use super::session::Session;
 use super::settle::{delete_messages, lock_claims};
 use super::upkeep::before;
 use super::version::Locking;
@@ -19,7 +21,7 @@ use postroom_core::{
     StoreResult, Token,
 };
 use sqlx::mysql::MySqlRow;
-use sqlx::{AssertSqlSafe, Error, MySqlConnection, Row as _};
+use sqlx::{AssertSqlSafe, Error, Row as _};
 use std::collections::{BTreeSet, HashSet};
 use std::future::Future;
 use std::sync::Arc;
@@ -35,6 +37,7 @@ const NOTE_ACTION: &str = "UPDATE outbox_action SET messages = messages + ? WHER
 const REDRIVE: &str = include_str!("sql/redrive.sql");
 const CANCEL: &str = include_str!("sql/cancel.sql");
 const RELEASE: &str = include_str!("sql/release.sql");
+const REPLAY_ROWS: &str = include_str!("sql/replay_rows.sql");
 const PRUNE_DEAD: &str = include_str!("sql/prune_dead.sql");
 
 /// How often an operation that lost to a concurrent transaction is tried, unless it waited this long
@@ -84,6 +87,11 @@ impl Operate for MySqlStore {
         keys: &[postroom_core::Key],
         fresh_ids: bool,
     ) -> StoreResult<Vec<MessageId>> {
+        if let Some(rows) = &self.rows {
+            rows.layout().refuse_replay(fresh_ids)?;
+            let keys = &keys;
+            return again("replaying", || self.replay_rows(action, keys)).await;
+        }
         let keys = &Key::all(keys);
         again("replaying", || async move {
             self.follow_any_edits().await?;
@@ -141,6 +149,44 @@ fn old(status: Status, older_than: Duration) -> StoreResult<String> {
 }
 
 impl MySqlStore {
+    /// Opens rows of somebody else's table again that were delivered and that nobody holds; their ids. They are
+    /// delivered with a header that says so.
+    async fn replay_rows(
+        &self,
+        action: ActionId,
+        named: &[postroom_core::Key],
+    ) -> Result<Vec<MessageId>, Error> {
+        self.follow_any_edits().await?;
+        let mut tx = self.begin().await?;
+        let at = now(&mut tx).await?;
+        let keys = Key::all(named);
+        let held = held_by_claims(&mut tx, &keys).await?;
+        let mut ids: Vec<Uuid> = keys.iter().map(|key| key.id).collect();
+        ids.sort_unstable();
+        // Marked SENT by hand during an attempt: that attempt decides.
+        let claimed = lock_deliveries(&mut tx, &ids, "TRUE", Locking::Wait).await?;
+        let is_held =
+            |key: &Key| held.contains(key) || claimed.iter().any(|one| one.key.id == key.id);
+        let free: Vec<Key> = keys.into_iter().filter(|key| !is_held(key)).collect();
+        let mut locked = lock_messages(&mut tx, &free, Locking::Wait).await?.recorded;
+        locked.retain(|_, recorded| recorded.status == Status::Sent.as_str());
+        let list = literal::numbers(locked.values().map(|recorded| recorded.key.seq));
+        let (time, token) = (format!("'{at}'"), literal::token(Token::random()));
+        let places = [("at", time.as_str()), ("token", &token), ("seqs", &list)];
+        execute(&mut tx, filled(REPLAY_ROWS, &places)).await?;
+        let opened = |id: &MessageId| locked.contains_key(&ledger_id(id));
+        let replayed: Vec<MessageId> =
+            named.iter().map(|key| key.id.clone()).filter(opened).collect();
+        let made = locked.into_values().filter_map(|recorded| {
+            let recorded = Recorded { status: "PENDING".to_owned(), due_at: at, ..recorded };
+            Delivery::of(&recorded, 0, Life::Another)
+        });
+        deliveries::write(&mut tx, made.collect(), IfThere::Keep).await?;
+        note(&mut tx, action, replayed.len()).await?;
+        tx.commit().await?;
+        Ok(replayed)
+    }
+
     /// Gives messages that nobody holds, and that are as `is_meant` says, a new state, and their deliveries
     /// the same. What is in a parcel that nobody holds gets its delivery first.
     async fn reset(
@@ -319,7 +365,7 @@ impl MySqlStore {
                 part.iter().filter(|key| !claimed.contains(&key.id)).map(|key| key.seq).collect();
             // They may have been changed since.
             let sql = format!(
-                "SELECT seq, id FROM integration_outbox FORCE INDEX (PRIMARY) \
+                "SELECT seq, id FROM integration_outbox /*row*/ FORCE INDEX (PRIMARY) \
                  WHERE seq IN ({}) AND {old} FOR UPDATE",
                 literal::numbers(free)
             );
@@ -345,7 +391,7 @@ fn lanes_of(parcels: &[ParcelKey]) -> Vec<&str> {
 }
 
 /// Which of these messages are in parcels that claims hold.
-async fn held_by_claims(tx: &mut MySqlConnection, keys: &[Key]) -> Result<HashSet<Key>, Error> {
+async fn held_by_claims(tx: &mut Session, keys: &[Key]) -> Result<HashSet<Key>, Error> {
     let ids: HashSet<Uuid> = keys.iter().map(|key| key.id).collect();
     let in_flight = in_flight(tx).await?;
     let named: Vec<ParcelKey> = in_flight.of(&ids).map(|(parcel, _)| parcel.clone()).collect();
@@ -354,7 +400,7 @@ async fn held_by_claims(tx: &mut MySqlConnection, keys: &[Key]) -> Result<HashSe
 }
 
 /// Adds to the record of an operation, in the transaction that changed the messages.
-async fn note(tx: &mut MySqlConnection, action: ActionId, count: usize) -> Result<(), Error> {
+async fn note(tx: &mut Session, action: ActionId, count: usize) -> Result<(), Error> {
     let count = i64::try_from(count).unwrap_or(i64::MAX);
     sqlx::query(NOTE_ACTION).bind(count).bind(action.0).execute(tx).await.map(drop)
 }

@@ -8,9 +8,10 @@
 use super::deliveries::{self, Delivery, IfThere, Life, recorded};
 use super::literal::{self, filled};
 use super::parcel::{Parcel, ParcelKey, places, read_list};
+use super::session::Session;
 use super::{LIST, MySqlStore, execute, execute_each, fetch, fetch_each};
 use postroom_core::Token;
-use sqlx::{Error, MySqlConnection, Row as _};
+use sqlx::{Error, Row as _};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -119,7 +120,7 @@ impl MySqlStore {
     /// next time.
     pub(super) async fn lock_lanes(
         &self,
-        tx: &mut MySqlConnection,
+        tx: &mut Session,
         lanes: &[&str],
     ) -> Result<HashMap<String, i64>, Error> {
         let mut marks = HashMap::with_capacity(lanes.len());
@@ -141,7 +142,7 @@ impl MySqlStore {
     /// while in any case.
     pub(super) async fn find_parcels(
         &self,
-        tx: &mut MySqlConnection,
+        tx: &mut Session,
         marks: &HashMap<String, i64>,
         wanted: &[(&str, usize)],
     ) -> Result<HashMap<String, Vec<Parcel>>, Error> {
@@ -203,10 +204,7 @@ impl MySqlStore {
 /// Makes deliveries of what parcels name, as their messages say, and deletes them. Their lanes are locked and
 /// no claim names them. The messages are not locked: whoever is changing one by hand leaves a note of it,
 /// which is followed after this.
-pub(super) async fn make_deliveries(
-    tx: &mut MySqlConnection,
-    parcels: &[Parcel],
-) -> Result<(), Error> {
+pub(super) async fn make_deliveries(tx: &mut Session, parcels: &[Parcel]) -> Result<(), Error> {
     if parcels.is_empty() {
         return Ok(());
     }
@@ -223,10 +221,7 @@ pub(super) async fn make_deliveries(
 }
 
 /// Writes to the cursors of lanes whose parcels were taken up to a number, or unpacked.
-pub(super) async fn move_marks(
-    tx: &mut MySqlConnection,
-    marks: &HashMap<&str, i64>,
-) -> Result<(), Error> {
+pub(super) async fn move_marks(tx: &mut Session, marks: &HashMap<&str, i64>) -> Result<(), Error> {
     let moved = |(lane, mark): (&&str, &i64)| {
         let (lane, mark) = (literal::text(lane), mark.to_string());
         filled(MOVE_MARK, &[("lane", &lane), ("mark", &mark)])
@@ -236,7 +231,7 @@ pub(super) async fn move_marks(
 }
 
 /// What claims on parcels name.
-pub(super) async fn in_flight(tx: &mut MySqlConnection) -> Result<InFlight, Error> {
+pub(super) async fn in_flight(tx: &mut Session) -> Result<InFlight, Error> {
     let mut named = HashMap::new();
     for row in fetch(tx, filled(IN_FLIGHT, &[])).await? {
         let token = Token(row.try_get(0)?);
@@ -256,7 +251,7 @@ pub(super) struct HeldParcel {
 
 /// Which of these parcels are there.
 pub(super) async fn held_parcels(
-    tx: &mut MySqlConnection,
+    tx: &mut Session,
     parcels: &[ParcelKey],
 ) -> Result<Vec<HeldParcel>, Error> {
     let mut held = Vec::with_capacity(parcels.len());
@@ -274,10 +269,7 @@ pub(super) async fn held_parcels(
 }
 
 /// Deletes parcels.
-pub(super) async fn end_parcels(
-    tx: &mut MySqlConnection,
-    parcels: &[ParcelKey],
-) -> Result<(), Error> {
+pub(super) async fn end_parcels(tx: &mut Session, parcels: &[ParcelKey]) -> Result<(), Error> {
     let mut parcels: Vec<&ParcelKey> = parcels.iter().collect();
     // Everybody locks in the same order.
     parcels.sort_unstable_by_key(|parcel| (&parcel.integration, parcel.message.seq));
@@ -292,7 +284,7 @@ pub(super) async fn end_parcels(
     execute_each(tx, parcels.into_iter().map(end)).await
 }
 
-async fn read(tx: &mut MySqlConnection, branches: Vec<String>) -> Result<Vec<Parcel>, Error> {
+async fn read(tx: &mut Session, branches: Vec<String>) -> Result<Vec<Parcel>, Error> {
     let mut parcels = Vec::new();
     for part in branches.chunks(LIST) {
         for row in fetch(tx, part.join(" UNION ALL ")).await? {

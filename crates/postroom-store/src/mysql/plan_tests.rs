@@ -6,9 +6,10 @@ use super::key::Key;
 use super::literal::filled;
 use super::parcel::{ParcelKey, places};
 use super::rescue::EXPIRED;
+use super::session::Session;
 use super::settle::SENT;
 use postroom_testkit::{MariaDatabase, MariaDb, MySql};
-use sqlx::{AssertSqlSafe, MySqlConnection, Row as _};
+use sqlx::{AssertSqlSafe, Row as _};
 use uuid::Uuid;
 
 /// `lane-0`, as the store writes it.
@@ -38,7 +39,7 @@ const CLAIM_SOME: &str = "
 const EDIT_SOME: &str =
     "UPDATE integration_outbox SET due_at = due_at - INTERVAL 1 SECOND WHERE seq % 4 < 2";
 
-async fn execute(connection: &mut MySqlConnection, sql: &str) {
+async fn execute(connection: &mut Session, sql: &str) {
     let sql = AssertSqlSafe(sql.to_owned());
     sqlx::raw_sql(sql).execute(connection).await.expect("executed");
 }
@@ -54,7 +55,7 @@ struct Step {
 }
 
 /// Puts values in the places of parameters, and reads how the statement would be run.
-async fn plan(connection: &mut MySqlConnection, statement: &str, values: &[&str]) -> Vec<Step> {
+async fn plan(connection: &mut Session, statement: &str, values: &[&str]) -> Vec<Step> {
     let mut sql = "EXPLAIN ".to_owned();
     let mut values = values.iter();
     for part in statement.split_inclusive('?') {
@@ -171,7 +172,7 @@ const BY_WHOLE_KEY: [(&str, &str); 6] = [
     (include_str!("sql/forget_relay.sql"), "16"),
 ];
 
-async fn single_rows_go_by_their_whole_key(connection: &mut MySqlConnection) {
+async fn single_rows_go_by_their_whole_key(connection: &mut Session) {
     let id = format!("'{}'", Uuid::now_v7());
     for (sql, key_length) in BY_WHOLE_KEY {
         // The number of a note is in the place of an id.

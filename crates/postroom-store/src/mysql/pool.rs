@@ -8,6 +8,7 @@
 
 use super::connect::{CONNECTION_WAIT, connect, connect_writable};
 use super::hosts::Hosts;
+use super::session::Session;
 use deadpool::Runtime;
 use deadpool::managed::{
     self, BuildError, Manager, Metrics, Object, PoolError, RecycleError, RecycleResult,
@@ -16,7 +17,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use sqlx::mysql::{MySqlConnectOptions, MySqlQueryResult, MySqlRow, MySqlStatement, MySqlTypeInfo};
-use sqlx::{Connection as _, Either, Error, Execute, Executor, MySql, MySqlConnection, SqlStr};
+use sqlx::{Connection as _, Either, Error, Execute, Executor, MySql, SqlStr};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -38,6 +39,8 @@ struct Connector {
     server: Mutex<Server>,
     /// Whether there are other servers, so that one that takes no writes will not do.
     are_several: bool,
+    /// Whether this is the ledger of somebody else's table.
+    is_of_rows: bool,
 }
 
 /// The server that connections lead to.
@@ -54,27 +57,27 @@ impl Connector {
 }
 
 impl Manager for Connector {
-    type Type = MySqlConnection;
+    type Type = Session;
     type Error = Error;
 
-    async fn create(&self) -> Result<MySqlConnection, Error> {
+    async fn create(&self) -> Result<Session, Error> {
         let (options, since) = {
             let server = self.server();
             (server.options.clone(), server.since)
         };
         if !self.are_several {
-            return connect(&options).await;
+            return Session::open(connect(&options).await?, self.is_of_rows).await;
         }
         let connection = connect_writable(&options).await?;
         // One that was begun before a move and made after it would pass for one to the new server.
-        if self.server().since == since { Ok(connection) } else { Err(Error::PoolTimedOut) }
+        let is_left = self.server().since != since;
+        if is_left {
+            return Err(Error::PoolTimedOut);
+        }
+        Session::open(connection, self.is_of_rows).await
     }
 
-    async fn recycle(
-        &self,
-        connection: &mut MySqlConnection,
-        metrics: &Metrics,
-    ) -> RecycleResult<Error> {
+    async fn recycle(&self, connection: &mut Session, metrics: &Metrics) -> RecycleResult<Error> {
         if metrics.created < self.server().since {
             return Err(RecycleError::message("its server was left"));
         }
@@ -98,10 +101,14 @@ impl fmt::Debug for Pool {
 
 impl Pool {
     /// A pool that connects on first use.
-    pub(super) fn new(hosts: &Hosts, connections: usize) -> Result<Self, BuildError> {
+    pub(super) fn new(
+        hosts: &Hosts,
+        connections: usize,
+        is_of_rows: bool,
+    ) -> Result<Self, BuildError> {
         let server = Server { options: hosts.first().clone(), since: Instant::now() };
         let (server, are_several) = (Mutex::new(server), hosts.are_several());
-        let pool = managed::Pool::builder(Connector { server, are_several })
+        let pool = managed::Pool::builder(Connector { server, are_several, is_of_rows })
             .max_size(connections.max(1))
             .runtime(Runtime::Tokio1)
             .wait_timeout(Some(CONNECTION_WAIT))
@@ -161,15 +168,15 @@ impl Lent {
 }
 
 impl Deref for Lent {
-    type Target = MySqlConnection;
+    type Target = Session;
 
-    fn deref(&self) -> &MySqlConnection {
+    fn deref(&self) -> &Session {
         self.object.as_ref().unwrap_or_else(|| unreachable!("only a drop takes it"))
     }
 }
 
 impl DerefMut for Lent {
-    fn deref_mut(&mut self) -> &mut MySqlConnection {
+    fn deref_mut(&mut self) -> &mut Session {
         self.object.as_mut().unwrap_or_else(|| unreachable!("only a drop takes it"))
     }
 }
@@ -212,15 +219,15 @@ impl OpenTransaction {
 }
 
 impl Deref for OpenTransaction {
-    type Target = MySqlConnection;
+    type Target = Session;
 
-    fn deref(&self) -> &MySqlConnection {
+    fn deref(&self) -> &Session {
         &self.0
     }
 }
 
 impl DerefMut for OpenTransaction {
-    fn deref_mut(&mut self) -> &mut MySqlConnection {
+    fn deref_mut(&mut self) -> &mut Session {
         &mut self.0
     }
 }

@@ -6,11 +6,12 @@ use super::literal::{self, filled};
 use super::locked::{lock_deliveries, look_at_deliveries};
 use super::parcel::{Parcel, ParcelKey};
 use super::parcels::{InFlight, end_parcels, held_parcels, in_flight, move_marks};
+use super::session::Session;
 use super::version::Locking;
 use super::{LIST, MySqlStore, fetch};
 use postroom_core::Reconciled;
 use sqlx::mysql::MySqlRow;
-use sqlx::{Error, MySqlConnection, Row as _};
+use sqlx::{Error, Row as _};
 use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
 use uuid::fmt::Hyphenated;
@@ -33,6 +34,18 @@ const PARCELS_OF: &str = include_str!("sql/reconcile_parcels_of.sql");
 
 /// Mends everything, and counts it.
 pub(super) async fn reconcile(store: &MySqlStore) -> Result<Reconciled, Error> {
+    // What no trigger saw of somebody else's table leaves notes here, which are followed next.
+    let of_rows = match &store.rows {
+        Some(rows) => {
+            let clause = store.locking().await?.clause();
+            let foreign = rows.foreign(&store.pool).await?;
+            let mut connection = store.pool.acquire().await?;
+            let mended = foreign.sync(&mut connection, clause).await?;
+            connection.answered();
+            mended
+        }
+        None => Reconciled::default(),
+    };
     let edits = store.follow_all_edits().await?;
     // Freed before the others: what turns out to have no message goes with them.
     let freed = store.mend(STRAY, Mend::Free).await?;
@@ -43,14 +56,24 @@ pub(super) async fn reconcile(store: &MySqlStore) -> Result<Reconciled, Error> {
         + store.mend(CLOSED, Mend::Remove).await?
         + store.remove_parcels(Which::Emptied).await?;
     // The server keeps its numbers ahead of those in use by itself, and apart by their key.
-    Ok(Reconciled { made, removed, freed, followed, ..Reconciled::default() })
+    Ok(Reconciled {
+        made: made + of_rows.made,
+        removed: removed + of_rows.removed,
+        // Each of the others left a note.
+        freed,
+        followed,
+        ..Reconciled::default()
+    })
 }
 
 /// Counts what [`reconcile`] would mend, in its words, as of one moment.
 pub(super) async fn count(store: &MySqlStore) -> Result<Reconciled, Error> {
     let mut tx = store.pool.snapshot().await?;
     let in_flight = in_flight(&mut tx).await?;
-    let mut found = Reconciled::default();
+    let mut found = match &store.rows {
+        Some(rows) => rows.foreign(&store.pool).await?.count(&mut tx).await?,
+        None => Reconciled::default(),
+    };
     for (sql, counted) in [
         (MAKE, &mut found.made),
         (CLOSED, &mut found.removed),
@@ -143,7 +166,7 @@ impl MySqlStore {
 
 /// Makes deliveries of open messages that have none. They are locked, so that a change made by hand is
 /// either seen here or noted. How many dispatches there were is not known any more.
-async fn make(tx: &mut MySqlConnection, found: &[Key], locking: Locking) -> Result<u64, Error> {
+async fn make(tx: &mut Session, found: &[Key], locking: Locking) -> Result<u64, Error> {
     let unnamed = unnamed(tx, found).await?;
     let free = lock_messages(tx, &unnamed, locking).await?.recorded;
     let ids: Vec<Uuid> = free.keys().copied().collect();
@@ -163,7 +186,7 @@ async fn make(tx: &mut MySqlConnection, found: &[Key], locking: Locking) -> Resu
 }
 
 /// Those that no parcel names: one may be in a lane that its message has left while no trigger fired.
-async fn unnamed(tx: &mut MySqlConnection, keys: &[Key]) -> Result<Vec<Key>, Error> {
+async fn unnamed(tx: &mut Session, keys: &[Key]) -> Result<Vec<Key>, Error> {
     if keys.is_empty() {
         return Ok(Vec::new());
     }
@@ -187,7 +210,7 @@ enum Corrected {
 
 /// Makes deliveries free and say what their messages say, or removes them; how many.
 async fn correct(
-    tx: &mut MySqlConnection,
+    tx: &mut Session,
     found: &[Key],
     fence: &str,
     which: Corrected,
@@ -215,11 +238,7 @@ async fn correct(
 }
 
 /// A page of messages that a statement finds, by id.
-async fn page(
-    tx: &mut MySqlConnection,
-    find: &str,
-    after: Option<Uuid>,
-) -> Result<Vec<Key>, Error> {
+async fn page(tx: &mut Session, find: &str, after: Option<Uuid>) -> Result<Vec<Key>, Error> {
     let after = after.map_or_else(|| "''".to_owned(), literal::id);
     let sql = filled(find, &[("after", &after), ("rows", &LIST.to_string())]);
     let key = |row: &MySqlRow| {
@@ -237,7 +256,7 @@ enum Which {
     Emptied,
 }
 
-async fn parcels(tx: &mut MySqlConnection, which: Which) -> Result<Vec<Parcel>, Error> {
+async fn parcels(tx: &mut Session, which: Which) -> Result<Vec<Parcel>, Error> {
     let mut found = Vec::new();
     match which {
         Which::Emptied => {

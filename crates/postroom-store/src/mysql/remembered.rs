@@ -2,10 +2,11 @@
 
 use super::claims::micros;
 use super::literal::{self, filled};
+use super::session::Session;
 use super::{LIST, MySqlStore, execute, fetch};
 use crate::remembered::DELIVERED_BEFORE;
 use postroom_core::Token;
-use sqlx::{Error, MySqlConnection, Row as _};
+use sqlx::{Error, Row as _};
 use std::time::Duration;
 
 const EVENT: &str = include_str!("sql/event.sql");
@@ -16,7 +17,7 @@ const FORGET: &str = include_str!("sql/forget_events.sql");
 
 /// Remembers the events of messages for so long after their delivery. The messages are about to be deleted.
 pub(super) async fn remember(
-    tx: &mut MySqlConnection,
+    tx: &mut Session,
     seqs: &[i64],
     remembered: Duration,
 ) -> Result<(), Error> {
@@ -38,7 +39,7 @@ pub(super) async fn remember(
 }
 
 /// Forgets some events whose time is over.
-pub(super) async fn forget(tx: &mut MySqlConnection, limit: usize) -> Result<(), Error> {
+pub(super) async fn forget(tx: &mut Session, limit: usize) -> Result<(), Error> {
     execute(tx, filled(FORGET, &[("limit", &limit.to_string())])).await?;
     Ok(())
 }

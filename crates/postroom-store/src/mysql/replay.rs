@@ -1,8 +1,9 @@
 //! Sent messages again, as new rows.
 
 use super::key::Key;
+use super::session::Session;
 use postroom_core::REPLAY_HEADER;
-use sqlx::{Error, MySqlConnection};
+use sqlx::Error;
 use uuid::Uuid;
 
 /// Locked, so that one message is not replayed twice at once under the same copy. Number, id.
@@ -14,7 +15,7 @@ const REPLAY: &str = include_str!("sql/replay.sql");
 
 /// Copies what is SENT; the ids of the copies.
 pub(super) async fn replay(
-    tx: &mut MySqlConnection,
+    tx: &mut Session,
     keys: &[Key],
     fresh_ids: bool,
 ) -> Result<Vec<Uuid>, Error> {

@@ -7,11 +7,12 @@ use super::literal::{self, filled};
 use super::locked::lock_deliveries;
 use super::parcel::{ParcelKey, read_list};
 use super::parcels::{end_parcels, held_parcels};
+use super::session::Session;
 use super::settle::{FORGET_CLAIM, end_claim};
 use super::version::Locking;
 use super::{MySqlStore, fetch, fetch_each, now, row};
 use postroom_core::{AttemptOutcome, RelayId, Token};
-use sqlx::{AssertSqlSafe, Error, MySqlConnection, Row as _};
+use sqlx::{AssertSqlSafe, Error, Row as _};
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 use uuid::Uuid;
@@ -101,7 +102,7 @@ async fn rescue_some(
 
 /// Locks the rows of these relays, and says which of them live after all. A relay that comes back
 /// waits for this to end, and then sees what it has lost. Others that rescue do not wait.
-async fn lock_relays(tx: &mut MySqlConnection, relays: BTreeSet<Token>) -> Result<String, Error> {
+async fn lock_relays(tx: &mut Session, relays: BTreeSet<Token>) -> Result<String, Error> {
     let mut alive = Vec::new();
     let lock = |relay: Token| filled(LOCK_RELAYS, &[("relay", &literal::token(relay))]);
     for row in fetch_each(tx, relays.into_iter().map(lock)).await? {
@@ -115,7 +116,7 @@ async fn lock_relays(tx: &mut MySqlConnection, relays: BTreeSet<Token>) -> Resul
 /// Makes deliveries of what is open in the parcels of a claim, and deletes them. How many messages that
 /// were, and whether the claim has ended with it.
 async fn free_parcels(
-    tx: &mut MySqlConnection,
+    tx: &mut Session,
     claim: &Expired,
     parcels: &[ParcelKey],
     locking: Locking,
@@ -147,7 +148,7 @@ async fn free_parcels(
 
 /// Frees the deliveries of a claim, as their messages say by now.
 async fn free_deliveries(
-    tx: &mut MySqlConnection,
+    tx: &mut Session,
     claim: &Expired,
     locking: Locking,
 ) -> Result<(u64, bool), Error> {
@@ -196,7 +197,7 @@ async fn free_deliveries(
 
 /// Lost alone, it was this message: that counts as an attempt. Which ones were counted.
 async fn count_lost(
-    tx: &mut MySqlConnection,
+    tx: &mut Session,
     claim: &Expired,
     keys: &[Key],
 ) -> Result<HashSet<Key>, Error> {

@@ -6,7 +6,6 @@ use postroom_core::{Dispatched, Message, MessageId, RawJson, Record, Status, Tak
 use sqlx::mysql::MySqlRow;
 use sqlx::{Error, Row as _};
 use uuid::Uuid;
-use uuid::fmt::Hyphenated;
 
 /// Reads the columns of `MESSAGE`.
 fn message(row: &MySqlRow) -> Result<Message, Error> {
@@ -56,9 +55,14 @@ pub(super) fn taken(
     Ok(Taken { message, rescues, dispatch, fault })
 }
 
-/// Reads a message's id.
+/// Reads a message's id. A uuid may be written in any case.
 pub(super) fn message_id(row: &MySqlRow, index: usize) -> Result<MessageId, Error> {
-    Ok(Uuid::from(row.try_get::<Hyphenated, _>(index)?).into())
+    const HYPHENATED: usize = 36;
+    let text: &str = row.try_get(index)?;
+    Ok(match Uuid::parse_str(text) {
+        Ok(uuid) if text.len() == HYPHENATED => uuid.into(),
+        Ok(_) | Err(_) => MessageId::trusted(text),
+    })
 }
 
 /// Reads what a message needs to be settled.

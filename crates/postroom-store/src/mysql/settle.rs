@@ -6,10 +6,12 @@ use super::claims::micros;
 use super::deliveries::{self, Delivery, IfThere, Life, Recorded, Wait, recorded};
 use super::error::{enqueue_error, store_error};
 use super::key::Key;
+use super::layout::Rows;
 use super::literal::{self, filled};
 use super::locked::{Counted, DeliveryRow, LetThrough, Origin, let_through};
 use super::parcel::{ParcelKey, read_list};
 use super::parcels::{end_parcels, held_parcels};
+use super::session::Session;
 use super::{LIST, MySqlStore, execute, execute_each, fetch, fetch_each, now, remembered};
 use crate::parcel_token::holds_parcels;
 use chrono::{NaiveDateTime, TimeDelta};
@@ -17,7 +19,7 @@ use postroom_core::{
     AttemptOutcome, Fate, Fence, MessageId, Settled, Settlement, StoreResult, Token, Verdict,
     clip_error,
 };
-use sqlx::{Error, MySql, MySqlConnection, QueryBuilder, Row as _};
+use sqlx::{Error, MySql, QueryBuilder, Row as _};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 use uuid::Uuid;
@@ -54,7 +56,8 @@ pub(super) async fn settle(store: &MySqlStore, settlements: &[Settlement]) -> St
         for Counted { verdict, .. } in &found.counted {
             if let Fate::Dead { announcement: Some(announcement), .. } = &verdict.fate {
                 let announcement = (**announcement).clone();
-                postroom::enqueue(&mut *tx, announcement).await.map_err(enqueue_error)?;
+                let outbox = store.rows.as_ref().map(Rows::own_outbox).unwrap_or_default();
+                outbox.enqueue(&mut **tx, announcement).await.map_err(enqueue_error)?;
             }
         }
         named.retain(|parcel| !ended.contains(parcel));
@@ -84,7 +87,7 @@ fn claim_of(settlement: &Settlement) -> Option<Token> {
 /// Locks claims in the order of their tokens, and reads what those on parcels name. One that is missing is
 /// over.
 pub(super) async fn lock_claims(
-    tx: &mut MySqlConnection,
+    tx: &mut Session,
     tokens: &BTreeSet<Token>,
 ) -> Result<BTreeMap<Token, Vec<ParcelKey>>, Error> {
     let mut claims = BTreeMap::new();
@@ -99,7 +102,7 @@ pub(super) async fn lock_claims(
 /// Ends a claim that holds nothing. What is left of its parcels is open and stays held, or was closed by hand
 /// and goes with it.
 pub(super) async fn end_claim(
-    tx: &mut MySqlConnection,
+    tx: &mut Session,
     token: Token,
     left: &[ParcelKey],
 ) -> Result<(), Error> {
@@ -153,7 +156,7 @@ struct Failed<'a> {
 
 /// Applies one settlement to what its fence lets through; the parcels that are over.
 async fn apply(
-    tx: &mut MySqlConnection,
+    tx: &mut Session,
     settlement: &Settlement,
     found: &LetThrough<'_>,
     at: NaiveDateTime,
@@ -262,7 +265,7 @@ fn is_unchanged(counted: &Counted<'_>, at: NaiveDateTime) -> bool {
 
 /// An outcome clears the rescues; what goes back as it is keeps them.
 async fn write_deliveries(
-    tx: &mut MySqlConnection,
+    tx: &mut Session,
     fence: Fence,
     undelivered: &[Undelivered<'_>],
 ) -> Result<(), Error> {
@@ -288,7 +291,7 @@ async fn write_deliveries(
 }
 
 async fn mark_sent(
-    tx: &mut MySqlConnection,
+    tx: &mut Session,
     token: Token,
     seqs: &[i64],
     at: NaiveDateTime,
@@ -309,7 +312,7 @@ async fn mark_sent(
 }
 
 /// Deletes messages of which the ledger has nothing any more, with their attempts.
-pub(super) async fn delete_messages(tx: &mut MySqlConnection, seqs: &[i64]) -> Result<(), Error> {
+pub(super) async fn delete_messages(tx: &mut Session, seqs: &[i64]) -> Result<(), Error> {
     let delete = |seq: &i64| filled(SENT_DELETE, &[("seq", &seq.to_string())]);
     execute_each(tx, seqs.iter().map(delete)).await?;
     attempts::forget(tx, seqs).await
@@ -320,7 +323,7 @@ fn due_after(at: NaiveDateTime, delay: Duration) -> NaiveDateTime {
 }
 
 async fn put_off(
-    tx: &mut MySqlConnection,
+    tx: &mut Session,
     undelivered: &[Undelivered<'_>],
     at: NaiveDateTime,
 ) -> Result<(), Error> {
@@ -341,7 +344,7 @@ async fn put_off(
 
 /// Marks the messages, and puts the attempts on record: a statement each, however many there are.
 async fn mark_failed(
-    tx: &mut MySqlConnection,
+    tx: &mut Session,
     fence: Fence,
     failed: &[&Failed<'_>],
     at: NaiveDateTime,
@@ -398,7 +401,7 @@ fn by_seq<T>(all: &[T], value: impl Fn(&T) -> (i64, String)) -> String {
 /// Verdicts that changed nothing are late, unless the same settlement was applied before: then
 /// its outcome was unknown, and it is repeated.
 async fn late(
-    tx: &mut MySqlConnection,
+    tx: &mut Session,
     settlement: &Settlement,
     found: &LetThrough<'_>,
 ) -> Result<Vec<i64>, Error> {
@@ -415,6 +418,6 @@ async fn late(
             known.insert(Key { seq: row.try_get(0)?, id });
         }
     }
-    unchanged.retain(|one| Key::judged(one).is_none_or(|key| !known.contains(&key)));
+    unchanged.retain(|one| !known.contains(&Key::judged(one)));
     Ok(unchanged.iter().map(|one| one.seq).collect())
 }

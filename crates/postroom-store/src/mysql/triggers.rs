@@ -1,9 +1,10 @@
 //! The triggers that keep deliveries in step.
 
 use super::error::number;
+use super::session::Session;
 use super::{MIGRATIONS, fetch};
 use crate::migrations::{Planned, TRIGGERS, make_trigger};
-use sqlx::{Error, MySqlConnection};
+use sqlx::Error;
 
 /// There is no such trigger.
 const NO_TRIGGER: u16 = 1360;
@@ -12,18 +13,26 @@ const NOT_SHOWN: u16 = 1227;
 
 /// Those that are missing. Each is asked for by name: the information schema shows triggers only
 /// to those who may make them, which a relay may not.
-pub(super) async fn missing(connection: &mut MySqlConnection) -> Result<Vec<&'static str>, Error> {
+pub(super) async fn missing(connection: &mut Session) -> Result<Vec<&'static str>, Error> {
     let mut missing = Vec::new();
     for name in TRIGGERS {
-        if let Err(error) = fetch(connection, format!("SHOW CREATE TRIGGER {name}")).await {
-            match number(&error) {
-                Some(NO_TRIGGER) => missing.push(name),
-                Some(NOT_SHOWN) => {}
-                _ => return Err(error),
-            }
+        if !is_there(connection, name).await? {
+            missing.push(name);
         }
     }
     Ok(missing)
+}
+
+/// Whether there is a trigger of this name.
+pub(super) async fn is_there(connection: &mut Session, name: &str) -> Result<bool, Error> {
+    match fetch(connection, format!("SHOW CREATE TRIGGER {name}")).await {
+        Ok(_) => Ok(true),
+        Err(error) => match number(&error) {
+            Some(NO_TRIGGER) => Ok(false),
+            Some(NOT_SHOWN) => Ok(true),
+            _ => Err(error),
+        },
+    }
 }
 
 /// Making one again, as the command-line client takes it.

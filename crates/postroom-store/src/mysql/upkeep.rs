@@ -2,15 +2,17 @@
 
 use super::error::store_error;
 use super::literal::{self, filled};
+use super::session::Session;
 use super::settle::delete_messages;
 use super::{
-    LIST, MySqlStore, attempts, deliveries, fetch, migrate, reconcile, remembered, rescue, triggers,
+    LIST, MySqlStore, attempts, deliveries, fetch, layout, migrate, reconcile, remembered, rescue,
+    triggers,
 };
 use crate::migrations::trigger_is_missing;
 use crate::round::Round;
 use async_trait::async_trait;
 use postroom_core::{Backlog, Finding, Reconciled, RelayId, StoreResult, Upkeep};
-use sqlx::{Error, MySqlConnection, Row as _};
+use sqlx::{Error, Row as _};
 use std::time::Duration;
 use uuid::Uuid;
 use uuid::fmt::Hyphenated;
@@ -38,7 +40,14 @@ impl Upkeep for MySqlStore {
     async fn ready(&self) -> StoreResult<()> {
         // Before anything else, so that a server that cannot be used is named.
         self.locking().await.map_err(|e| store_error("looking at the server", e))?;
-        migrate::check_version(&self.pool).await
+        migrate::check_version(&self.pool).await?;
+        let Some(rows) = &self.rows else { return Ok(()) };
+        let failed = |error| store_error("looking at the table of a layout", error);
+        let mut connection = self.pool.acquire().await.map_err(failed)?;
+        let foreign = rows.look_up(&mut connection).await?;
+        layout::check_applied(&mut connection, &foreign).await?;
+        connection.answered();
+        Ok(())
     }
 
     async fn reconcile(&self) -> StoreResult<Reconciled> {
@@ -52,6 +61,10 @@ impl Upkeep for MySqlStore {
         let mut connection = self.pool.acquire().await.map_err(failed)?;
         let missing = triggers::missing(&mut connection).await.map_err(failed)?;
         findings.extend(missing.into_iter().map(trigger_is_missing));
+        if let Some(rows) = &self.rows {
+            findings
+                .extend(layout::examine(&mut connection, rows.layout(), rows.database()).await?);
+        }
         let costly: Vec<String> = sqlx::query_scalar(CHANGING_INDEXES)
             .fetch_all(&mut *connection)
             .await
@@ -89,7 +102,7 @@ impl MySqlStore {
 /// Deletes dead deliveries whose message was deleted by hand: no claim ever comes by to find them.
 /// Looks at no more than some deliveries, dead or not, and goes on there the next time.
 async fn prune_orphans(
-    tx: &mut MySqlConnection,
+    tx: &mut Session,
     looked_through: &Round,
     deliveries: usize,
 ) -> Result<(), Error> {

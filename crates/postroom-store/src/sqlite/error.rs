@@ -40,10 +40,7 @@ pub(super) fn enqueue_error(error: EnqueueError) -> StoreError {
             Ok(error) => store_error("enqueueing", *error),
             Err(other) => StoreError::new(StoreErrorKind::Refused, "enqueueing", other),
         },
-        EnqueueError::Invalid(_)
-        | EnqueueError::Vanished
-        | EnqueueError::OnlyOwnTable
-        | EnqueueError::OldFence => {
+        EnqueueError::Invalid(_) | EnqueueError::Vanished | EnqueueError::OldFence => {
             let context = format!("enqueueing: {error}");
             StoreError::new(StoreErrorKind::Refused, context, error)
         }

@@ -51,10 +51,10 @@ macro_rules! insert_through_connection {
 
             async fn insert_row(
                 &mut self,
-                ledger: &str,
+                table: &str,
                 message: &NewMessage,
             ) -> Result<Enqueued, EnqueueError> {
-                (**self).insert_row(ledger, message).await
+                (**self).insert_row(table, message).await
             }
         }
     };

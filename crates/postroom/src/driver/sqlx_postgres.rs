@@ -33,10 +33,10 @@ impl OutboxTransaction for PgConnection {
 
     async fn insert_row(
         &mut self,
-        ledger: &str,
+        table: &str,
         message: &NewMessage,
     ) -> Result<Enqueued, EnqueueError> {
-        let statement = sqlx::AssertSqlSafe(enqueue_row(ledger));
+        let statement = sqlx::AssertSqlSafe(enqueue_row(table));
         let (id, is_new): (String, bool) = sqlx::query_as(statement)
             .bind(&message.integration)
             .bind(&message.event_type)

@@ -46,7 +46,7 @@ impl OutboxTransaction for SqliteConnection {
     /// The trigger of the view writes the row: a file has one ledger.
     async fn insert_row(
         &mut self,
-        _ledger: &str,
+        _table: &str,
         message: &NewMessage,
     ) -> Result<Enqueued, EnqueueError> {
         let written = bind_message!(INSERT_INTO_VIEW, None::<String>, message, timestamp)

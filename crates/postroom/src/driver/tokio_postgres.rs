@@ -68,14 +68,14 @@ impl OutboxTransaction for tokio_postgres::Transaction<'_> {
 
     async fn insert_row(
         &mut self,
-        ledger: &str,
+        table: &str,
         message: &NewMessage,
     ) -> Result<Enqueued, EnqueueError> {
         let payload = message.payload().map(RawJson::as_str);
         let headers = message.headers_json().map(RawJson::as_str);
         let row = self
             .query_typed_one(
-                &enqueue_row(ledger),
+                &enqueue_row(table),
                 &[
                     (&message.integration, Type::TEXT),
                     (&message.event_type, Type::TEXT),

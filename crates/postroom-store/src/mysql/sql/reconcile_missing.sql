@@ -1,6 +1,6 @@
 -- Open messages that neither a parcel of their lane nor a delivery names, and that nobody has changed by hand
 -- since: that is followed. {after} which id, {rows}.
-SELECT m.id, m.seq FROM integration_outbox AS m FORCE INDEX (outbox_id)
+SELECT m.id, m.seq FROM integration_outbox /*row*/ AS m FORCE INDEX (outbox_id)
 LEFT JOIN outbox_delivery AS d ON d.message_id = m.id
 LEFT JOIN outbox_parcel AS p
     ON p.integration = m.integration_type AND p.seq = m.seq AND p.message_id = m.id

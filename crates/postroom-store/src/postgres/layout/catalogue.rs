@@ -52,6 +52,7 @@ impl Table {
             indexed: Vec::new(),
             has_partial_index: false,
             is_partitioned: row.try_get(2).map_err(failed)?,
+            ignores_case: false,
             triggers: Vec::new(),
         };
         for row in client.query_typed(COLUMNS, &[(&oid, Type::OID)]).await.map_err(failed)? {

@@ -37,6 +37,7 @@ pub(super) async fn find(
         indexed: Vec::new(),
         has_partial_index: false,
         is_partitioned: false,
+        ignores_case: false,
         triggers: sqlx::query_scalar(TRIGGERS).bind(&name).fetch_all(&mut *connection).await?,
     };
     let mut key: Vec<(i64, String)> = Vec::new();

@@ -1,6 +1,8 @@
-//! Layouts: the contract over every table that somebody else may have made, on PostgreSQL and SQLite.
+//! Layouts: the contract over every table that somebody else may have made, on PostgreSQL, MariaDB, MySQL and SQLite.
 
 mod enqueued;
+mod mysql;
+mod mysql_tables;
 mod owners;
 mod postgres;
 mod sqlite;
@@ -49,3 +51,25 @@ layout!(debezium_marked, sqlite);
 layout!(typeorm);
 layout!(numbered, sqlite);
 layout!(composite, sqlite);
+
+/// The contract over the tables of MariaDB and MySQL, on one of the two.
+macro_rules! layouts_on {
+    ($place:ident, $server:ident: $($name:ident)*) => {
+        mod $place {
+            $(mod $name {
+                use crate::layouts::{mysql, mysql_tables};
+
+                async fn start() -> mysql::Table {
+                    mysql::Table::start(mysql_tables::$name(), mysql::Server::$server).await
+                }
+
+                postroom_testkit::layout_contract_tests!(start);
+            })*
+        }
+    };
+}
+
+layouts_on!(on_mariadb, MariaDb: events kata metadata metadata_nested debezium debezium_marked numbered composite
+            binary_uuid);
+layouts_on!(on_mysql, MySql: events kata metadata metadata_nested debezium debezium_marked numbered composite
+            binary_uuid);

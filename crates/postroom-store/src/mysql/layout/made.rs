@@ -1,0 +1,358 @@
+//! What is made from a layout: views, triggers and routines.
+
+use super::fields::{CONTENT, STATE};
+use super::key::id_of;
+use super::{Foreign, MODE, for_row, quoted_text};
+use crate::layout::{Assignments, backticked, columns, parts};
+use crate::mysql::MIGRATIONS;
+use postroom_core::StoreResult;
+use std::collections::BTreeSet;
+
+const ROWS: &str = include_str!("../../../migrations/mysql/layout/rows.sql");
+const READING: &str = include_str!("../../../migrations/mysql/layout/reading.sql");
+const OWN: &str = include_str!("../../../migrations/mysql/layout/own.sql");
+const TABLE: &str = include_str!("../../../migrations/mysql/layout/table.sql");
+const BESIDES: &str = include_str!("../../../migrations/mysql/layout/besides.sql");
+const ENQUEUE: &str = include_str!("../../../migrations/mysql/layout/enqueue.sql");
+
+/// What a change by hand may change, and by which columns of the ledger it is followed.
+const FOLLOWED: [&str; 4] = ["integration_type", "status", "due_at", "attempts"];
+
+/// What the triggers on the table are called behind its name.
+const TRIGGERS: [&str; 3] = ["insert", "update", "delete"];
+
+impl Foreign {
+    /// The tables that do not depend on the layout's expressions.
+    pub(super) fn ledger_tables(&self) -> String {
+        let first = MIGRATIONS.first().map_or("", |migration| migration.sql);
+        let every = parts(first).into_iter().filter(|(audience, _)| *audience == "every");
+        let every: String = every.map(|(_, part)| part).collect();
+        let rows =
+            ROWS.replace("{table}", &self.layout.table).replace("{keys}", &self.key.declared());
+        format!("{}{every}\n{rows}", self.begin())
+    }
+
+    /// Enters the ledger, which is made where there is none.
+    fn begin(&self) -> String {
+        let ledger = backticked(&self.ledger);
+        format!("CREATE DATABASE IF NOT EXISTS {ledger};\nUSE {ledger};\n\n")
+    }
+
+    /// The names of the triggers on the table. Of a long name a part has to do.
+    pub(super) fn triggers(&self) -> [String; 3] {
+        let short: String = self.name.chars().take(40).collect();
+        TRIGGERS.map(|what| format!("{short}_postroom_{what}"))
+    }
+
+    /// The same as a statement names them.
+    pub(super) fn trigger_places(&self) -> [String; 3] {
+        self.triggers().map(|name| format!("{}.{}", backticked(&self.database), backticked(&name)))
+    }
+
+    /// The views, triggers and routines, after what was there of them.
+    ///
+    /// # Errors
+    /// When an expression names a column that the table does not have.
+    pub(super) fn made(&self) -> StoreResult<String> {
+        let mut sql = format!("USE {};\n{MODE};\n\n", backticked(&self.ledger));
+        // First: producers must not meet a trigger whose functions are being made again. What comes meanwhile is
+        // looked for at the end.
+        for trigger in self.unmade() {
+            sql.push_str(&format!("{trigger};\n"));
+        }
+        sql.push('\n');
+        sql.push_str(READING);
+        sql.push_str(&self.views());
+        sql.push_str(&self.writes());
+        if !self.layout.insert.is_empty() {
+            sql.push_str(&self.enqueue());
+        }
+        sql.push_str(&self.on_table()?);
+        Ok(sql)
+    }
+
+    /// The rows with what the ledger knows of them.
+    fn from_rows(&self) -> String {
+        format!(
+            "FROM integration_outbox AS n FORCE INDEX (PRIMARY, outbox_id, outbox_created)\n\
+             STRAIGHT_JOIN {} AS m ON {}",
+            self.table.name,
+            self.key.same_as("n")
+        )
+    }
+
+    fn views(&self) -> String {
+        let state = STATE.iter().map(|name| format!("n.{name}"));
+        let content = CONTENT.iter().map(|name| format!("{} AS {name}", self.shown(name)));
+        let fields: Vec<_> =
+            ["n.seq".to_owned(), "n.id".to_owned(), format!("{} AS name", self.key.name())]
+                .into_iter()
+                .chain(state)
+                .chain(content)
+                .chain(["0 AS copy".to_owned(), "n.settled".to_owned()])
+                .collect();
+        let mut sql = format!(
+            "\n-- The rows of {} in the columns of Postroom's own table.\n\
+             CREATE OR REPLACE VIEW outbox_row AS\nSELECT {}\n{};\n\n",
+            self.layout.table,
+            fields.join(",\n       "),
+            self.from_rows()
+        );
+        let first = MIGRATIONS.first().map_or("", |migration| migration.sql);
+        for (_, part) in parts(first).into_iter().filter(|(audience, _)| *audience == "made") {
+            let part = part
+                .replace(
+                    "SELECT m.id, m.source_stream_id",
+                    "SELECT m.name AS id, m.source_stream_id",
+                )
+                .replace(
+                    "m.schema_version, m.occurred_at\n",
+                    "m.schema_version, m.occurred_at,\n       m.id AS ledger_id\n",
+                )
+                .replace("FROM integration_outbox AS m", "FROM outbox_row AS m");
+            sql.push_str(&part);
+            sql.push('\n');
+        }
+        if !self.layout.claimed.is_empty() {
+            sql.push_str(&self.claimed_view());
+        }
+        sql
+    }
+
+    /// The table as its owner knows it, with what relays hold.
+    fn claimed_view(&self) -> String {
+        let columns = self.table.columns.iter().map(|column| {
+            let name = backticked(&column.name);
+            match self.layout.claimed.get(&column.name) {
+                Some(value) => {
+                    format!(
+                        "CASE WHEN held.seq IS NOT NULL THEN {value} ELSE m.{name} END AS {name}"
+                    )
+                }
+                None => format!("m.{name}"),
+            }
+        });
+        format!(
+            "-- The rows of {}, with what relays hold.\nCREATE OR REPLACE VIEW outbox_claimed AS\nSELECT {}\n\
+             FROM {} AS m\nLEFT JOIN integration_outbox AS n ON n.id = {}\n\
+             LEFT JOIN outbox_messages AS held ON held.seq = n.seq AND held.status = 'CLAIMED';\n",
+            self.layout.table,
+            columns.collect::<Vec<_>>().join(", "),
+            self.table.name,
+            self.key.id(),
+        )
+    }
+
+    /// What the triggers of the ledger's own table do.
+    fn writes(&self) -> String {
+        let write = &self.layout.write;
+        // A layout that deletes what was delivered has it deleted in the ledger first.
+        let sent = self.layout.sent().map_or_else(nothing, |set| self.update(set));
+        OWN.replace("{sent}", &sent)
+            .replace("{failed}", &self.update(&write.failed))
+            .replace("{dead}", &self.update(&write.dead))
+            .replace("{reopened}", &self.update(&write.reopened))
+            .replace("{postponed}", &self.update(&write.postponed))
+            .replace("{same_as_old}", &self.key.same_as("OLD"))
+            .replace("{table}", &self.table.name)
+    }
+
+    /// An UPDATE of the row that a trigger of the ledger fires for.
+    fn update(&self, set: &Assignments) -> String {
+        if set.is_empty() {
+            return nothing();
+        }
+        let set = assigned(set, |name| match name {
+            "attempts" => "NEW.attempts",
+            "error" => "NEW.last_error",
+            "due" => "NEW.due_at",
+            _ => "COALESCE(NEW.sent_at, NEW.updated_at)",
+        });
+        format!("UPDATE {} AS m SET {set} WHERE {};", self.table.name, self.key.same_as("NEW"))
+    }
+
+    fn enqueue(&self) -> String {
+        // The longest first: none is the beginning of another.
+        const VALUES: [(&str, &str); 16] = [
+            ("$schema_version", "p_schema_version"),
+            ("$correlation_id", "p_correlation"),
+            ("$occurred_at", "p_occurred_at"),
+            ("$ordering_key", "p_ordering_key"),
+            ("$causation_id", "p_causation"),
+            ("$max_attempts", "p_max_attempts"),
+            ("$integration", "p_integration"),
+            ("$event_type", "p_event_type"),
+            ("$tenant_id", "p_tenant"),
+            ("$event_id", "event"),
+            ("$payload", "p_payload"),
+            ("$headers", "p_headers"),
+            ("$user_id", "p_user_id"),
+            ("$source", "p_source"),
+            ("$stream", "p_stream"),
+            ("$due", "p_due_at"),
+        ];
+        let insert = &self.layout.insert;
+        let names: Vec<_> = insert.keys().map(|column| backticked(column)).collect();
+        let values: Vec<_> = insert
+            .values()
+            .map(|value| {
+                let value = value.replace("$due_ms", &ms("p_due_at")).replace("$at_ms", &ms("at"));
+                let value =
+                    VALUES.iter().fold(value, |sql, (name, value)| sql.replace(name, value));
+                value.replace("$at", "at")
+            })
+            .collect();
+        let same_event = match &self.layout.message.event_id {
+            // Found by an index.
+            None => format!("m.id = {}", id_of("event")),
+            Some(_) => "m.source_event_id = event".to_owned(),
+        };
+        ENQUEUE
+            .replace("{columns}", &names.join(", "))
+            .replace("{values}", &values.join(", "))
+            .replace("{same_event}", &same_event)
+            .replace("{joined}", &self.key.same_as("n"))
+            .replace("{table}", &self.table.name)
+            .replace("{mode}", MODE)
+            .replace("{strict}", &MODE.replace("'PIPES", "'STRICT_ALL_TABLES,PIPES"))
+    }
+
+    /// The triggers on the table.
+    fn on_table(&self) -> StoreResult<String> {
+        let watched: BTreeSet<String> = FOLLOWED
+            .iter()
+            .chain(["id"].iter())
+            .flat_map(|name| columns(&self.said(name)))
+            .collect();
+        if let Some(missing) = watched.iter().find(|name| self.table.column(name).is_none()) {
+            return Err(
+                self.refused(&format!("it has no column {missing}, which its layout names"))
+            );
+        }
+        let differs = |old: &str, new: &str| format!("NOT ({old} <=> {new})");
+        let changed = watched.iter().map(|name| {
+            let name = backticked(name);
+            differs(&format!("OLD.{name}"), &format!("NEW.{name}"))
+        });
+        let changed = changed.collect::<Vec<_>>().join(" OR ");
+        let is_changed =
+            |name: &str| differs(&self.said_of(name, "OLD"), &self.said_of(name, "NEW"));
+        let says_otherwise: Vec<_> = FOLLOWED.iter().map(|name| is_changed(name)).collect();
+        // Rows that keep failures say by themselves what state they are in now.
+        let new_state = match self.layout.keeps_failures() {
+            true => says_otherwise[1..].join(" OR "),
+            false => is_changed("status"),
+        };
+        let followed = [
+            format!("status = IF({new_state}, {}, status)", self.said_of("status", "NEW")),
+            format!("attempts = IF({new_state}, {}, attempts)", self.said_of("attempts", "NEW")),
+            format!(
+                "last_error = IF({new_state}, {}, last_error)",
+                self.said_of("last_error", "NEW")
+            ),
+            format!("sent_at = IF({new_state}, {}, sent_at)", self.said_of("sent_at", "NEW")),
+            format!(
+                "due_at = IF({} OR {}, {}, due_at)",
+                is_changed("due_at"),
+                is_changed("status"),
+                self.said_of("due_at", "NEW")
+            ),
+            format!("integration_type = {}", self.said_of("integration_type", "NEW")),
+            format!("is_replay = IF({new_state}, FALSE, is_replay)"),
+            format!("bytes = {}", self.said_of("bytes", "NEW")),
+            self.key
+                .names()
+                .iter()
+                .zip(self.key.of_row("NEW").split(", "))
+                .map(|(name, value)| format!("{name} = {value}"))
+                .collect::<Vec<_>>()
+                .join(", "),
+        ];
+        let [insert, update, delete] = self.trigger_places();
+        let besides = match self.layout.has_several_destinations() {
+            true => BESIDES
+                .replace("{database}", &backticked(&self.database))
+                .replace("{of_table}", &quoted_text(&self.layout.table)),
+            false => String::new(),
+        };
+        let sql = TABLE
+            .replace("{trigger_insert}", &insert)
+            .replace("{trigger_update}", &update)
+            .replace("{trigger_delete}", &delete)
+            .replace("{besides}", besides.trim())
+            .replace("{followed}", &followed.join(",\n            "))
+            .replace("{says_otherwise}", &says_otherwise.join(" OR "))
+            .replace("{changed}", &changed)
+            .replace("{key_names}", &self.key.names().join(", "))
+            .replace("{new_keys}", &self.key.of_row("NEW"))
+            .replace("{ledger}", &backticked(&self.ledger))
+            .replace("{table}", &self.table.name);
+        Ok(self.of_rows(&sql))
+    }
+
+    /// A trigger on the table, with what its rows say put in.
+    fn of_rows(&self, sql: &str) -> String {
+        let mut sql = sql.to_owned();
+        for (mark, row) in [("new", "NEW"), ("old", "OLD")] {
+            for name in STATE.iter().chain(&CONTENT).chain(&["id", "name", "besides"]) {
+                let place = format!("{{{mark}.{name}}}");
+                if sql.contains(&place) {
+                    sql = sql.replace(&place, &self.said_of(name, row));
+                }
+            }
+        }
+        sql
+    }
+
+    /// What is done to rows that another dispatcher has taken, when the layout is applied: they are due after a while.
+    pub(super) fn adopt_taken(&self, grace_seconds: f64) -> Option<String> {
+        let taken = self.layout.state.taken.as_ref()?;
+        let due = format!(
+            "UTC_TIMESTAMP(6) + INTERVAL {} MICROSECOND",
+            (grace_seconds * 1_000_000.0) as i64
+        );
+        let set = assigned(&self.layout.write.postponed, |name| match name {
+            "due" => &due,
+            "at" => "UTC_TIMESTAMP(6)",
+            _ => "NULL",
+        });
+        (!set.is_empty())
+            .then(|| format!("UPDATE {} AS m SET {set} WHERE {taken};\n", self.table.name))
+    }
+
+    /// Removes what stands in the table's own database.
+    pub(super) fn unmade(&self) -> Vec<String> {
+        self.trigger_places().iter().map(|name| format!("DROP TRIGGER IF EXISTS {name}")).collect()
+    }
+}
+
+/// The part of a script that enters a ledger, and the rest.
+pub(in crate::mysql) fn entering(script: &str) -> Option<(&str, &str)> {
+    script.starts_with("CREATE DATABASE").then(|| script.split_once("\n\n")).flatten()
+}
+
+/// A statement that does nothing: a branch must have one.
+fn nothing() -> String {
+    "DO 0;".to_owned()
+}
+
+/// Assignments to the row `m`, with what is to be written put in.
+pub(super) fn assigned<'a>(set: &Assignments, value: impl Fn(&str) -> &'a str) -> String {
+    let put = |expression: &String| {
+        let mut sql = for_row(expression, "m");
+        // The longest first: none is the beginning of another.
+        for name in ["attempts", "error", "due", "at"] {
+            sql = sql.replace(&format!("${name}_ms"), &ms(value(name)));
+            sql = sql.replace(&format!("${name}"), value(name));
+        }
+        sql
+    };
+    let set =
+        set.iter().map(|(column, value)| format!("m.{} = {}", backticked(column), put(value)));
+    set.collect::<Vec<_>>().join(", ")
+}
+
+/// A time as milliseconds since 1970.
+fn ms(time: &str) -> String {
+    format!("(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', {time}) DIV 1000)")
+}
