@@ -24,7 +24,8 @@ usage: cargo xtask test [--only FILTER | --databases all]
   test    installs what is missing, starts a private PostgreSQL, runs formatting, lints, every
           test, the examples and every benchmark at its smallest size, and stops what it started
           --only FILTER     only the Rust tests whose name contains FILTER
-          --databases all   the store contract on PostgreSQL 16 and 17 as well
+          --databases all   the store contract on PostgreSQL 16 and 17, and every layout on MySQL 8,
+                            as well
   bench   measures on a private, durable PostgreSQL: one JSON object per figure on standard
           output, a table on standard error; docs/benchmarks.md says how to read them
           --smoke   seconds, from a development build: only that the benchmark still works

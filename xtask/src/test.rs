@@ -28,7 +28,7 @@ pub(crate) fn run(only: Option<&str>, databases: Databases) -> anyhow::Result<bo
     }
 
     match phase::preparation("PostgreSQL", || runtime.block_on(start_postgres())) {
-        Ok(server) => total.add(with_postgres(&tree, &runtime, &server, only)),
+        Ok(server) => total.add(with_postgres(&tree, &runtime, &server, only, databases)),
         Err(error) => {
             eprintln!("{error:#}");
             total.add(Tally::failed("PostgreSQL: without it, no test and no example has run"));
@@ -57,13 +57,19 @@ pub(crate) fn run(only: Option<&str>, databases: Databases) -> anyhow::Result<bo
 pub(crate) enum Databases {
     /// The installed PostgreSQL, PostgreSQL 18, MariaDB, MySQL 8, SQLite.
     Usual,
-    /// The other releases of PostgreSQL as well.
+    /// The other releases of PostgreSQL, and every layout on MySQL, as well.
     All,
 }
 
-fn with_postgres(tree: &Tree, runtime: &Runtime, server: &Server, only: Option<&str>) -> Tally {
+fn with_postgres(
+    tree: &Tree,
+    runtime: &Runtime,
+    server: &Server,
+    only: Option<&str>,
+    databases: Databases,
+) -> Tally {
     let server = server.get();
-    let mut total = phase::suite("Rust tests", || rust::test(tree, server, only));
+    let mut total = phase::suite("Rust tests", || rust::test(tree, server, only, databases));
     if only.is_none() {
         let python = || runtime.block_on(python::test(tree, server));
         total.add(phase::suite("Python example", python));

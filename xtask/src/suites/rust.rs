@@ -1,6 +1,7 @@
 //! All Rust tests, counted from what libtest prints.
 
 use crate::tally::{Skip, Tally};
+use crate::test::Databases;
 use crate::tree::Tree;
 use anyhow::{Context as _, ensure};
 use postroom_testkit::Postgres;
@@ -8,11 +9,27 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
+/// Which tests take their time and run only when asked to, and what they are.
+const ASKED_FOR: [&str; 2] = ["layouts::on_mysql_too", "the other layouts on MySQL 8"];
+
 /// Runs the tests against `server`.
-pub(crate) fn test(tree: &Tree, server: &Postgres, only: Option<&str>) -> anyhow::Result<Tally> {
+pub(crate) fn test(
+    tree: &Tree,
+    server: &Postgres,
+    only: Option<&str>,
+    databases: Databases,
+) -> anyhow::Result<Tally> {
     let mut arguments = vec!["--workspace", "--no-fail-fast"];
     arguments.extend(only);
-    let tally = run(tree, server, &arguments)?;
+    let [filter, name] = ASKED_FOR;
+    let is_left_out = databases == Databases::Usual && only.is_none();
+    if is_left_out {
+        arguments.extend(["--", "--skip", filter]);
+    }
+    let mut tally = run(tree, server, &arguments)?;
+    if is_left_out {
+        tally.add(Tally::skipped(name, "`cargo xtask test --databases all` runs them"));
+    }
     if let Some(filter) = only {
         ensure!(tally != Tally::default(), "no Rust test has {filter:?} in its name");
     }

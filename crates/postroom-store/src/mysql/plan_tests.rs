@@ -39,23 +39,23 @@ const CLAIM_SOME: &str = "
 const EDIT_SOME: &str =
     "UPDATE integration_outbox SET due_at = due_at - INTERVAL 1 SECOND WHERE seq % 4 < 2";
 
-async fn execute(connection: &mut Session, sql: &str) {
+pub(super) async fn execute(connection: &mut Session, sql: &str) {
     let sql = AssertSqlSafe(sql.to_owned());
     sqlx::raw_sql(sql).execute(connection).await.expect("executed");
 }
 
 /// How one table is read.
 #[derive(Debug)]
-struct Step {
-    table: String,
-    how: String,
-    key: String,
+pub(super) struct Step {
+    pub(super) table: String,
+    pub(super) how: String,
+    pub(super) key: String,
     key_length: String,
     extra: String,
 }
 
 /// Puts values in the places of parameters, and reads how the statement would be run.
-async fn plan(connection: &mut Session, statement: &str, values: &[&str]) -> Vec<Step> {
+pub(super) async fn plan(connection: &mut Session, statement: &str, values: &[&str]) -> Vec<Step> {
     let mut sql = "EXPLAIN ".to_owned();
     let mut values = values.iter();
     for part in statement.split_inclusive('?') {
@@ -186,7 +186,8 @@ async fn single_rows_go_by_their_whole_key(connection: &mut Session) {
 
 async fn hot_statements_go_by_their_index(database: &MariaDatabase) {
     crate::migrate(database.url()).await.expect("migrated");
-    let mut connection = database.connection().await;
+    let connection = Session::open(database.connection().await, false).await;
+    let mut connection = connection.expect("a session");
     // Nearly empty tables are read whole where a statement lets the server choose.
     execute(&mut connection, &format!("{BACKLOG} LIMIT 3; {TAKE_STATISTICS}")).await;
     single_rows_go_by_their_whole_key(&mut connection).await;

@@ -1,9 +1,9 @@
 //! Enqueueing in a table that was there before.
 
-use postroom::{EnqueueError, NewMessage, Outbox};
+use postroom::{NewMessage, Outbox};
 use postroom_store::layout::{Destination, Dialect};
 use postroom_store::{Layout, MigrateOptions};
-use postroom_testkit::{MariaDb, Postgres};
+use postroom_testkit::{MariaDatabase, MariaDb, MySql, Postgres};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -43,12 +43,56 @@ async fn sqlx_enqueues_a_row_that_its_owner_reads() {
     assert_eq!(rows, [(first.id().to_string(), r#"{"step": 1}"#.to_owned(), true)]);
 }
 
-/// On MariaDB and MySQL the library knows Postroom's own table alone.
 #[tokio::test]
-async fn where_layouts_are_not_known_rows_are_inserted_by_sql() {
-    let database = MariaDb::shared().await.database().await;
+async fn a_row_of_an_adopted_table_is_enqueued_on_mariadb() {
+    enqueued_as_a_row(MariaDb::shared().await.database().await).await;
+}
+
+#[tokio::test]
+async fn a_row_of_an_adopted_table_is_enqueued_on_mysql() {
+    enqueued_as_a_row(MySql::shared().await.database().await).await;
+}
+
+async fn enqueued_as_a_row(database: MariaDatabase) {
+    let mut layout = Layout::built_in("events", Dialect::Mysql).unwrap();
+    layout.to = Some(Destination::One("kafka:runs".to_owned()));
+    let options = MigrateOptions { layout: Some(Arc::new(layout.clone())), ..Default::default() };
+    postroom_store::migrate_with(database.url(), &options).await.unwrap();
     let pool = sqlx::MySqlPool::connect(database.url()).await.unwrap();
-    let mut tx = pool.begin().await.unwrap();
-    let refused = Outbox::of_table("outbox_events").enqueue(&mut tx, message()).await.unwrap_err();
-    assert!(matches!(refused, EnqueueError::OnlyOwnTable), "{refused}");
+    // Named as in the layout, or with its database.
+    for (table, message) in [
+        ("outbox_events".to_owned(), message()),
+        (
+            format!("`{}`.outbox_events", database.name()),
+            message().event_id("0198c1f0-0000-7000-8000-000000000002"),
+        ),
+    ] {
+        let outbox = Outbox::of_table(&table);
+        let mut tx = pool.begin().await.unwrap();
+        outbox.enqueue(&mut tx, message.clone()).await.unwrap();
+        tx.rollback().await.unwrap();
+        let mut tx = pool.begin().await.unwrap();
+        let first = outbox.enqueue(&mut tx, message.clone()).await.unwrap();
+        let again = outbox.enqueue(&mut tx, message.clone()).await.unwrap();
+        tx.commit().await.unwrap();
+        assert_eq!((first.is_new(), again.is_new(), again.id()), (true, false, first.id()));
+        let row: (String, bool) = sqlx::query_as(
+            "SELECT event_id, delivered_at IS NULL FROM outbox_events WHERE event_id = ?",
+        )
+        .bind(first.id().to_string())
+        .fetch_one(&pool)
+        .await
+        .unwrap();
+        assert_eq!(row, (first.id().to_string(), true));
+    }
+    let elsewhere = NewMessage::new("kafka:other", "run.started").stream("r").raw("{}");
+    let mut connection = pool.acquire().await.unwrap();
+    let outbox = Outbox::of_table("outbox_events");
+    let refused = outbox.enqueue(&mut *connection, elsewhere).await.unwrap_err();
+    let why = std::error::Error::source(&refused).unwrap().to_string();
+    assert!(why.contains("sends this row to kafka:runs"), "{why}");
+    let rows: i64 =
+        sqlx::query_scalar("SELECT COUNT(*) FROM outbox_events").fetch_one(&pool).await.unwrap();
+    assert_eq!(rows, 2, "what was refused left no row");
+    postroom_store::remove_ledger(database.url(), &layout).await.unwrap();
 }

@@ -45,7 +45,9 @@ BEGIN
     SELECT m.integration_type, m.status INTO goes, state FROM outbox_row AS m WHERE m.seq = @postroom_row;
     IF NOT (goes <=> p_integration) OR (NOT is_duplicate AND state <> 'PENDING') THEN
         IF NOT is_duplicate THEN
-            DELETE m FROM {table} AS m INNER JOIN integration_outbox AS n ON {joined} WHERE n.seq = @postroom_row;
+            -- In two steps: the trigger of the table deletes from the ledger.
+            SELECT {key_names} INTO {key_variables} FROM integration_outbox AS n WHERE n.seq = @postroom_row;
+            DELETE FROM {table} WHERE {same_key};
         END IF;
         SET why = IF(goes <=> p_integration,
                      LEFT(CONCAT('message refused: as the layout writes it, its row would be ', state, ' and not delivered'), 128),

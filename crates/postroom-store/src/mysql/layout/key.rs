@@ -104,6 +104,11 @@ impl Key {
         }
     }
 
+    /// Its columns.
+    pub(super) fn columns(&self) -> impl Iterator<Item = &String> {
+        self.columns.iter().map(|column| &column.name)
+    }
+
     /// The columns of the ledger's own table that hold the key, by name.
     pub(super) fn names(&self) -> Vec<String> {
         (1..=self.columns.len()).map(|place| format!("key_{place}")).collect()

@@ -72,11 +72,15 @@ impl Foreign {
     }
 
     /// The rows with what the ledger knows of them.
-    fn from_rows(&self) -> String {
+    fn joined(&self) -> String {
+        // Where statistics say that the table is small, the server would read all of it for each batch. An index of
+        // another name may be renamed by its owner, which must not break the view.
+        let is_primary = self.table.primary_key.iter().eq(self.key.columns());
         format!(
             "FROM integration_outbox AS n FORCE INDEX (PRIMARY, outbox_id, outbox_created)\n\
-             STRAIGHT_JOIN {} AS m ON {}",
+             STRAIGHT_JOIN {} AS m{} ON {}",
             self.table.name,
+            if is_primary { " FORCE INDEX (PRIMARY)" } else { "" },
             self.key.same_as("n")
         )
     }
@@ -96,7 +100,7 @@ impl Foreign {
              CREATE OR REPLACE VIEW outbox_row AS\nSELECT {}\n{};\n\n",
             self.layout.table,
             fields.join(",\n       "),
-            self.from_rows()
+            self.joined()
         );
         let first = MIGRATIONS.first().map_or("", |migration| migration.sql);
         for (_, part) in parts(first).into_iter().filter(|(audience, _)| *audience == "made") {
@@ -202,6 +206,11 @@ impl Foreign {
                 value.replace("$at", "at")
             })
             .collect();
+        let variables: Vec<_> =
+            self.key.names().iter().map(|name| format!("@postroom_{name}")).collect();
+        let same_key: Vec<_> = (self.key.columns().zip(&variables))
+            .map(|(column, value)| format!("{} = {value}", backticked(column)))
+            .collect();
         let same_event = match &self.layout.message.event_id {
             // Found by an index.
             None => format!("m.id = {}", id_of("event")),
@@ -211,7 +220,9 @@ impl Foreign {
             .replace("{columns}", &names.join(", "))
             .replace("{values}", &values.join(", "))
             .replace("{same_event}", &same_event)
-            .replace("{joined}", &self.key.same_as("n"))
+            .replace("{key_names}", &self.key.names().join(", "))
+            .replace("{key_variables}", &variables.join(", "))
+            .replace("{same_key}", &same_key.join(" AND "))
             .replace("{table}", &self.table.name)
             .replace("{mode}", MODE)
             .replace("{strict}", &MODE.replace("'PIPES", "'STRICT_ALL_TABLES,PIPES"))

@@ -12,6 +12,8 @@ mod fields;
 mod key;
 mod made;
 mod migrate;
+#[cfg(test)]
+mod plan_tests;
 mod rows;
 mod statement;
 mod sync;
