@@ -1,14 +1,15 @@
 //! Numbered migrations, applied once each.
 
+use super::connect;
 use super::error::store_error;
+use super::layout::{self, Names};
 use super::session::Readers;
-use super::{connect, layout};
 use crate::MigrateOptions;
 use crate::layout::Layout;
 use crate::migrations::{
     self, Migrated, Migration, Noted, Planned, TRIGGERS, make_trigger, makes_trigger,
 };
-use postroom_core::{StoreError, StoreErrorKind, StoreResult};
+use postroom_core::StoreResult;
 use sqlx::{AssertSqlSafe, Connection as _, Error, SqliteConnection};
 use std::path::Path;
 
@@ -45,8 +46,9 @@ pub async fn migrate(path: &Path, options: &MigrateOptions) -> StoreResult<Migra
     let failed = |error| store_error("migrating", error);
     let mut tx = pool.begin_with("BEGIN IMMEDIATE").await.map_err(failed)?;
     let mut migrated = Migrated::default();
+    let names = Names::of(options.layout.as_deref());
     for work in left(&mut tx, options).await? {
-        run(&mut tx, &work).await.map_err(|e| store_error(&work.title(), e))?;
+        run(&mut tx, &work, &names).await.map_err(|e| store_error(&work.title(), e))?;
         migrated.add(&work);
     }
     tx.commit().await.map_err(failed)?;
@@ -82,7 +84,6 @@ async fn left(
         return layout::plan(connection, layout, options).await;
     }
     let failed = |error| store_error(LOOKING, error);
-    refuse_other_ledger(connection).await?;
     let noted = noted(connection).await.map_err(failed)?;
     let has_table = has_table(connection, "integration_outbox").await.map_err(failed)?;
     let mut planned = migrations::left(MIGRATIONS, &noted, has_table)?;
@@ -98,26 +99,10 @@ async fn left(
     Ok(planned)
 }
 
-/// One ledger stands in a file.
-async fn refuse_other_ledger(connection: &mut SqliteConnection) -> StoreResult<()> {
-    let applied = layout::find_applied(connection).await.map_err(|e| store_error(LOOKING, e))?;
-    match applied {
-        None => Ok(()),
-        Some(applied) => Err(StoreError::plain(
-            StoreErrorKind::Schema,
-            format!(
-                "the ledger in this file is of the table {}: name its layout in the configuration, or use \
-                 another file",
-                applied.table
-            ),
-        )),
-    }
-}
-
 /// Removes the ledger of a layout. The table and its rows stay.
 ///
 /// # Errors
-/// When the file cannot be opened or written, or its ledger is another table's.
+/// When the file cannot be opened or written, or the ledger of these names is another table's.
 pub async fn remove_ledger(path: &Path, layout: &Layout) -> StoreResult<()> {
     let failed = |error| store_error("removing a ledger", error);
     let pool = connect::pool(connect::writing(path)?, 1, path).await?;
@@ -151,12 +136,13 @@ pub(super) async fn missing_triggers(
     Ok(TRIGGERS.into_iter().filter(|name| !there.iter().any(|one| one == name)).collect())
 }
 
-async fn run(tx: &mut SqliteConnection, work: &Planned) -> Result<(), Error> {
+async fn run(tx: &mut SqliteConnection, work: &Planned, names: &Names) -> Result<(), Error> {
     // The whole script at once: its triggers hold semicolons of their own.
     sqlx::raw_sql(AssertSqlSafe(work.sql.clone())).execute(&mut *tx).await?;
     if let Some(number) = work.number {
-        sqlx::query(BOOKS).execute(&mut *tx).await?;
-        sqlx::query(NOTE).bind(number).bind(&work.name).execute(&mut *tx).await?;
+        sqlx::query(AssertSqlSafe(names.put(BOOKS))).execute(&mut *tx).await?;
+        let note = sqlx::query(AssertSqlSafe(names.put(NOTE)));
+        note.bind(number).bind(&work.name).execute(&mut *tx).await?;
     }
     Ok(())
 }
@@ -165,13 +151,14 @@ async fn run(tx: &mut SqliteConnection, work: &Planned) -> Result<(), Error> {
 pub(super) async fn check_version(readers: &Readers) -> StoreResult<()> {
     let doing = "reading the schema's version";
     let mut connection = readers.pool.acquire().await.map_err(|e| store_error(doing, e))?;
-    let found: i32 = sqlx::query_scalar(VERSION)
+    let version = Names::of(readers.lookup.layout()).put(VERSION);
+    let found: i32 = sqlx::query_scalar(AssertSqlSafe(version))
         .fetch_one(&mut *connection)
         .await
         .map_err(|e| store_error(doing, e))?;
     migrations::check(found, migrations::latest(MIGRATIONS))?;
     match readers.lookup.layout() {
         Some(layout) => layout::check_applied(&mut connection, layout).await,
-        None => refuse_other_ledger(&mut connection).await,
+        None => Ok(()),
     }
 }

@@ -1,5 +1,5 @@
--- Feeds the ledger of {table}, as `outbox_feed` of 0001_outbox.sql does.
-CREATE TRIGGER postroom_feed AFTER INSERT ON {table}
+-- Feeds the ledger of {table}, as the trigger of 0001_outbox.sql does.
+CREATE TRIGGER outbox_feed AFTER INSERT ON {table}
 WHEN {new.status} IN ('PENDING', 'FAILED', 'DEAD')
 BEGIN
     UPDATE outbox_delivery
