@@ -91,9 +91,9 @@ pub(crate) fn besides(
     all.flat_map(Destination::others).next()?;
     let array = |to: &Destination| {
         let others: Vec<_> = to.others().iter().map(|one| template(one, dialect)).collect();
-        format!("ARRAY[{}]::text[]", others.join(", "))
+        dialect.list(&others)
     };
-    let default = to.map_or_else(|| "ARRAY[]::text[]".to_owned(), array);
+    let default = to.map_or_else(|| dialect.list(&[]), array);
     Some(choose(routes, event_type, dialect, array, &default))
 }
 
@@ -193,6 +193,11 @@ mod tests {
             "CASE WHEN starts_with((m.kind)::text, 'order.') THEN ARRAY[]::text[] \
              WHEN m.\"shop\"::text = '7' THEN ARRAY['b:' || m.\"x\"::text]::text[] \
              ELSE ARRAY[]::text[] END"
+        );
+        assert_eq!(
+            besides(None, &routes[1..], "m.kind", Dialect::Sqlite).unwrap(),
+            "CASE WHEN CAST(m.\"shop\" AS TEXT) = '7' THEN json_array('b:' || CAST(m.\"x\" AS TEXT)) \
+             ELSE json_array() END"
         );
         assert_eq!(besides(Some(&one("noop")), &routes[..1], "m.kind", PG), None);
     }

@@ -28,6 +28,14 @@ impl Dialect {
         }
     }
 
+    /// A list of texts, each an expression.
+    pub(crate) fn list(self, texts: &[String]) -> String {
+        match self {
+            Self::Postgres => format!("ARRAY[{}]::text[]", texts.join(", ")),
+            Self::Sqlite => format!("json_array({})", texts.join(", ")),
+        }
+    }
+
     /// Whether a text begins with another.
     pub(crate) fn starts_with(self, text: &str, beginning: &str) -> String {
         match self {

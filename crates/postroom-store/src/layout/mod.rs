@@ -352,7 +352,12 @@ impl Layout {
     /// own outbox.
     #[must_use]
     pub fn has_several_destinations(&self) -> bool {
-        besides(self.to.as_ref(), &self.routes, "''", Dialect::Postgres).is_some()
+        self.besides(Dialect::Postgres).is_some()
+    }
+
+    /// The expression for the integrations of a row besides its own, if any row has some.
+    pub(crate) fn besides(&self, dialect: Dialect) -> Option<String> {
+        besides(self.to.as_ref(), &self.routes, &self.message.event_type, dialect)
     }
 
     /// Whether triggers feed the ledger.

@@ -46,6 +46,9 @@ pub async fn migrate(path: &Path, options: &MigrateOptions) -> StoreResult<Migra
     let failed = |error| store_error("migrating", error);
     let mut tx = pool.begin_with("BEGIN IMMEDIATE").await.map_err(failed)?;
     let mut migrated = Migrated::default();
+    if let Some(layout) = &options.layout {
+        layout::expect_own_outbox(&mut tx, layout).await?;
+    }
     let names = Names::of(options.layout.as_deref());
     for work in left(&mut tx, options).await? {
         run(&mut tx, &work, &names).await.map_err(|e| store_error(&work.title(), e))?;

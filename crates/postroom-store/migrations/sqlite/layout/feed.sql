@@ -2,7 +2,7 @@
 CREATE TRIGGER outbox_feed AFTER INSERT ON {table}
 WHEN {new.status} IN ('PENDING', 'FAILED', 'DEAD')
 BEGIN
-    UPDATE outbox_delivery
+{besides}    UPDATE outbox_delivery
     SET seq = {new.seq}, integration = {new.integration_type}, due_at = {new.due_ms}, since = {new.due_ms},
         state = {new.state}, attempts = 0, last_error = NULL, is_replay = 0
     WHERE message_id = {new.id} AND claim IS NULL;

@@ -48,7 +48,8 @@ impl Foreign {
         if !self.layout.insert.is_empty() {
             sql.push_str(&self.enqueue());
         }
-        sql.push_str(&self.of_rows(&self.names.put(FEED)));
+        let feed = self.names.put(FEED);
+        sql.push_str(&self.of_rows(&feed).replace("{besides}", &self.besides_of_new()));
         sql.push_str(&self.follow()?);
         Ok(sql)
     }

@@ -149,11 +149,12 @@ pub(in crate::sqlite) async fn plan(
     }
     let literal = |text: &str| format!("'{}'", text.replace('\'', "''"));
     let taken = foreign.adopt_taken(options.claimed_grace.as_secs_f64()).unwrap_or_default();
+    let besides = foreign.besides_of_open().unwrap_or_default();
     let open = foreign.rendered(OPEN);
     let sql = format!(
         "{made}INSERT INTO {} (single, table_name, fingerprint, definition) VALUES (1, {}, {}, {})\n\
          ON CONFLICT (single) DO UPDATE SET fingerprint = excluded.fingerprint, \
-         definition = excluded.definition, applied_at = excluded.applied_at;\n{taken}{open};\n",
+         definition = excluded.definition, applied_at = excluded.applied_at;\n{taken}{besides}{open};\n",
         foreign.names.put("outbox_layout"),
         literal(&layout.table),
         literal(&fingerprint),

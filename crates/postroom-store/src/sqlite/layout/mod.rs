@@ -5,6 +5,7 @@
 //! own; what is written to the view, its triggers write to the table as the layout has it (`made.rs`). So the store's
 //! statements are the same, but for the names and for how they find a row by its id (`statement.rs`).
 
+mod besides;
 mod catalogue;
 mod check;
 mod fields;
@@ -16,6 +17,7 @@ mod names;
 mod plan_tests;
 mod statement;
 
+pub(super) use besides::expect_own_outbox;
 pub(super) use check::examine;
 pub(super) use migrate::{check_applied, plan, remove};
 pub(super) use names::Names;
@@ -71,13 +73,6 @@ impl Foreign {
         if !layout.has_triggers() {
             return refused(
                 "a poll feeds ledgers on PostgreSQL alone: leave `feed` out, so that triggers do"
-                    .to_owned(),
-            );
-        }
-        if layout.has_several_destinations() {
-            return refused(
-                "several destinations of one row need Postroom's own outbox beside the table, which a SQLite \
-                 file has no room for: name one"
                     .to_owned(),
             );
         }

@@ -40,7 +40,12 @@ impl Table {
         table
     }
 
-    fn url(&self) -> String {
+    /// The same table, described otherwise.
+    pub(super) fn described_as(self, described: Described) -> Self {
+        Self { described, ..self }
+    }
+
+    pub(super) fn url(&self) -> String {
         format!("sqlite://{}", self.folder.path().join("shop.db").display())
     }
 }
