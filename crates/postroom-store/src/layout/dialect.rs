@@ -20,6 +20,14 @@ impl Dialect {
         }
     }
 
+    /// A table's name in the catalogue's words, as a layout has it.
+    pub(crate) fn plain_name(self, name: &str) -> String {
+        match self {
+            Self::Postgres => name.to_owned(),
+            Self::Sqlite => name.trim_matches('"').replace("\"\"", "\""),
+        }
+    }
+
     /// An expression as text.
     pub(crate) fn text(self, expression: &str) -> String {
         match self {

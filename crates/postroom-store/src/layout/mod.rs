@@ -10,15 +10,17 @@ mod dialect;
 mod expression;
 mod made;
 mod mismatches;
+mod propose;
 mod settings;
 mod table;
 
 pub use destination::{Destination, Route};
 pub(crate) use destination::{besides, integration};
 pub use dialect::Dialect;
-pub(crate) use expression::{columns, for_row, quoted};
+pub(crate) use expression::{columns, for_row, literals, quoted};
 pub(crate) use made::{fingerprint, parts};
 pub(crate) use mismatches::{Mismatch, mismatches};
+pub(crate) use propose::{Clock, Rows, propose};
 pub(crate) use table::{Column, Table};
 
 use postroom_core::{StoreError, StoreErrorKind, StoreResult};

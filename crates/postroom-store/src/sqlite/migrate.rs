@@ -9,7 +9,7 @@ use crate::layout::Layout;
 use crate::migrations::{
     self, Migrated, Migration, Noted, Planned, TRIGGERS, make_trigger, makes_trigger,
 };
-use postroom_core::StoreResult;
+use postroom_core::{StoreError, StoreErrorKind, StoreResult};
 use sqlx::{AssertSqlSafe, Connection as _, Error, SqliteConnection};
 use std::path::Path;
 
@@ -27,7 +27,8 @@ const BOOKS: &str = "
         name       TEXT NOT NULL,
         applied_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))
     )";
-const HAS_TABLE: &str = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = ?1)";
+const HAS_TABLE: &str =
+    "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = ?1 COLLATE NOCASE)";
 const NOTED: &str = "SELECT number FROM outbox_schema_migration";
 const TRIGGERS_THERE: &str = "SELECT name FROM sqlite_schema WHERE type = 'trigger'";
 const NOTE: &str = "INSERT INTO outbox_schema_migration (number, name) VALUES (?1, ?2)";
@@ -64,18 +65,37 @@ pub async fn migrate(path: &Path, options: &MigrateOptions) -> StoreResult<Migra
 /// # Errors
 /// As [`migrate`].
 pub async fn plan(path: &Path, options: &MigrateOptions) -> StoreResult<Vec<Planned>> {
+    looking(path, async |connection| left(connection, options).await).await
+}
+
+/// Proposes a layout for a table, as the `[database]` section of a configuration.
+///
+/// # Errors
+/// When there is no such file or table, or nothing in it can be a message.
+pub async fn propose_layout(path: &Path, table: &str) -> StoreResult<String> {
     if !path.exists() {
-        let mut nothing = SqliteConnection::connect("sqlite::memory:")
-            .await
-            .map_err(|e| store_error(LOOKING, e))?;
-        return left(&mut nothing, options).await;
+        let problem = format!("there is no file {}", path.display());
+        return Err(StoreError::plain(StoreErrorKind::Refused, problem));
+    }
+    looking(path, async |connection| layout::propose(connection, table).await).await
+}
+
+/// Looks into the file; into an empty one in memory where there is none.
+async fn looking<T>(
+    path: &Path,
+    look: impl AsyncFnOnce(&mut SqliteConnection) -> StoreResult<T>,
+) -> StoreResult<T> {
+    let failed = |error| store_error(LOOKING, error);
+    if !path.exists() {
+        let mut nothing = SqliteConnection::connect("sqlite::memory:").await.map_err(failed)?;
+        return look(&mut nothing).await;
     }
     let pool = connect::pool(connect::reading(path)?, 1, path).await?;
-    let mut connection = pool.acquire().await.map_err(|e| store_error(LOOKING, e))?;
-    let planned = left(&mut connection, options).await?;
+    let mut connection = pool.acquire().await.map_err(failed)?;
+    let found = look(&mut connection).await;
     drop(connection);
     pool.close().await;
-    Ok(planned)
+    found
 }
 
 /// Everything that is left to do, in order. Changes nothing.
@@ -90,7 +110,9 @@ async fn left(
     let noted = noted(connection).await.map_err(failed)?;
     let has_table = has_table(connection, "integration_outbox").await.map_err(failed)?;
     let mut planned = migrations::left(MIGRATIONS, &noted, has_table)?;
-    if !noted.is_empty() {
+    if noted.is_empty() {
+        expect_free_names(connection).await?;
+    } else {
         let mut missing = missing_triggers(connection).await.map_err(failed)?;
         missing.retain(|name| !makes_trigger(&planned, name));
         planned.extend(missing.into_iter().map(|name| Planned {
@@ -113,6 +135,31 @@ pub async fn remove_ledger(path: &Path, layout: &Layout) -> StoreResult<()> {
     layout::remove(&mut tx, layout).await?;
     tx.commit().await.map_err(failed)?;
     pool.close().await;
+    Ok(())
+}
+
+/// The tables and views of Postroom's own outbox.
+fn own_names() -> impl Iterator<Item = &'static str> {
+    let after = |sql: &'static str, words| sql.split(words).skip(1);
+    let statements = MIGRATIONS.iter().flat_map(move |migration| {
+        after(migration.sql, "CREATE TABLE ").chain(after(migration.sql, "CREATE VIEW "))
+    });
+    statements.filter_map(|rest| rest.split_whitespace().next())
+}
+
+/// Makes sure that no table of somebody else's has one of these names.
+async fn expect_free_names(connection: &mut SqliteConnection) -> StoreResult<()> {
+    for name in own_names() {
+        if has_table(connection, name).await.map_err(|error| store_error(LOOKING, error))? {
+            return Err(StoreError::plain(
+                StoreErrorKind::Refused,
+                format!(
+                    "{name} exists already and was not made by Postroom, whose own outbox needs the name. Nothing \
+                     was changed. Rename the table, or use another file"
+                ),
+            ));
+        }
+    }
     Ok(())
 }
 

@@ -39,7 +39,7 @@ mod time;
 mod upkeep;
 mod wake;
 
-pub use migrate::{MIGRATIONS, migrate, plan, remove_ledger};
+pub use migrate::{MIGRATIONS, migrate, plan, propose_layout, remove_ledger};
 
 use crate::OpenOptions;
 use crate::layout::Layout;

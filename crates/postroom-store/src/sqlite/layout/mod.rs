@@ -5,6 +5,7 @@
 //! own; what is written to the view, its triggers write to the table as the layout has it (`made.rs`). So the store's
 //! statements are the same, but for the names and for how they find a row by its id (`statement.rs`).
 
+mod adopt;
 mod besides;
 mod catalogue;
 mod check;
@@ -17,6 +18,7 @@ mod names;
 mod plan_tests;
 mod statement;
 
+pub(super) use adopt::propose;
 pub(super) use besides::expect_own_outbox;
 pub(super) use check::examine;
 pub(super) use migrate::{check_applied, plan, remove};

@@ -154,6 +154,36 @@ async fn several_destinations_need_postrooms_own_outbox_in_the_file() {
 }
 
 #[tokio::test]
+async fn a_table_that_is_called_like_one_of_the_own_outbox_leaves_no_room_for_it() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    by_hand(&folder, "CREATE TABLE Outbox_Messages (id TEXT PRIMARY KEY)").await;
+    let refused = postroom_store::migrate(&url(&folder)).await.expect_err("the name is taken");
+    assert!(refused.to_string().contains("outbox_messages exists already"), "{refused}");
+}
+
+#[tokio::test]
+async fn what_no_layout_could_be_for_is_not_proposed() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let refused = async |table: &str| {
+        let proposed = postroom_store::propose_layout(&url(&folder), table).await;
+        proposed.expect_err("refused").to_string()
+    };
+    assert!(refused("rows").await.contains("there is no file"));
+    assert!(!folder.path().join("shop.db").exists(), "it is not made");
+    by_hand(
+        &folder,
+        "CREATE TABLE without (id TEXT PRIMARY KEY, body TEXT) WITHOUT ROWID;
+         CREATE TABLE blobs (id BLOB PRIMARY KEY, body TEXT);
+         CREATE TABLE amounts (id TEXT PRIMARY KEY, amount REAL)",
+    )
+    .await;
+    assert!(refused("rows").await.contains("there is no table rows"));
+    assert!(refused("without").await.contains("WITHOUT ROWID"));
+    assert!(refused("blobs").await.contains("CREATE UNIQUE INDEX"));
+    assert!(refused("amounts").await.contains("looks like a message's body"));
+}
+
+#[tokio::test]
 async fn postrooms_own_table_has_no_layout() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     postroom_store::migrate(&url(&folder)).await.expect("migrated");
