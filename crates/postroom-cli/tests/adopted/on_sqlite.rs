@@ -178,6 +178,31 @@ async fn a_table_of_a_django_model_is_adopted_and_delivered() {
     assert_eq!(scene.count(processed).await, ROWS as i64);
 }
 
+/// Two relays of one process share the file with its producer: one for the table, one for Postroom's own outbox.
+#[tokio::test]
+async fn further_destinations_of_rows_are_delivered_while_producers_write() {
+    let scene =
+        set("CREATE TABLE outbox (id INTEGER PRIMARY KEY, payload TEXT NOT NULL, sent_at TEXT)")
+            .await;
+    scene.adopt(
+        "outbox",
+        &[("to = \"kafka:events\"", "to = [\"webhook:events\", \"webhook:audit\"]")],
+        &["webhook:events", "webhook:audit"],
+    );
+    scene.fail_now_and_then();
+    let _relay = scene.relay();
+    scene
+        .produce(producer!(
+            "db.execute('INSERT INTO outbox (payload) VALUES (?)', (json.dumps({'n': n}),))"
+        ))
+        .await;
+    scene.everything_arrives("SELECT count(*) FROM outbox WHERE sent_at IS NULL").await;
+    let unsent = "SELECT count(*) FROM integration_outbox WHERE status <> 'SENT'";
+    scene.everything_arrives(unsent).await;
+    let audited = "SELECT count(DISTINCT payload) FROM integration_outbox WHERE integration_type = 'webhook:audit'";
+    assert_eq!(scene.count(audited).await, ROWS as i64);
+}
+
 /// A table of a Go or Python worker: times in whole seconds by the database's own clock, bodies as bytes, and a unique
 /// index in place of a primary key.
 #[tokio::test]
