@@ -3,101 +3,31 @@
 //!
 //! Names, types and values are facts about those projects; every statement here is in our own words.
 
-use crate::command::Folder;
+mod on_sqlite;
+mod scene;
+
 use crate::faults_outbox::SOON;
-use postroom_testkit::{
-    Behaviour, OrSkip as _, Postgres, Process, Receiver, Request, TestDatabase, eventually,
-    python_with,
-};
-use std::collections::BTreeSet;
-use std::process::Command;
+use postroom_testkit::{OrSkip as _, Postgres, TestDatabase, eventually, python_with};
+use scene::{Adopted, ROWS, Scene};
 
-const ROWS: usize = 1_000;
-
-/// A table of somebody else's, and what Postroom makes of it.
-struct Scene {
-    database: TestDatabase,
-    receiver: Receiver,
-    folder: Folder,
+/// A database on PostgreSQL with this table.
+async fn set(table: &str) -> Scene<TestDatabase> {
+    let database = Postgres::shared().await.database().await;
+    database.client().await.batch_execute(table).await.unwrap();
+    Scene::of(database)
 }
 
-impl Scene {
-    async fn set(table: &str) -> Self {
-        let database = Postgres::shared().await.database().await;
-        database.client().await.batch_execute(table).await.unwrap();
-        Self { database, receiver: Receiver::start(), folder: Folder::new() }
+impl Adopted for TestDatabase {
+    fn url(&self) -> &str {
+        self.url()
     }
 
-    /// Runs a command that must succeed, and returns what it printed.
-    fn run(&self, words: &[&str]) -> String {
-        let output = self.folder.command(words).env("DATABASE_URL", self.database.url()).output();
-        let output = output.unwrap();
-        let printed = String::from_utf8(output.stdout).unwrap();
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{words:?}: {printed}{errors}");
-        printed
-    }
-
-    /// Adopts the table: the proposal with what the user has to choose, which is where its rows go.
-    fn adopt(&self, table: &str, chosen: &[(&str, &str)], integrations: &[&str]) -> String {
-        let mut text = self.run(&["adopt", table]);
-        for (proposed, instead) in chosen {
-            assert!(text.contains(proposed), "no {proposed} in\n{text}");
-            text = text.replace(proposed, instead);
-        }
-        text.push_str("\n[relay]\nclaim_time = \"2s\"\n");
-        text.push_str("retry = { base = \"50ms\", cap = \"200ms\", jitter = \"0s\" }\n");
-        text.push_str("[server]\nlisten = \"127.0.0.1:0\"\n");
-        for name in integrations {
-            text.push_str(&format!(
-                "[integrations.\"{name}\"]\nurl = \"{}\"\nallow_addresses = [\"127.0.0.0/8\"]\n",
-                self.receiver.url()
-            ));
-        }
-        self.folder.write("postroom.toml", &text);
-        self.run(&["migrate", "--dry-run"]);
-        self.run(&["migrate"]);
-        self.run(&["check"]);
-        text
-    }
-
-    fn relay(&self) -> Process {
-        let mut command = self.folder.command(&["run"]);
-        Process::spawn(command.env("DATABASE_URL", self.database.url()))
-    }
-
-    /// Runs a producer to its end. It inserts as the project does.
-    async fn produce(&self, script: &str) {
-        let mut command = Command::new(python_with(&["psycopg[binary]==3.2.10"]).or_skip());
-        command.arg(self.folder.write("producer.py", script)).arg(ROWS.to_string());
-        let mut producer = Process::spawn(command.env("DATABASE_URL", self.database.url()));
-        assert!(producer.wait(SOON).await.success(), "{}", producer.stderr());
-    }
-
-    /// What has been delivered. A check asks a receiver too, and sends nothing.
-    fn deliveries(&self) -> Vec<Request> {
-        let requests = self.receiver.requests().into_iter();
-        requests.filter(|request| request.method == "POST").collect()
+    fn python(&self) -> std::path::PathBuf {
+        python_with(&["psycopg[binary]==3.2.10"]).or_skip()
     }
 
     async fn count(&self, sql: &str) -> i64 {
-        self.database.client().await.query_one(sql, &[]).await.unwrap().get(0)
-    }
-
-    /// Waits until the project's own question finds nothing, and checks what has arrived.
-    async fn everything_arrives(&self, unsent: &str) {
-        eventually("nothing unsent", SOON, async || (self.count(unsent).await == 0).then_some(()))
-            .await;
-        let numbers: BTreeSet<u64> =
-            self.deliveries().iter().map(|one| one.json()["n"].as_u64().unwrap()).collect();
-        assert_eq!(numbers, (0..ROWS as u64).collect());
-    }
-
-    fn fail_now_and_then(&self) {
-        self.receiver.next((0..3 * ROWS).map(|number| match number % 10 {
-            9 => Behaviour::Answer(503),
-            _ => Behaviour::Accept,
-        }));
+        self.client().await.query_one(sql, &[]).await.unwrap().get(0)
     }
 }
 
@@ -107,7 +37,7 @@ impl Scene {
 /// column without a zone, and asks for rows whose `processed` is null.
 #[tokio::test]
 async fn the_outbox_of_tomorrows_transactional_outbox_is_adopted_and_delivered() {
-    let scene = Scene::set(
+    let scene = set(
         "CREATE SEQUENCE outbox_kafka_id_seq;
          CREATE TABLE outbox_kafka (
              id        bigint       NOT NULL DEFAULT nextval('outbox_kafka_id_seq'),
@@ -169,11 +99,9 @@ with psycopg.connect(os.environ["DATABASE_URL"], options="-c TimeZone=America/Ne
 /// Whatever a producer writes, its INSERT goes through: what cannot be delivered is dead, and the rest is delivered.
 #[tokio::test]
 async fn a_body_in_bytes_that_is_no_json_fails_no_producer_and_holds_up_no_other() {
-    let scene = Scene::set(
-        "CREATE TABLE outbox (
+    let scene = set("CREATE TABLE outbox (
              id bigserial PRIMARY KEY, topic text NOT NULL, value bytea NOT NULL,
-             created timestamp NOT NULL DEFAULT now(), processed timestamp);",
-    )
+             created timestamp NOT NULL DEFAULT now(), processed timestamp);")
     .await;
     let chosen = ("to = \"kafka:{topic}\"", "to = \"webhook:{topic}\"");
     scene.adopt("outbox", &[chosen], &["webhook:orders"]);
@@ -203,7 +131,7 @@ async fn a_body_in_bytes_that_is_no_json_fails_no_producer_and_holds_up_no_other
 /// sent are rows of its version that are `Scheduled` or `Failed` with retries left.
 #[tokio::test]
 async fn the_published_messages_of_cap_are_adopted_and_delivered() {
-    let scene = Scene::set(
+    let scene = set(
         r#"CREATE SCHEMA cap;
            CREATE TABLE cap.published (
                "Id"         bigint       NOT NULL PRIMARY KEY,

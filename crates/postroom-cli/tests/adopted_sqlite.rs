@@ -2,6 +2,8 @@
 //! another language, with a SQLite of its own.
 
 use crate::command::Folder;
+use crate::faults_outbox::webhook;
+use postroom_testkit::{Behaviour, Receiver};
 use std::process::Command;
 
 const CONFIGURATION: &str = r#"
@@ -46,7 +48,8 @@ fn a_table_in_a_sqlite_file_is_adopted_delivered_and_left() {
     by_owner(&folder, TABLE);
     insert(&folder, 1);
     let planned = folder.run(&["migrate", "--dry-run"]).ok();
-    assert!(planned.contains("CREATE TRIGGER postroom_feed AFTER INSERT ON \"outbox_events\""));
+    let trigger = "CREATE TRIGGER postroom_outbox_events_feed AFTER INSERT ON \"outbox_events\"";
+    assert!(planned.contains(trigger), "{planned}");
     let migrated = folder.run(&["migrate"]).ok();
     assert!(migrated.contains("done: the layout of outbox_events"), "{migrated}");
     insert(&folder, 2);
@@ -64,25 +67,94 @@ fn a_table_in_a_sqlite_file_is_adopted_delivered_and_left() {
     let removed = folder.run(&["adopt", "outbox_events", "--remove"]).ok();
     assert!(removed.contains("removed the ledger"), "{removed}");
     insert(&folder, 3);
-    let left = by_owner(
-        &folder,
-        "SELECT name FROM sqlite_schema WHERE name LIKE 'outbox_%' OR type = 'trigger'",
-    );
+    let left = by_owner(&folder, "SELECT name FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%'");
     assert_eq!(left, "[['outbox_events']]", "as it was");
 }
 
+/// The lines of a file of deliveries.
+fn lines(folder: &Folder, file: &str) -> usize {
+    std::fs::read_to_string(folder.path().join(file)).unwrap_or_default().lines().count()
+}
+
+/// Both stand in Postroom's own outbox in the same file, which `migrate` makes and `run` serves.
 #[test]
-fn what_needs_another_outbox_in_the_file_is_a_fault_of_the_configuration() {
+fn further_destinations_and_dead_letters_are_delivered_out_of_the_same_file() {
+    let (folder, receiver) = (Folder::new(), Receiver::start());
+    receiver.next([Behaviour::Answer(400), Behaviour::Answer(400)]);
+    let configuration = CONFIGURATION
+        .replace("to = \"file:runs\"", "to = [\"webhook:a\", \"file:audit\"]")
+        .replace("file:runs", "file:audit")
+        .replace("runs.jsonl", "audit.jsonl");
+    folder.write(
+        "postroom.toml",
+        &format!(
+            "{configuration}{}[integrations.\"file:dead\"]\npath = \"dead.jsonl\"\n\
+             [relay]\ndead_letter = \"file:dead\"\n",
+            webhook(&receiver, "")
+        ),
+    );
+    by_owner(&folder, TABLE);
+    insert(&folder, 1);
+    let planned = folder.run(&["migrate", "--dry-run"]).ok();
+    assert!(planned.starts_with("-- database main-outbox"), "{planned}");
+    let migrated = folder.run(&["migrate"]).ok();
+    assert!(migrated.contains("main-outbox: applied 0001 outbox"), "{migrated}");
+    insert(&folder, 2);
+    let again = folder.run(&["migrate"]).ok();
+    assert!(again.contains("main: nothing to do"), "{again}");
+
+    folder.run(&["run", "--once"]).ok();
+    // What the first pass wrote into the other outbox may have come too late for it.
+    folder.run(&["run", "--once"]).ok();
+    assert_eq!(lines(&folder, "audit.jsonl"), 2, "the other destination of each row");
+    let dead =
+        folder.run(&["messages", "list", "--status", "dead", "--json", "--database", "main"]);
+    assert_eq!(dead.ok().matches("run.started").count(), 2);
+    assert_eq!(lines(&folder, "dead.jsonl"), 2, "each death is announced");
+
+    let removed = folder.run(&["adopt", "outbox_events", "--remove"]).ok();
+    assert!(removed.contains("removed the ledger"), "{removed}");
+    let left = "SELECT count(*) FROM sqlite_schema WHERE name LIKE 'postroom_%'";
+    assert_eq!(by_owner(&folder, left), "[[0]]");
+    assert_eq!(by_owner(&folder, "SELECT count(*) FROM outbox_messages"), "[[4]]", "it stays");
+}
+
+#[test]
+fn a_table_of_the_own_outboxs_name_leaves_no_room_for_it() {
     let folder = Folder::new();
-    let dead_letter = format!("{CONFIGURATION}\n[relay]\ndead_letter = \"file:runs\"\n");
+    let configuration = CONFIGURATION.replace("to =", "table = \"integration_outbox\"\nto =");
+    let dead_letter = format!("{configuration}\n[relay]\ndead_letter = \"file:runs\"\n");
     folder.write("postroom.toml", &dead_letter);
     let refused = folder.run(&["check"]);
-    assert_ne!(refused.code, 0);
-    assert!(refused.stderr.contains("in one SQLite file"), "{refused:?}");
-    let several = CONFIGURATION.replace("\"file:runs\"\n[i", "[\"file:runs\", \"noop\"]\n[i");
-    folder.write("postroom.toml", &several);
-    let refused = folder.run(&["check"]);
-    assert!(refused.stderr.contains("in one SQLite file"), "{refused:?}");
+    assert!(refused.stderr.contains("is the table of the layout itself"), "{refused:?}");
+    assert!(refused.stderr.contains("rename that table"), "{refused:?}");
+}
+
+#[test]
+fn two_tables_in_one_file_are_two_databases() {
+    let folder = Folder::new();
+    let database = |name: &str, table: &str, to: &str| {
+        format!(
+            "[databases.{name}]\nurl = \"sqlite://shop.db\"\nlayout = \"events\"\ntable = \"{table}\"\n\
+             to = \"file:{to}\"\n[integrations.\"file:{to}\"]\npath = \"{to}.jsonl\"\n"
+        )
+    };
+    let (runs, jobs) =
+        (database("runs", "outbox_events", "runs"), database("jobs", "jobs", "jobs"));
+    folder.write("postroom.toml", &format!("{runs}{jobs}"));
+    by_owner(&folder, TABLE);
+    by_owner(&folder, &TABLE.replace("outbox_events", "jobs"));
+    folder.run(&["migrate"]).ok();
+    insert(&folder, 1);
+    let copied = "INSERT INTO jobs SELECT 'job' || event_id, run_id, event_type, idempotency_key, payload, created_at,
+                  NULL FROM outbox_events";
+    by_owner(&folder, copied);
+    folder.run(&["run", "--once"]).ok();
+    let delivered = |file| std::fs::read_to_string(folder.path().join(file)).unwrap();
+    assert!(
+        delivered("runs.jsonl").contains("run-1") && !delivered("runs.jsonl").contains("jobrun")
+    );
+    assert!(delivered("jobs.jsonl").contains("jobrun-1"));
 }
 
 #[test]

@@ -163,8 +163,15 @@ pub async fn set_notify(url: &str, layout: Option<&Layout>, on: bool) -> StoreRe
 /// When the database cannot be reached, there is no such table, nothing in it can be a message, or it is of a kind
 /// that layouts are not for.
 pub async fn propose_layout(url: &str, table: &str) -> StoreResult<String> {
-    for_postgres(url)?;
-    postgres::propose_layout(url, table).await
+    match locate(url)? {
+        Location::Postgres => postgres::propose_layout(url, table).await,
+        Location::Sqlite(path) => sqlite::propose_layout(&path, table).await,
+        Location::MySql => mysql::propose_layout(url, table).await,
+        Location::Memory => Err(StoreError::plain(
+            StoreErrorKind::Refused,
+            "a layout is proposed for tables of a database: in memory there is Postroom's own table alone",
+        )),
+    }
 }
 
 /// Removes the ledger that a layout's migration has made, and the triggers. The table's rows stay as they are.
@@ -177,17 +184,6 @@ pub async fn remove_ledger(url: &str, layout: &Layout) -> StoreResult<()> {
         Location::Sqlite(path) => sqlite::remove_ledger(&path, layout).await,
         Location::MySql => mysql::remove_ledger(url, layout).await,
         location @ Location::Memory => refuse_layout(&location, Some(layout)),
-    }
-}
-
-fn for_postgres(url: &str) -> StoreResult<()> {
-    match locate(url)? {
-        Location::Postgres => Ok(()),
-        Location::MySql | Location::Sqlite(_) | Location::Memory => Err(StoreError::plain(
-            StoreErrorKind::Refused,
-            "a layout is proposed for tables on PostgreSQL alone: begin with one of the built-in layouts, or \
-             with layout = \"custom\"",
-        )),
     }
 }
 

@@ -36,7 +36,7 @@ async fn remove(args: &Adopt, origin: &Origin<'_>) -> Result<(), Failure> {
     let what = match Dialect::of(&database.url) {
         // There the ledger is a schema of its own.
         Some(Dialect::Postgres) => format!("schema {}", layout.ledger_schema()),
-        _ => "ledger".to_owned(),
+        Some(Dialect::Mysql | Dialect::Sqlite) | None => "ledger".to_owned(),
     };
     Ok(output::print(&format!(
         "removed the {what} and its triggers on {}; the table's rows are as they were\n",

@@ -138,27 +138,15 @@ pub(super) fn with_own_outboxes(
             all.push(database);
             continue;
         }
-        if Dialect::of(&database.url) == Some(Dialect::Sqlite) {
+        let (own_table, elsewhere) = own_table(&database.url);
+        if layout.table == own_table {
             faults.push(Fault {
                 place: Place::Outside,
                 problem: format!(
-                    "dead letters, and further destinations of one row, go to Postroom's own outbox, which cannot \
-                     stand beside {} in one SQLite file",
-                    layout.table
-                ),
-                hint: Some(
-                    "leave relay.dead_letter out, and name one destination for each row".to_owned(),
-                ),
-            });
-        }
-        if layout.table == OWN_TABLE {
-            faults.push(Fault {
-                place: Place::Outside,
-                problem: format!(
-                    "dead letters, and further destinations of one row, go to {OWN_TABLE}, which is the table \
+                    "dead letters, and further destinations of one row, go to {own_table}, which is the table \
                      of the layout itself"
                 ),
-                hint: Some("leave relay.dead_letter out, or move that table to another schema".to_owned()),
+                hint: Some(format!("leave relay.dead_letter out, or {elsewhere}")),
             });
         }
         let name = database.name.clone().unwrap_or_else(|| "main".to_owned());
@@ -217,8 +205,15 @@ pub(super) fn picked(
     databases
 }
 
-/// Postroom's own table on PostgreSQL.
-const OWN_TABLE: &str = "core_outbox.integration_outbox";
+/// Postroom's own table in the database at `url`, and how another table makes room for it.
+fn own_table(url: &str) -> (&'static str, &'static str) {
+    match Dialect::of(url) {
+        Some(Dialect::Mysql | Dialect::Sqlite) => ("integration_outbox", "rename that table"),
+        Some(Dialect::Postgres) | None => {
+            ("core_outbox.integration_outbox", "move that table to another schema")
+        }
+    }
+}
 
 fn is_name(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);

@@ -193,6 +193,11 @@ mod tests {
              WHEN m.\"shop\"::text = '7' THEN ARRAY['b:' || m.\"x\"::text]::text[] \
              ELSE ARRAY[]::text[] END"
         );
+        assert_eq!(
+            besides(None, &routes[1..], "m.kind", Dialect::Sqlite).unwrap(),
+            "CASE WHEN CAST(m.\"shop\" AS TEXT) = '7' THEN json_array('b:' || CAST(m.\"x\" AS TEXT)) \
+             ELSE json_array() END"
+        );
         assert_eq!(besides(Some(&one("noop")), &routes[..1], "m.kind", PG), None);
     }
 }

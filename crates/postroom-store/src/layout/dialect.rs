@@ -33,6 +33,15 @@ impl Dialect {
         }
     }
 
+    /// A table's name in the catalogue's words, as a layout has it.
+    pub(crate) fn plain_name(self, name: &str) -> String {
+        match self {
+            Self::Postgres => name.to_owned(),
+            Self::Mysql => name.replace('`', ""),
+            Self::Sqlite => name.trim_matches('"').replace("\"\"", "\""),
+        }
+    }
+
     /// An expression as text.
     pub(crate) fn text(self, expression: &str) -> String {
         match self {
@@ -51,7 +60,7 @@ impl Dialect {
         }
     }
 
-    /// A list of texts.
+    /// A list of texts, each an expression.
     pub(crate) fn list(self, texts: &[String]) -> String {
         match self {
             Self::Postgres => format!("ARRAY[{}]::text[]", texts.join(", ")),

@@ -35,6 +35,12 @@ pub(crate) fn backticked(name: &str) -> String {
     format!("`{}`", name.replace('`', "``"))
 }
 
+/// The texts that an expression compares with or gives, such as those of a constraint. A quotation mark in one of them
+/// makes two of it.
+pub(crate) fn literals(expression: &str) -> Vec<String> {
+    expression.split('\'').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
 /// Puts something else for every column of `m`. Quoted text is passed over.
 fn replace(expression: &str, mut with: impl FnMut(&str) -> String) -> String {
     let mut out = String::with_capacity(expression.len());

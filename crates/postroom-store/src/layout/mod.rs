@@ -10,15 +10,17 @@ mod dialect;
 mod expression;
 mod made;
 mod mismatches;
+mod propose;
 mod settings;
 mod table;
 
 pub use destination::{Destination, Route};
 pub(crate) use destination::{besides, integration};
 pub use dialect::Dialect;
-pub(crate) use expression::{backticked, columns, for_row, moved, quoted};
+pub(crate) use expression::{backticked, columns, for_row, literals, moved, quoted};
 pub(crate) use made::{fingerprint, parts};
 pub(crate) use mismatches::{Mismatch, mismatches};
+pub(crate) use propose::{Clock, Rows, propose};
 pub(crate) use table::{Column, Table};
 
 use postroom_core::{StoreError, StoreErrorKind, StoreResult};
@@ -356,7 +358,12 @@ impl Layout {
     /// own outbox.
     #[must_use]
     pub fn has_several_destinations(&self) -> bool {
-        besides(self.to.as_ref(), &self.routes, "''", Dialect::Postgres).is_some()
+        self.besides(Dialect::Postgres).is_some()
+    }
+
+    /// The expression for the integrations of a row besides its own, if any row has some.
+    pub(crate) fn besides(&self, dialect: Dialect) -> Option<String> {
+        besides(self.to.as_ref(), &self.routes, &self.message.event_type, dialect)
     }
 
     /// Whether triggers feed the ledger.

@@ -131,6 +131,17 @@ pub async fn remove_ledger(url: &str, layout: &Layout) -> StoreResult<()> {
     connection.close().await.map_err(failed)
 }
 
+/// Proposes a layout for a table that somebody else made.
+///
+/// # Errors
+/// When the database cannot be reached, there is no such table, or nothing in it can be a message.
+pub async fn propose_layout(url: &str, table: &str) -> StoreResult<String> {
+    let mut connection = connect::session(url, "looking at a table").await?;
+    let proposed = layout::propose(&mut connection, table, Hosts::parse(url)?.database()).await?;
+    connection.close().await.map_err(|error| store_error("looking at a table", error))?;
+    Ok(proposed)
+}
+
 /// The statements that give producers and relays of a layout their rights.
 ///
 /// # Errors

@@ -44,7 +44,7 @@ mod upkeep;
 mod version;
 
 pub(crate) use migrate::layout_grants;
-pub use migrate::{MIGRATIONS, migrate, plan, remove_ledger};
+pub use migrate::{MIGRATIONS, migrate, plan, propose_layout, remove_ledger};
 
 /// The statements that make a role for producers and one for relays.
 pub(crate) const GRANTS: &str = include_str!("../../migrations/mysql/grants.sql");

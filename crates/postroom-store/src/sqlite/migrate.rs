@@ -1,8 +1,9 @@
 //! Numbered migrations, applied once each.
 
+use super::connect;
 use super::error::store_error;
+use super::layout::{self, Names};
 use super::session::Readers;
-use super::{connect, layout};
 use crate::MigrateOptions;
 use crate::layout::Layout;
 use crate::migrations::{
@@ -26,7 +27,8 @@ const BOOKS: &str = "
         name       TEXT NOT NULL,
         applied_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))
     )";
-const HAS_TABLE: &str = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = ?1)";
+const HAS_TABLE: &str =
+    "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = ?1 COLLATE NOCASE)";
 const NOTED: &str = "SELECT number FROM outbox_schema_migration";
 const TRIGGERS_THERE: &str = "SELECT name FROM sqlite_schema WHERE type = 'trigger'";
 const NOTE: &str = "INSERT INTO outbox_schema_migration (number, name) VALUES (?1, ?2)";
@@ -45,8 +47,12 @@ pub async fn migrate(path: &Path, options: &MigrateOptions) -> StoreResult<Migra
     let failed = |error| store_error("migrating", error);
     let mut tx = pool.begin_with("BEGIN IMMEDIATE").await.map_err(failed)?;
     let mut migrated = Migrated::default();
+    if let Some(layout) = &options.layout {
+        layout::expect_own_outbox(&mut tx, layout).await?;
+    }
+    let names = Names::of(options.layout.as_deref());
     for work in left(&mut tx, options).await? {
-        run(&mut tx, &work).await.map_err(|e| store_error(&work.title(), e))?;
+        run(&mut tx, &work, &names).await.map_err(|e| store_error(&work.title(), e))?;
         migrated.add(&work);
     }
     tx.commit().await.map_err(failed)?;
@@ -59,18 +65,37 @@ pub async fn migrate(path: &Path, options: &MigrateOptions) -> StoreResult<Migra
 /// # Errors
 /// As [`migrate`].
 pub async fn plan(path: &Path, options: &MigrateOptions) -> StoreResult<Vec<Planned>> {
+    looking(path, async |connection| left(connection, options).await).await
+}
+
+/// Proposes a layout for a table, as the `[database]` section of a configuration.
+///
+/// # Errors
+/// When there is no such file or table, or nothing in it can be a message.
+pub async fn propose_layout(path: &Path, table: &str) -> StoreResult<String> {
     if !path.exists() {
-        let mut nothing = SqliteConnection::connect("sqlite::memory:")
-            .await
-            .map_err(|e| store_error(LOOKING, e))?;
-        return left(&mut nothing, options).await;
+        let problem = format!("there is no file {}", path.display());
+        return Err(StoreError::plain(StoreErrorKind::Refused, problem));
+    }
+    looking(path, async |connection| layout::propose(connection, table).await).await
+}
+
+/// Looks into the file; into an empty one in memory where there is none.
+async fn looking<T>(
+    path: &Path,
+    look: impl AsyncFnOnce(&mut SqliteConnection) -> StoreResult<T>,
+) -> StoreResult<T> {
+    let failed = |error| store_error(LOOKING, error);
+    if !path.exists() {
+        let mut nothing = SqliteConnection::connect("sqlite::memory:").await.map_err(failed)?;
+        return look(&mut nothing).await;
     }
     let pool = connect::pool(connect::reading(path)?, 1, path).await?;
-    let mut connection = pool.acquire().await.map_err(|e| store_error(LOOKING, e))?;
-    let planned = left(&mut connection, options).await?;
+    let mut connection = pool.acquire().await.map_err(failed)?;
+    let found = look(&mut connection).await;
     drop(connection);
     pool.close().await;
-    Ok(planned)
+    found
 }
 
 /// Everything that is left to do, in order. Changes nothing.
@@ -82,11 +107,12 @@ async fn left(
         return layout::plan(connection, layout, options).await;
     }
     let failed = |error| store_error(LOOKING, error);
-    refuse_other_ledger(connection).await?;
     let noted = noted(connection).await.map_err(failed)?;
     let has_table = has_table(connection, "integration_outbox").await.map_err(failed)?;
     let mut planned = migrations::left(MIGRATIONS, &noted, has_table)?;
-    if !noted.is_empty() {
+    if noted.is_empty() {
+        expect_free_names(connection).await?;
+    } else {
         let mut missing = missing_triggers(connection).await.map_err(failed)?;
         missing.retain(|name| !makes_trigger(&planned, name));
         planned.extend(missing.into_iter().map(|name| Planned {
@@ -98,26 +124,10 @@ async fn left(
     Ok(planned)
 }
 
-/// One ledger stands in a file.
-async fn refuse_other_ledger(connection: &mut SqliteConnection) -> StoreResult<()> {
-    let applied = layout::find_applied(connection).await.map_err(|e| store_error(LOOKING, e))?;
-    match applied {
-        None => Ok(()),
-        Some(applied) => Err(StoreError::plain(
-            StoreErrorKind::Schema,
-            format!(
-                "the ledger in this file is of the table {}: name its layout in the configuration, or use \
-                 another file",
-                applied.table
-            ),
-        )),
-    }
-}
-
 /// Removes the ledger of a layout. The table and its rows stay.
 ///
 /// # Errors
-/// When the file cannot be opened or written, or its ledger is another table's.
+/// When the file cannot be opened or written, or the ledger of these names is another table's.
 pub async fn remove_ledger(path: &Path, layout: &Layout) -> StoreResult<()> {
     let failed = |error| store_error("removing a ledger", error);
     let pool = connect::pool(connect::writing(path)?, 1, path).await?;
@@ -125,6 +135,31 @@ pub async fn remove_ledger(path: &Path, layout: &Layout) -> StoreResult<()> {
     layout::remove(&mut tx, layout).await?;
     tx.commit().await.map_err(failed)?;
     pool.close().await;
+    Ok(())
+}
+
+/// The tables and views of Postroom's own outbox.
+fn own_names() -> impl Iterator<Item = &'static str> {
+    let after = |sql: &'static str, words| sql.split(words).skip(1);
+    let statements = MIGRATIONS.iter().flat_map(move |migration| {
+        after(migration.sql, "CREATE TABLE ").chain(after(migration.sql, "CREATE VIEW "))
+    });
+    statements.filter_map(|rest| rest.split_whitespace().next())
+}
+
+/// Makes sure that no table of somebody else's has one of these names.
+async fn expect_free_names(connection: &mut SqliteConnection) -> StoreResult<()> {
+    for name in own_names() {
+        if has_table(connection, name).await.map_err(|error| store_error(LOOKING, error))? {
+            return Err(StoreError::plain(
+                StoreErrorKind::Refused,
+                format!(
+                    "{name} exists already and was not made by Postroom, whose own outbox needs the name. Nothing \
+                     was changed. Rename the table, or use another file"
+                ),
+            ));
+        }
+    }
     Ok(())
 }
 
@@ -151,12 +186,13 @@ pub(super) async fn missing_triggers(
     Ok(TRIGGERS.into_iter().filter(|name| !there.iter().any(|one| one == name)).collect())
 }
 
-async fn run(tx: &mut SqliteConnection, work: &Planned) -> Result<(), Error> {
+async fn run(tx: &mut SqliteConnection, work: &Planned, names: &Names) -> Result<(), Error> {
     // The whole script at once: its triggers hold semicolons of their own.
     sqlx::raw_sql(AssertSqlSafe(work.sql.clone())).execute(&mut *tx).await?;
     if let Some(number) = work.number {
-        sqlx::query(BOOKS).execute(&mut *tx).await?;
-        sqlx::query(NOTE).bind(number).bind(&work.name).execute(&mut *tx).await?;
+        sqlx::query(AssertSqlSafe(names.put(BOOKS))).execute(&mut *tx).await?;
+        let note = sqlx::query(AssertSqlSafe(names.put(NOTE)));
+        note.bind(number).bind(&work.name).execute(&mut *tx).await?;
     }
     Ok(())
 }
@@ -165,13 +201,14 @@ async fn run(tx: &mut SqliteConnection, work: &Planned) -> Result<(), Error> {
 pub(super) async fn check_version(readers: &Readers) -> StoreResult<()> {
     let doing = "reading the schema's version";
     let mut connection = readers.pool.acquire().await.map_err(|e| store_error(doing, e))?;
-    let found: i32 = sqlx::query_scalar(VERSION)
+    let version = Names::of(readers.lookup.layout()).put(VERSION);
+    let found: i32 = sqlx::query_scalar(AssertSqlSafe(version))
         .fetch_one(&mut *connection)
         .await
         .map_err(|e| store_error(doing, e))?;
     migrations::check(found, migrations::latest(MIGRATIONS))?;
     match readers.lookup.layout() {
         Some(layout) => layout::check_applied(&mut connection, layout).await,
-        None => refuse_other_ledger(&mut connection).await,
+        None => Ok(()),
     }
 }

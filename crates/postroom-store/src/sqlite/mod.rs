@@ -39,13 +39,15 @@ mod time;
 mod upkeep;
 mod wake;
 
-pub use migrate::{MIGRATIONS, migrate, plan, remove_ledger};
+pub use migrate::{MIGRATIONS, migrate, plan, propose_layout, remove_ledger};
 
 use crate::OpenOptions;
+use crate::layout::Layout;
 use crate::round::Round;
 use crate::vanished::Untold;
 use attempts::Swept;
 use error::store_error;
+use layout::Names;
 use parcels::Lanes;
 use postroom_core::StoreResult;
 use session::{Lookup, Readers, Session};
@@ -89,7 +91,7 @@ impl SqliteStore {
     /// When the folder does not exist, or the file cannot be opened.
     pub async fn open(path: &Path, options: &OpenOptions) -> StoreResult<Self> {
         let writer = connect::pool(connect::writing(path)?, 1, path).await?;
-        forget_statistics(&writer).await;
+        forget_statistics(&writer, options.layout.as_deref()).await;
         let readers = u32::try_from(options.connections.max(1)).unwrap_or(u32::MAX);
         let pool = connect::pool(connect::reading(path)?, readers, path).await?;
         let layout = options.layout.clone();
@@ -125,8 +127,9 @@ impl SqliteStore {
 }
 
 /// Best effort: without it the store is right, and may be slow.
-async fn forget_statistics(writer: &SqlitePool) {
-    let forgotten = async { statistics::forget(&mut *writer.acquire().await?).await };
+async fn forget_statistics(writer: &SqlitePool, layout: Option<&Layout>) {
+    let names = Names::of(layout);
+    let forgotten = async { statistics::forget(&mut *writer.acquire().await?, &names).await };
     if let Err(error) = forgotten.await {
         tracing::warn!(%error, "SQLite's statistics about the outbox could not be thrown away");
     }

@@ -1,5 +1,6 @@
 //! The hot statements go by their index, whatever statistics someone took.
 
+use super::layout::Names;
 use super::{
     MIGRATIONS, admin, attempts, claims, content, dispatch, list, operate, parcels, prune, relays,
     rescue, settle, settle_parcels, statistics,
@@ -50,7 +51,7 @@ async fn hot_statements_go_by_their_index() {
     ] {
         let sql = sqlx::AssertSqlSafe(prepare.to_owned());
         sqlx::raw_sql(sql).execute(&mut connection).await.expect("prepared");
-        statistics::forget(&mut connection).await.expect("forgotten");
+        statistics::forget(&mut connection, &Names::default()).await.expect("forgotten");
         for (statement, index) in [
             (claims::IS_DUE, "outbox_delivery_lane (integration=? AND due_at<?)"),
             (claims::IS_RESCUED_DUE, "outbox_delivery_rescued (integration=? AND due_at<?)"),

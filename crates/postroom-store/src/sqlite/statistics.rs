@@ -3,7 +3,8 @@
 //! the planner goes by its defaults, which suit a long queue. Nobody has any unless an
 //! application runs ANALYZE, or `PRAGMA optimize`, on its file.
 
-use sqlx::{Error, SqliteConnection};
+use super::layout::Names;
+use sqlx::{AssertSqlSafe, Error, SqliteConnection};
 
 const TABLES: &str =
     "SELECT name FROM sqlite_schema WHERE name IN ('sqlite_stat1', 'sqlite_stat4')";
@@ -25,17 +26,18 @@ const FORGET_4: &str = ours!("DELETE FROM sqlite_stat4");
 const RELOAD: &str = "ANALYZE sqlite_schema";
 
 /// Throws away what statistics there are, and makes this connection plan without them.
-pub(super) async fn forget(connection: &mut SqliteConnection) -> Result<(), Error> {
+pub(super) async fn forget(connection: &mut SqliteConnection, names: &Names) -> Result<(), Error> {
+    let ours = |sql| AssertSqlSafe(names.put(sql));
     let tables: Vec<String> = sqlx::query_scalar(TABLES).fetch_all(&mut *connection).await?;
     if !tables.iter().any(|name| name == "sqlite_stat1") {
         return Ok(());
     }
-    if sqlx::query_scalar::<_, i64>(COUNT).fetch_one(&mut *connection).await? == 0 {
+    if sqlx::query_scalar::<_, i64>(ours(COUNT)).fetch_one(&mut *connection).await? == 0 {
         return Ok(());
     }
-    sqlx::query(FORGET_1).execute(&mut *connection).await?;
+    sqlx::query(ours(FORGET_1)).execute(&mut *connection).await?;
     if tables.iter().any(|name| name == "sqlite_stat4") {
-        sqlx::query(FORGET_4).execute(&mut *connection).await?;
+        sqlx::query(ours(FORGET_4)).execute(&mut *connection).await?;
     }
     sqlx::query(RELOAD).execute(&mut *connection).await?;
     tracing::info!("threw away SQLite's statistics about the outbox: they mislead its planner");

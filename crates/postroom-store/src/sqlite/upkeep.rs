@@ -32,7 +32,7 @@ impl Upkeep for SqliteStore {
             .await
             .map_err(|e| store_error(doing, e))?;
         tx.commit().await.map_err(|e| store_error(doing, e))?;
-        forget_statistics(&self.writer).await;
+        forget_statistics(&self.writer, self.readers.lookup.layout()).await;
         Ok(pruned)
     }
 

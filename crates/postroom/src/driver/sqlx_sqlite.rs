@@ -1,7 +1,7 @@
 //! sqlx on SQLite. Ids and times are text there, in the one format the store writes.
 //!
-//! Where somebody else made the message table, `integration_outbox` is a view of it: its triggers write the row, and no
-//! ON CONFLICT can be said to it.
+//! Where somebody else made the message table, its ledger has a view `LEDGER_integration_outbox` of it: triggers of the
+//! view write the row, and no ON CONFLICT can be said to it.
 
 use super::{OutboxTransaction, sealed};
 use crate::EnqueueError;
@@ -9,14 +9,15 @@ use async_trait::async_trait;
 use chrono::{DateTime, SecondsFormat, Utc};
 use postroom_core::{Enqueued, MessageId, NewMessage};
 use sqlx::error::ErrorKind;
-use sqlx::{Error, Sqlite, SqliteConnection};
+use sqlx::{AssertSqlSafe, Error, Sqlite, SqliteConnection};
 use uuid::Uuid;
 
 const INSERT: &str = concat!(include_str!("insert_sqlite.sql"), "ON CONFLICT DO NOTHING");
+/// The same goes to the view.
 const INSERT_INTO_VIEW: &str = include_str!("insert_sqlite.sql");
 const FIND: &str = include_str!("find_sqlite.sql");
 /// The row that was written last, which the trigger has noted.
-const FIND_ROW: &str = "SELECT m.id FROM outbox_enqueued AS last CROSS JOIN integration_outbox AS m ON m.seq = last.seq";
+const FIND_ROW: &str = "SELECT m.id FROM {ledger}_enqueued AS last CROSS JOIN integration_outbox AS m ON m.seq = last.seq";
 /// From the newest on: an event that comes twice mostly does so at once. `$1` event id.
 const FIND_FIRST_ROW: &str =
     "SELECT id FROM integration_outbox WHERE source_event_id = $1 ORDER BY seq DESC LIMIT 1";
@@ -43,18 +44,19 @@ impl OutboxTransaction for SqliteConnection {
         Ok(Enqueued::Duplicate(id.into()))
     }
 
-    /// The trigger of the view writes the row: a file has one ledger.
+    /// The trigger of the view writes the row.
     async fn insert_row(
         &mut self,
-        _table: &str,
+        table: &str,
         message: &NewMessage,
     ) -> Result<Enqueued, EnqueueError> {
-        let written = bind_message!(INSERT_INTO_VIEW, None::<String>, message, timestamp)
-            .execute(&mut *self)
-            .await;
+        let ledger = &postroom_core::ledger_schema(table);
+        let insert = of_ledger(INSERT_INTO_VIEW, ledger);
+        let written =
+            bind_message!(insert, None::<String>, message, timestamp).execute(&mut *self).await;
         match written {
             Ok(_) => {
-                let id: Option<String> = sqlx::query_scalar(FIND_ROW)
+                let id: Option<String> = sqlx::query_scalar(of_ledger(FIND_ROW, ledger))
                     .fetch_optional(&mut *self)
                     .await
                     .map_err(EnqueueError::database)?;
@@ -62,7 +64,7 @@ impl OutboxTransaction for SqliteConnection {
                 Ok(Enqueued::New(MessageId::trusted(&id)))
             }
             Err(Error::Database(refused)) if refused.kind() == ErrorKind::UniqueViolation => {
-                let first: Option<String> = sqlx::query_scalar(FIND_FIRST_ROW)
+                let first: Option<String> = sqlx::query_scalar(of_ledger(FIND_FIRST_ROW, ledger))
                     .bind(&message.event_id)
                     .fetch_optional(&mut *self)
                     .await
@@ -76,6 +78,12 @@ impl OutboxTransaction for SqliteConnection {
             Err(error) => Err(EnqueueError::database(error)),
         }
     }
+}
+
+/// A statement, for the ledger of this name: a letter, then letters, digits and underscores.
+fn of_ledger(sql: &str, ledger: &str) -> AssertSqlSafe<String> {
+    let view = format!("{ledger}_integration_outbox");
+    AssertSqlSafe(sql.replace("integration_outbox", &view).replace("{ledger}", ledger))
 }
 
 fn timestamp(at: DateTime<Utc>) -> String {

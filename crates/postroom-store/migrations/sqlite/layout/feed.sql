@@ -1,8 +1,8 @@
--- Feeds the ledger of {table}, as `outbox_feed` of 0001_outbox.sql does.
-CREATE TRIGGER postroom_feed AFTER INSERT ON {table}
+-- Feeds the ledger of {table}, as the trigger of 0001_outbox.sql does.
+CREATE TRIGGER outbox_feed AFTER INSERT ON {table}
 WHEN {new.status} IN ('PENDING', 'FAILED', 'DEAD')
 BEGIN
-    UPDATE outbox_delivery
+{besides}    UPDATE outbox_delivery
     SET seq = {new.seq}, integration = {new.integration_type}, due_at = {new.due_ms}, since = {new.due_ms},
         state = {new.state}, attempts = 0, last_error = NULL, is_replay = 0
     WHERE message_id = {new.id} AND claim IS NULL;

@@ -1,7 +1,7 @@
--- Follows a change by hand, as `outbox_follow` of 0001_outbox.sql does. Postroom changes the ledger first: where that
+-- Follows a change by hand, as the trigger of 0001_outbox.sql does. Postroom changes the ledger first: where that
 -- says already what the row says by now, the change is its own. Of the row only what was changed counts, since the
 -- ledger may know better what the row cannot say.
-CREATE TRIGGER postroom_follow AFTER UPDATE OF {watched} ON {table}
+CREATE TRIGGER outbox_follow AFTER UPDATE OF {watched} ON {table}
 WHEN ({changed})
     AND ({old.status} IS NOT {new.status} OR {old.due_at} IS NOT {new.due_at}
          OR {old.integration_type} IS NOT {new.integration_type} OR {old.id} IS NOT {new.id})

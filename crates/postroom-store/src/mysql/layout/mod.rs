@@ -6,6 +6,7 @@
 //! for it. So the store's statements are the same texts; those that need a row's content, or must know whether it is
 //! still there, read the view `outbox_row`, which joins the two (`statement.rs`).
 
+mod adopt;
 mod catalogue;
 mod check;
 mod fields;
@@ -18,6 +19,7 @@ mod rows;
 mod statement;
 mod sync;
 
+pub(super) use adopt::propose;
 pub(super) use check::examine;
 pub(super) use key::ledger_id;
 pub(super) use made::entering;

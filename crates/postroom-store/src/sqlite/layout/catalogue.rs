@@ -1,6 +1,6 @@
 //! What the catalogue says about a table.
 
-use crate::layout::{Column, Table, quoted};
+use crate::layout::{Column, Dialect, Table, quoted};
 use sqlx::{Error, Row as _, SqliteConnection};
 
 /// A table, and the name of its rowid, if it has one.
@@ -24,7 +24,7 @@ pub(super) async fn find(
     connection: &mut SqliteConnection,
     name: &str,
 ) -> Result<Option<Found>, Error> {
-    let plain = name.trim_matches('"').replace("\"\"", "\"");
+    let plain = Dialect::Sqlite.plain_name(name);
     let Some(row) = sqlx::query(FIND).bind(&plain).fetch_optional(&mut *connection).await? else {
         return Ok(None);
     };

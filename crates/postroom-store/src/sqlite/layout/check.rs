@@ -49,7 +49,8 @@ pub(in crate::sqlite) async fn examine(
             }
         }
     }
-    for trigger in TRIGGERS.iter().filter(|name| !table.triggers.iter().any(|one| one == *name)) {
+    let triggers = TRIGGERS.map(|name| foreign.names.put(name));
+    for trigger in triggers.iter().filter(|name| !table.triggers.contains(name)) {
         findings.push(Finding::fault(
             format!("{}: the trigger {trigger} is missing", table.name),
             "run `postroom migrate`, then `postroom reconcile`",

@@ -116,7 +116,8 @@ impl Foreign {
         let said = self.said(column);
         let of_delivery = |what: &str| {
             format!(
-                "(SELECT {what} FROM outbox_delivery AS d WHERE d.message_id = {})",
+                "(SELECT {what} FROM {} AS d WHERE d.message_id = {})",
+                self.names.put("outbox_delivery"),
                 self.key.expression()
             )
         };
@@ -162,8 +163,9 @@ impl Foreign {
     /// When a row without a time was noticed.
     fn due_of_parcel(&self) -> String {
         format!(
-            "(SELECT {} FROM outbox_parcel AS p WHERE p.integration = {} AND p.seq = m.{} AND p.message_id = {})",
+            "(SELECT {} FROM {} AS p WHERE p.integration = {} AND p.seq = m.{} AND p.message_id = {})",
             text_of_ms("p.due_at"),
+            self.names.put("outbox_parcel"),
             self.said("integration_type"),
             self.rowid,
             self.key.expression()

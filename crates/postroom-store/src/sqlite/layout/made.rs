@@ -17,11 +17,11 @@ const ENQUEUE: &str = include_str!("../../../migrations/sqlite/layout/enqueue.sq
 /// What a change by hand may change.
 const FOLLOWED: [&str; 4] = ["id", "integration_type", "status", "due_at"];
 
-/// The views, in the order in which they can be dropped.
+/// The views, in the order in which they can be dropped, by such names.
 pub(super) const VIEWS: [&str; 4] =
     ["outbox_claimed", "outbox_messages", "outbox_in_flight", "integration_outbox"];
-/// The triggers on the table.
-pub(super) const TRIGGERS: [&str; 2] = ["postroom_feed", "postroom_follow"];
+/// The triggers on the table, by the names that they have in Postroom's own outbox.
+pub(super) const TRIGGERS: [&str; 2] = ["outbox_feed", "outbox_follow"];
 
 impl Foreign {
     /// The tables that do not depend on the layout's expressions.
@@ -38,17 +38,18 @@ impl Foreign {
     pub(super) fn made(&self) -> StoreResult<String> {
         let mut sql = String::new();
         for view in VIEWS {
-            sql.push_str(&format!("DROP VIEW IF EXISTS {view};\n"));
+            sql.push_str(&self.names.put(&format!("DROP VIEW IF EXISTS {view};\n")));
         }
         for trigger in TRIGGERS {
-            sql.push_str(&format!("DROP TRIGGER IF EXISTS {trigger};\n"));
+            sql.push_str(&self.names.put(&format!("DROP TRIGGER IF EXISTS {trigger};\n")));
         }
         sql.push_str(&self.views());
         sql.push_str(&self.writes());
         if !self.layout.insert.is_empty() {
             sql.push_str(&self.enqueue());
         }
-        sql.push_str(&self.of_rows(FEED));
+        let feed = self.names.put(FEED);
+        sql.push_str(&self.of_rows(&feed).replace("{besides}", &self.besides_of_new()));
         sql.push_str(&self.follow()?);
         Ok(sql)
     }
@@ -62,9 +63,10 @@ impl Foreign {
             .collect();
         let mut sql = format!(
             "-- The rows of {0} in the columns of Postroom's own table.\n\
-             CREATE VIEW integration_outbox AS\nSELECT {1}\nFROM {0} AS m;\n",
+             CREATE VIEW {2} AS\nSELECT {1}\nFROM {0} AS m;\n",
             self.table.name,
-            fields.join(",\n       ")
+            fields.join(",\n       "),
+            self.names.put("integration_outbox")
         );
         let first = MIGRATIONS.first().map_or("", |migration| migration.sql);
         for (_, part) in parts(first).into_iter().filter(|(audience, _)| *audience == "made") {
@@ -89,11 +91,13 @@ impl Foreign {
             }
         });
         format!(
-            "-- The rows of {0}, with what relays hold.\nCREATE VIEW outbox_claimed AS\nSELECT {1}\nFROM {0} AS m\n\
-             LEFT JOIN outbox_messages AS held ON held.seq = m.{2} AND held.status = 'CLAIMED';\n",
+            "-- The rows of {0}, with what relays hold.\nCREATE VIEW {3} AS\nSELECT {1}\nFROM {0} AS m\n\
+             LEFT JOIN {4} AS held ON held.seq = m.{2} AND held.status = 'CLAIMED';\n",
             self.table.name,
             columns.collect::<Vec<_>>().join(", "),
-            self.rowid
+            self.rowid,
+            self.names.put("outbox_claimed"),
+            self.names.put("outbox_messages")
         )
     }
 
@@ -103,7 +107,7 @@ impl Foreign {
         let ledger = if self.keeps_failures {
             String::new()
         } else {
-            LEDGER_WRITE.replace("{due_ms}", &ms("NEW.due_at"))
+            self.names.put(LEDGER_WRITE).replace("{due_ms}", &ms("NEW.due_at"))
         };
         let sent = match self.layout.sent() {
             Some(set) => self.update(set),
@@ -117,7 +121,8 @@ impl Foreign {
             // A trigger must do something.
             if both.is_empty() { "SELECT 1;".to_owned() } else { both.join("\n    ") }
         };
-        WRITE
+        self.names
+            .put(WRITE)
             .replace("{sent}", &sent)
             .replace("{failed}", &both(&write.failed))
             .replace("{dead}", &both(&write.dead))
@@ -184,7 +189,8 @@ impl Foreign {
                 VALUES.iter().fold(value, |sql, (name, value)| sql.replace(name, value))
             })
             .collect();
-        ENQUEUE
+        self.names
+            .put(ENQUEUE)
             .replace("{columns}", &names.join(", "))
             .replace("{values}", &values.join(", "))
             .replace("{table}", &self.table.name)
@@ -201,10 +207,11 @@ impl Foreign {
         let names: Vec<_> = watched.iter().map(|column| quoted(column)).collect();
         let changed: Vec<_> =
             names.iter().map(|name| format!("OLD.{name} IS NOT NEW.{name}")).collect();
-        let sql = FOLLOW
+        let sql = self
+            .names
+            .put(&FOLLOW.replace("{held}", HELD.trim()))
             .replace("{watched}", &names.join(", "))
-            .replace("{changed}", &changed.join(" OR "))
-            .replace("{held}", HELD.trim());
+            .replace("{changed}", &changed.join(" OR "));
         Ok(self.of_rows(&sql))
     }
 

@@ -1,13 +1,13 @@
 //! Making the ledger of a table that somebody else made, and removing it.
 
 use super::made::{TRIGGERS, VIEWS};
-use super::{Foreign, catalogue, failed};
+use super::{Foreign, Names, catalogue, failed};
 use crate::MigrateOptions;
 use crate::layout::{Layout, fingerprint};
 use crate::migrations::Planned;
 use crate::sqlite::migrate::has_table;
 use postroom_core::{StoreError, StoreErrorKind, StoreResult};
-use sqlx::{AssertSqlSafe, Connection as _, Error, Row as _, SqliteConnection};
+use sqlx::{AssertSqlSafe, Connection as _, Error, SqliteConnection};
 
 /// How the table is read and written, as it was migrated.
 const BOOKS: &str = "
@@ -47,21 +47,34 @@ WHERE\n",
     include_str!("../sql/in_neither.sql")
 );
 
-/// What was migrated: the table, and the fingerprint of what was made for it.
-pub(in crate::sqlite) struct Applied {
-    pub(in crate::sqlite) table: String,
-    fingerprint: String,
+/// The fingerprint of what was made for a layout's table, if there is a ledger of it.
+///
+/// # Errors
+/// When the ledger of these names is another table's: the names of two tables may come to one.
+async fn find_applied(
+    connection: &mut SqliteConnection,
+    layout: &Layout,
+) -> StoreResult<Option<String>> {
+    let names = Names::of(Some(layout));
+    let row = applied(connection, &names).await.map_err(failed)?;
+    match row {
+        Some((other, _)) if other != layout.table => Err(layout.refused(&format!(
+            "the names of its ledger are those of the ledger of {other}: rename one of the tables, or remove the \
+             other ledger with `postroom adopt {other} --remove`"
+        ))),
+        row => Ok(row.map(|(_, fingerprint)| fingerprint)),
+    }
 }
 
-/// The layout that this file's ledger is of, if it is not Postroom's own outbox.
-pub(in crate::sqlite) async fn find_applied(
+/// The table that a ledger is of, and the fingerprint.
+async fn applied(
     connection: &mut SqliteConnection,
-) -> Result<Option<Applied>, Error> {
-    if !has_table(connection, "outbox_layout").await? {
+    names: &Names,
+) -> Result<Option<(String, String)>, Error> {
+    if !has_table(connection, &names.put("outbox_layout")).await? {
         return Ok(None);
     }
-    let row = sqlx::query(APPLIED).fetch_optional(connection).await?;
-    row.map(|row| Ok(Applied { table: row.try_get(0)?, fingerprint: row.try_get(1)? })).transpose()
+    sqlx::query_as(AssertSqlSafe(names.put(APPLIED))).fetch_optional(connection).await
 }
 
 /// Whether the ledger is the one that this layout makes.
@@ -74,8 +87,7 @@ pub(in crate::sqlite) async fn check_applied(
 ) -> StoreResult<()> {
     let foreign = Foreign::find(connection, layout).await?;
     let made = fingerprint(&foreign.made()?);
-    let applied = find_applied(connection).await.map_err(failed)?;
-    if applied.is_some_and(|applied| applied.fingerprint == made) {
+    if find_applied(connection, layout).await? == Some(made) {
         return Ok(());
     }
     Err(StoreError::plain(
@@ -90,30 +102,14 @@ pub(in crate::sqlite) async fn check_applied(
 /// What is left to do for the ledger of a table, in order. Changes nothing.
 ///
 /// # Errors
-/// When there is no such table and none may be made, the layout does not fit it, or the file has another outbox.
+/// When there is no such table and none may be made, or the layout does not fit it.
 pub(in crate::sqlite) async fn plan(
     connection: &mut SqliteConnection,
     layout: &Layout,
     options: &MigrateOptions,
 ) -> StoreResult<Vec<Planned>> {
     layout.check()?;
-    let applied = find_applied(connection).await.map_err(failed)?;
-    let has_ledger = has_table(connection, "outbox_schema_migration").await.map_err(failed)?;
-    match &applied {
-        Some(other) if other.table != layout.table => {
-            return Err(layout.refused(&format!(
-                "a SQLite file has one ledger, and this one's is of {}: `postroom adopt {} --remove` removes \
-                 it; or use another file",
-                other.table, other.table
-            )));
-        }
-        None if has_ledger => {
-            return Err(layout.refused(
-                "a SQLite file has one ledger, and this one's is of Postroom's own outbox: use another file",
-            ));
-        }
-        _ => {}
-    }
+    let applied = find_applied(connection, layout).await?;
     let mut works = Vec::new();
     let found = catalogue::find(connection, &layout.table).await.map_err(failed)?;
     let found = match found {
@@ -126,9 +122,10 @@ pub(in crate::sqlite) async fn plan(
         }
     };
     let foreign = Foreign::of(layout, found)?;
-    if foreign.table.name == "\"integration_outbox\"" {
+    let is_own = foreign.table.name == "\"integration_outbox\"";
+    if is_own && has_table(connection, "outbox_schema_migration").await.map_err(failed)? {
         return Err(layout.refused(
-            "the ledger needs the name integration_outbox for a view of the table: rename the table",
+            "it is Postroom's own table, which has a ledger already: leave `layout` out of the configuration",
         ));
     }
     let faults = foreign.mismatches();
@@ -139,23 +136,26 @@ pub(in crate::sqlite) async fn plan(
     let made = foreign.made()?;
     let fingerprint = fingerprint(&made);
     if let Some(applied) = applied {
+        let triggers = TRIGGERS.map(|name| foreign.names.put(name));
         let there: Vec<String> =
             sqlx::query_scalar(TRIGGERS_THERE).fetch_all(connection).await.map_err(failed)?;
-        let is_whole = TRIGGERS.iter().all(|name| there.iter().any(|one| one == name));
-        if applied.fingerprint == fingerprint && is_whole {
+        let is_whole = triggers.iter().all(|name| there.contains(name));
+        if applied == fingerprint && is_whole {
             return Ok(works);
         }
     } else {
-        let sql = format!("{}{BOOKS}", foreign.ledger());
+        let sql = format!("{}{}", foreign.ledger(), foreign.names.put(BOOKS));
         works.push(Planned { number: Some(1), name: format!("ledger of {}", layout.table), sql });
     }
     let literal = |text: &str| format!("'{}'", text.replace('\'', "''"));
     let taken = foreign.adopt_taken(options.claimed_grace.as_secs_f64()).unwrap_or_default();
+    let besides = foreign.besides_of_open().unwrap_or_default();
     let open = foreign.rendered(OPEN);
     let sql = format!(
-        "{made}INSERT INTO outbox_layout (single, table_name, fingerprint, definition) VALUES (1, {}, {}, {})\n\
+        "{made}INSERT INTO {} (single, table_name, fingerprint, definition) VALUES (1, {}, {}, {})\n\
          ON CONFLICT (single) DO UPDATE SET fingerprint = excluded.fingerprint, \
-         definition = excluded.definition, applied_at = excluded.applied_at;\n{taken}{open};\n",
+         definition = excluded.definition, applied_at = excluded.applied_at;\n{taken}{besides}{open};\n",
+        foreign.names.put("outbox_layout"),
         literal(&layout.table),
         literal(&fingerprint),
         literal(&layout.to_toml()),
@@ -181,19 +181,16 @@ pub(in crate::sqlite) async fn remove(
     connection: &mut SqliteConnection,
     layout: &Layout,
 ) -> StoreResult<()> {
-    match find_applied(connection).await.map_err(failed)? {
-        None => return Ok(()),
-        Some(applied) if applied.table != layout.table => {
-            return Err(layout.refused(&format!("the ledger in this file is of {}", applied.table)));
-        }
-        Some(_) => {}
+    if find_applied(connection, layout).await?.is_none() {
+        return Ok(());
     }
-    let tables: Vec<String> =
-        sqlx::query_scalar(TABLES).fetch_all(&mut *connection).await.map_err(failed)?;
-    let triggers = TRIGGERS.iter().map(|name| format!("DROP TRIGGER IF EXISTS {name};"));
-    let views = VIEWS.iter().map(|name| format!("DROP VIEW IF EXISTS {name};"));
+    let names = Names::of(Some(layout));
+    let tables = sqlx::query_scalar(AssertSqlSafe(names.put(TABLES))).fetch_all(&mut *connection);
+    let tables: Vec<String> = tables.await.map_err(failed)?;
+    let triggers = TRIGGERS.map(|name| names.put(&format!("DROP TRIGGER IF EXISTS {name};")));
+    let views = VIEWS.map(|name| names.put(&format!("DROP VIEW IF EXISTS {name};")));
     let tables = tables.iter().map(|name| format!("DROP TABLE {name};"));
-    let sql: String = triggers.chain(views).chain(tables).collect();
+    let sql: String = triggers.into_iter().chain(views).chain(tables).collect();
     sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await.map_err(failed)?;
     Ok(())
 }

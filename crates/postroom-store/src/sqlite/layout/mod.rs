@@ -1,22 +1,28 @@
 //! The ledger of a table that somebody else made.
 //!
-//! A [`Foreign`] is a layout together with what the catalogue says about its table. The ledger's tables stand once per
-//! file, under their own names. The name `integration_outbox` is a view of the table in the columns of Postroom's own;
-//! what is written to the view, its triggers write to the table as the layout has it (`made.rs`). So the store's
-//! statements are the same, but for how they find a row by its id (`statement.rs`).
+//! A [`Foreign`] is a layout together with what the catalogue says about its table. The names of its ledger begin with
+//! that of the table (`names.rs`). `integration_outbox` among them is a view of the table in the columns of Postroom's
+//! own; what is written to the view, its triggers write to the table as the layout has it (`made.rs`). So the store's
+//! statements are the same, but for the names and for how they find a row by its id (`statement.rs`).
 
+mod adopt;
+mod besides;
 mod catalogue;
 mod check;
 mod fields;
 mod key;
 mod made;
 mod migrate;
+mod names;
 #[cfg(test)]
 mod plan_tests;
 mod statement;
 
+pub(super) use adopt::propose;
+pub(super) use besides::expect_own_outbox;
 pub(super) use check::examine;
-pub(super) use migrate::{check_applied, find_applied, plan, remove};
+pub(super) use migrate::{check_applied, plan, remove};
+pub(super) use names::Names;
 
 use super::error::store_error;
 use crate::layout::{Dialect, Layout, Table};
@@ -30,6 +36,8 @@ pub(super) struct Foreign {
     /// With its settings put in.
     layout: Layout,
     table: Table,
+    /// Those of its ledger.
+    names: Names,
     /// The name by which its rows are found by their number: a column may have taken the usual one.
     rowid: &'static str,
     key: Key,
@@ -70,13 +78,6 @@ impl Foreign {
                     .to_owned(),
             );
         }
-        if layout.has_several_destinations() {
-            return refused(
-                "several destinations of one row need Postroom's own outbox beside the table, which a SQLite \
-                 file has no room for: name one"
-                    .to_owned(),
-            );
-        }
         let catalogue::Found { table, rowid } = found;
         let Some(rowid) = rowid else {
             return refused(
@@ -99,7 +100,8 @@ impl Foreign {
         }
         let key = Key::of(&columns, identity(&layout, &columns).as_deref());
         let keeps_failures = layout.keeps_failures();
-        Ok(Self { layout, table, rowid, key, keeps_failures })
+        let names = Names::of(Some(&layout));
+        Ok(Self { layout, table, names, rowid, key, keeps_failures })
     }
 }
 

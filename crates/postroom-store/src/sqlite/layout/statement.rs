@@ -1,7 +1,7 @@
 //! The store's statements, for a table that somebody else made.
 //!
-//! They are the same texts. What differs is how a row is found by its id: that is an expression over the columns of its
-//! key, and no index has it. So the columns are compared too.
+//! They are the same texts. What differs are the names (`names.rs`), and how a row is found by its id: that is an
+//! expression over the columns of its key, and no index has it. So the columns are compared too.
 
 use super::Foreign;
 
@@ -27,7 +27,7 @@ impl Foreign {
         } else {
             sql
         };
-        self.look_ups(&sql)
+        self.names.put(&self.look_ups(&sql))
     }
 
     /// The columns of the key, as views of views have them.

@@ -2,10 +2,11 @@
 //! beside such a table.
 
 use super::postgres::Table;
-use super::tables;
+use super::tables::Described;
+use super::{sqlite, sqlite_tables, tables};
 use crate::taking::{all, settlement, wish};
 use postroom::{NewMessage, Outbox};
-use postroom_core::{Fate, Store};
+use postroom_core::{Batch, Fate, Store, Taken};
 use postroom_store::layout::{Destination, Route};
 use postroom_store::{Layout, OpenOptions};
 use postroom_testkit::layout_contract::LayoutHarness;
@@ -17,7 +18,7 @@ fn message() -> NewMessage {
     NewMessage::new("noop", "run.started").stream(STREAM).json(&serde_json::json!({ "n": 1 }))
 }
 
-async fn count(table: &Table, of: &str) -> String {
+async fn count(table: &impl LayoutHarness, of: &str) -> String {
     table.value(&format!("SELECT count(*) FROM {of}")).await.expect("a count")
 }
 
@@ -72,33 +73,69 @@ async fn a_store_accepts_messages_with_a_checkpoint_or_says_why_not() {
     assert!(refused.to_string().contains("its layout has no `insert`"), "{refused}");
 }
 
-/// A row for several integrations is for the first; each of the others gets a message in Postroom's own outbox, in
-/// the producer's transaction. A death is announced there too.
+/// A table whose rows go to several integrations.
+fn several(described: Described) -> Described {
+    let both = Destination::Several(vec!["noop".to_owned(), "kafka:audit.{event_type}".to_owned()]);
+    let when = [("type".to_owned(), "*".to_owned())].into();
+    Described {
+        layout: Layout { routes: vec![Route { when, to: both }], ..described.layout },
+        ..described
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn further_destinations_and_dead_letters_go_to_postrooms_own_outbox() {
-    let mut described = tables::events();
-    let both = Destination::Several(vec!["noop".to_owned(), "kafka:audit.{event_type}".to_owned()]);
-    let when = [("type".to_owned(), "run.*".to_owned())].into();
-    described.layout = Layout { routes: vec![Route { when, to: both }], ..described.layout };
-    let table = Table::start(described).await;
-    postroom_store::migrate(table.database.url()).await.expect("Postroom's own");
-    table.migrate().await;
-    let insert = table.words().insert.replace("{n}", "1");
-    table.execute(&insert).await.expect("inserted");
-    assert_eq!(count(&table, "core_outbox.integration_outbox").await, "1");
+    let table = Table::start(several(tables::events())).await;
+    go_to_postrooms_own_outbox(&table, table.database.url(), "core_outbox.integration_outbox")
+        .await;
+}
 
-    let own =
-        postroom_store::open(table.database.url(), &OpenOptions::default()).await.expect("own");
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn further_destinations_and_dead_letters_go_to_postrooms_own_outbox_on_sqlite() {
+    let table = sqlite::Table::start(sqlite_tables::events()).await;
+    let table = table.described_as(several(sqlite_tables::events()));
+    go_to_postrooms_own_outbox(&table, &table.url(), "integration_outbox").await;
+}
+
+/// A row for several integrations is for the first; each of the others gets a message in Postroom's own outbox, in
+/// the producer's transaction. A death is announced there too.
+async fn go_to_postrooms_own_outbox<T: LayoutHarness>(table: &T, url: &str, own_table: &str) {
+    let insert = |n: &str| table.words().insert.replace("{n}", n);
+    table.execute(&insert("1")).await.expect("a row that is there before");
+    postroom_store::migrate(url).await.expect("Postroom's own");
+    table.migrate().await;
+    assert_eq!(count(table, own_table).await, "1");
+    table.execute(&insert("2")).await.expect("inserted");
+    assert_eq!(count(table, own_table).await, "2");
+    let (_, is_new) = table.enqueue(STREAM, STREAM, "{}").await.expect("enqueued");
+    assert!(is_new);
+    assert_eq!(count(table, own_table).await, "3");
+
+    let own = postroom_store::open(url, &OpenOptions::default()).await.expect("own");
     let audit = own.take(&wish(&*own, &all("kafka:audit.run.started")).await).await.expect("taken");
-    let audited = &audit[0].messages[0].message;
+    let mut audited = contents(&audit);
+    // The library's row has another type.
+    let other = own.take(&wish(&*own, &all("kafka:audit.order.created")).await).await;
+    audited.extend(contents(&other.expect("taken")));
+    audited.sort();
 
     let store: Arc<dyn Store> = table.store().await;
-    let taken = store.take(&wish(&*store, &all("noop")).await).await.expect("taken");
-    let row = &taken[0].messages[0].message;
-    assert_eq!((&audited.event_id, &audited.payload), (&row.event_id, &row.payload));
+    let mut taken = store.take(&wish(&*store, &all("noop")).await).await.expect("taken");
+    taken.extend(store.take(&wish(&*store, &all("noop")).await).await.expect("taken"));
+    let mut rows = contents(&taken);
+    rows.sort();
+    assert_eq!(audited, rows);
     let announcement = Some(Box::new(NewMessage::new("noop:dead", "outbox.dead").json(&1)));
     let dead = Fate::Dead { error: "400".to_owned(), tried: None, announcement };
     store.settle(&[settlement(&taken[0], &dead)]).await.expect("settled");
     let letters = own.take(&wish(&*own, &all("noop:dead")).await).await.expect("taken");
-    assert_eq!(letters[0].messages.len(), 1);
+    assert_eq!(letters[0].messages.len(), taken[0].messages.len());
+}
+
+/// What is to be delivered, each with its event id.
+fn contents(batches: &[Batch]) -> Vec<(String, String)> {
+    let taken = batches.iter().flat_map(|batch| &batch.messages);
+    let content =
+        |taken: &Taken| (taken.message.event_id.clone(), taken.message.payload.as_str().to_owned());
+    taken.map(content).collect()
 }

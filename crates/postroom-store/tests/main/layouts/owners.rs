@@ -2,6 +2,7 @@
 
 use super::postgres::Table;
 use super::tables::{self, Described};
+use super::{sqlite, sqlite_tables};
 use crate::taking::{all, settlement, wish};
 use postroom_core::{Batch, Fate, Store, StoreErrorKind};
 use postroom_store::layout::{Dialect, Sent};
@@ -345,28 +346,41 @@ async fn a_proposal_fits_the_table_it_was_made_for() {
         tables::kata(),
         tables::typeorm(),
     ] {
-        let name = described.name;
         let table = Table::start(described).await;
-        let proposed =
-            postroom_store::propose_layout(table.database.url(), table.words().table).await;
-        let proposed = proposed.unwrap_or_else(|error| panic!("{name}: {error}"));
-        let text = proposed.replace("[database]", "").replace("[database.", "[");
-        let mut value: toml::Table =
-            text.parse().unwrap_or_else(|error| panic!("{name}: {error}\n{text}"));
-        value.remove("url");
-        let of = value.remove("layout");
-        let of = of.as_ref().and_then(toml::Value::as_str).expect("a layout's name");
-        let mut whole =
-            toml::Table::try_from(Layout::built_in(of, Dialect::Postgres).expect("one of ours"))
-                .expect("TOML");
-        whole.extend(value);
-        let layout: Layout =
-            whole.try_into().unwrap_or_else(|error| panic!("{name}: {error}\n{text}"));
-        let options =
-            MigrateOptions { layout: Some(Arc::new(layout)), ..MigrateOptions::default() };
-        let migrated = postroom_store::migrate_with(table.database.url(), &options).await;
-        migrated.unwrap_or_else(|error| {
-            panic!("{name}: {}\n{text}", postroom_core::with_causes(&error))
-        });
+        fits(&table, table.database.url(), Dialect::Postgres).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proposal_fits_the_table_it_was_made_for_on_sqlite() {
+    for described in [
+        sqlite_tables::numbered(),
+        sqlite_tables::composite(),
+        sqlite_tables::events(),
+        sqlite_tables::kata(),
+    ] {
+        let table = sqlite::Table::start(described).await;
+        fits(&table, &table.url(), Dialect::Sqlite).await;
+    }
+}
+
+/// What is proposed for a table can be migrated.
+async fn fits(table: &impl LayoutHarness, url: &str, dialect: Dialect) {
+    let name = table.name();
+    let proposed = postroom_store::propose_layout(url, table.words().table).await;
+    let proposed = proposed.unwrap_or_else(|error| panic!("{name}: {error}"));
+    let text = proposed.replace("[database]", "").replace("[database.", "[");
+    let mut value: toml::Table =
+        text.parse().unwrap_or_else(|error| panic!("{name}: {error}\n{text}"));
+    value.remove("url");
+    let of = value.remove("layout");
+    let of = of.as_ref().and_then(toml::Value::as_str).expect("a layout's name");
+    let mut whole =
+        toml::Table::try_from(Layout::built_in(of, dialect).expect("one of ours")).expect("TOML");
+    whole.extend(value);
+    let layout: Layout = whole.try_into().unwrap_or_else(|error| panic!("{name}: {error}\n{text}"));
+    let options = MigrateOptions { layout: Some(Arc::new(layout)), ..MigrateOptions::default() };
+    let migrated = postroom_store::migrate_with(url, &options).await;
+    migrated
+        .unwrap_or_else(|error| panic!("{name}: {}\n{text}", postroom_core::with_causes(&error)));
 }

@@ -40,7 +40,12 @@ impl Table {
         table
     }
 
-    fn url(&self) -> String {
+    /// The same table, described otherwise.
+    pub(super) fn described_as(self, described: Described) -> Self {
+        Self { described, ..self }
+    }
+
+    pub(super) fn url(&self) -> String {
         format!("sqlite://{}", self.folder.path().join("shop.db").display())
     }
 }
@@ -144,7 +149,7 @@ impl LayoutHarness for Table {
 
     async fn execute_unseen(&self, sql: &str) {
         let triggers =
-            "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger' AND name LIKE 'postroom_%'";
+            "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger' AND sql LIKE '% AFTER %'";
         let triggers: Vec<(String, String)> =
             sqlx::query_as(triggers).fetch_all(&self.by_hand).await.expect("the triggers");
         for (name, _) in &triggers {
@@ -157,13 +162,17 @@ impl LayoutHarness for Table {
     }
 
     async fn expire_claims(&self) {
-        self.execute("UPDATE outbox_relay SET until = 0").await.expect("expired");
+        let ledger = self.described.layout.ledger_schema();
+        self.execute(&format!("UPDATE {ledger}_relay SET until = 0")).await.expect("expired");
     }
 
     async fn left_in_ledger(&self) -> u64 {
-        let sql = "(SELECT count(*) FROM outbox_parcel) + (SELECT count(*) FROM outbox_claim)
-                   + (SELECT count(*) FROM outbox_delivery)";
-        self.value(&format!("SELECT {sql}")).await.expect("a count").parse().expect("a number")
+        let ledger = self.described.layout.ledger_schema();
+        let sql = format!(
+            "SELECT (SELECT count(*) FROM {ledger}_parcel) + (SELECT count(*) FROM {ledger}_claim)
+                    + (SELECT count(*) FROM {ledger}_delivery)"
+        );
+        self.value(&sql).await.expect("a count").parse().expect("a number")
     }
 
     async fn truncate(&self) {
