@@ -3,6 +3,7 @@
 //!
 //! Names, types and values are facts about those projects; every statement here is in our own words.
 
+mod on_mariadb;
 mod on_sqlite;
 mod scene;
 

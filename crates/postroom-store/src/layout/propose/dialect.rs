@@ -102,7 +102,7 @@ impl Dialect {
     pub(super) fn is_flag(self, kind: &str) -> bool {
         match self {
             Self::Postgres => kind == "boolean",
-            Self::Mysql => matches!(kind, "tinyint" | "bit"),
+            Self::Mysql => matches!(kind, "tinyint" | "smallint" | "bit"),
             // There 1 is true.
             Self::Sqlite => has(kind, &["BOOL", "INT"]),
         }

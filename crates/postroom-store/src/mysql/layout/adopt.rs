@@ -37,7 +37,11 @@ pub(in crate::mysql) async fn propose(
             quoted_text(&found.name)
         ),
     };
-    crate::layout::propose(&found.table, Dialect::Mysql, &mut asked).await
+    // Named by itself where that is enough.
+    let is_elsewhere = found.database != database;
+    let name = if is_elsewhere { found.table.name.clone() } else { backticked(&found.name) };
+    let named = Table { name, ..found.table.clone() };
+    crate::layout::propose(&named, Dialect::Mysql, &mut asked).await
 }
 
 /// A table that is asked.
