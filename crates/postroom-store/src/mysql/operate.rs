@@ -37,7 +37,7 @@ const NOTE_ACTION: &str = "UPDATE outbox_action SET messages = messages + ? WHER
 const REDRIVE: &str = include_str!("sql/redrive.sql");
 const CANCEL: &str = include_str!("sql/cancel.sql");
 const RELEASE: &str = include_str!("sql/release.sql");
-const REPLAY_ROWS: &str = include_str!("sql/replay_rows.sql");
+const REPLAY_ROW: &str = include_str!("sql/replay_row.sql");
 const PRUNE_DEAD: &str = include_str!("sql/prune_dead.sql");
 
 /// How often an operation that lost to a concurrent transaction is tried, unless it waited this long
@@ -173,7 +173,7 @@ impl MySqlStore {
         let list = literal::numbers(locked.values().map(|recorded| recorded.key.seq));
         let (time, token) = (format!("'{at}'"), literal::token(Token::random()));
         let places = [("at", time.as_str()), ("token", &token), ("seqs", &list)];
-        execute(&mut tx, filled(REPLAY_ROWS, &places)).await?;
+        execute(&mut tx, filled(REPLAY_ROW, &places)).await?;
         let opened = |id: &MessageId| locked.contains_key(&ledger_id(id));
         let replayed: Vec<MessageId> =
             named.iter().map(|key| key.id.clone()).filter(opened).collect();
