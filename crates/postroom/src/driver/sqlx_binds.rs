@@ -26,6 +26,30 @@ macro_rules! bind_message {
     };
 }
 
+/// Binds a message to a call of a ledger's `enqueue`.
+macro_rules! bind_row {
+    ($query:expr, $message:expr, $time:expr) => {
+        $query
+            .bind(&$message.integration)
+            .bind(&$message.event_type)
+            .bind($message.payload().map(postroom_core::RawJson::as_str))
+            .bind($message.stream_id())
+            .bind(&$message.event_id)
+            .bind($message.headers_json().map(postroom_core::RawJson::as_str))
+            .bind(&$message.tenant_id)
+            .bind(&$message.user_id)
+            .bind(&$message.correlation_id)
+            .bind($message.due_at.map($time))
+            .bind($message.max_attempts)
+            .bind(&$message.ordering_key)
+            .bind(&$message.causation_id)
+            .bind(&$message.source)
+            .bind($message.schema_version)
+            .bind($message.occurred_at.map($time))
+            .bind($message.copy)
+    };
+}
+
 /// Binds what the fence knows of a message to the search for the first one.
 macro_rules! bind_fence {
     ($query:expr, $message:expr) => {

@@ -4,7 +4,7 @@ use super::{OutboxTransaction, sealed};
 use crate::EnqueueError;
 use async_trait::async_trait;
 use chrono::{DateTime, NaiveDateTime, Utc};
-use postroom_core::{Enqueued, MessageId, NewMessage, RawJson};
+use postroom_core::{Enqueued, MessageId, NewMessage};
 use sqlx::{AssertSqlSafe, MySql, MySqlConnection};
 use uuid::Uuid;
 use uuid::fmt::Hyphenated;
@@ -49,24 +49,7 @@ impl OutboxTransaction for MySqlConnection {
         };
         let ledger = postroom_core::ledger_database(table, &database.unwrap_or_default());
         let statement = AssertSqlSafe(ENQUEUE_ROW.replace("{ledger}", &ledger));
-        let (id, is_new): (String, bool) = sqlx::query_as(statement)
-            .bind(&message.integration)
-            .bind(&message.event_type)
-            .bind(message.payload().map(RawJson::as_str))
-            .bind(message.stream_id())
-            .bind(&message.event_id)
-            .bind(message.headers_json().map(RawJson::as_str))
-            .bind(&message.tenant_id)
-            .bind(&message.user_id)
-            .bind(&message.correlation_id)
-            .bind(message.due_at.map(in_utc))
-            .bind(message.max_attempts)
-            .bind(&message.ordering_key)
-            .bind(&message.causation_id)
-            .bind(&message.source)
-            .bind(message.schema_version)
-            .bind(message.occurred_at.map(in_utc))
-            .bind(message.copy)
+        let (id, is_new): (String, bool) = bind_row!(sqlx::query_as(statement), message, in_utc)
             .fetch_one(&mut *self)
             .await
             .map_err(EnqueueError::database)?;

@@ -3,7 +3,7 @@
 use super::{FIND_POSTGRES, INSERT_POSTGRES, OutboxTransaction, enqueue_row, sealed};
 use crate::EnqueueError;
 use async_trait::async_trait;
-use postroom_core::{Enqueued, MessageId, NewMessage, RawJson};
+use postroom_core::{Enqueued, MessageId, NewMessage};
 use sqlx::{PgConnection, Postgres};
 use uuid::Uuid;
 
@@ -37,24 +37,7 @@ impl OutboxTransaction for PgConnection {
         message: &NewMessage,
     ) -> Result<Enqueued, EnqueueError> {
         let statement = sqlx::AssertSqlSafe(enqueue_row(table));
-        let (id, is_new): (String, bool) = sqlx::query_as(statement)
-            .bind(&message.integration)
-            .bind(&message.event_type)
-            .bind(message.payload().map(RawJson::as_str))
-            .bind(message.stream_id())
-            .bind(&message.event_id)
-            .bind(message.headers_json().map(RawJson::as_str))
-            .bind(&message.tenant_id)
-            .bind(&message.user_id)
-            .bind(&message.correlation_id)
-            .bind(message.due_at)
-            .bind(message.max_attempts)
-            .bind(&message.ordering_key)
-            .bind(&message.causation_id)
-            .bind(&message.source)
-            .bind(message.schema_version)
-            .bind(message.occurred_at)
-            .bind(message.copy)
+        let (id, is_new): (String, bool) = bind_row!(sqlx::query_as(statement), message, |at| at)
             .fetch_one(&mut *self)
             .await
             .map_err(EnqueueError::database)?;

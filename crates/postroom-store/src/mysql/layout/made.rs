@@ -4,6 +4,7 @@ use super::fields::{CONTENT, STATE};
 use super::key::id_of;
 use super::{Foreign, MODE, for_row, quoted_text};
 use crate::layout::{Assignments, backticked, columns, parts};
+use crate::migrations::make_trigger;
 use crate::mysql::MIGRATIONS;
 use postroom_core::StoreResult;
 use std::collections::BTreeSet;
@@ -14,6 +15,9 @@ const OWN: &str = include_str!("../../../migrations/mysql/layout/own.sql");
 const TABLE: &str = include_str!("../../../migrations/mysql/layout/table.sql");
 const BESIDES: &str = include_str!("../../../migrations/mysql/layout/besides.sql");
 const ENQUEUE: &str = include_str!("../../../migrations/mysql/layout/enqueue.sql");
+
+/// The size of a message's content, as the trigger of Postroom's own table has it.
+const CONTENT_SIZE: &str = "OCTET_LENGTH(NEW.payload) + COALESCE(OCTET_LENGTH(NEW.headers), 0)";
 
 /// What a change by hand may change, and by which columns of the ledger it is followed.
 const FOLLOWED: [&str; 4] = ["integration_type", "status", "due_at", "attempts"];
@@ -152,13 +156,19 @@ impl Foreign {
         let write = &self.layout.write;
         // A layout that deletes what was delivered has it deleted in the ledger first.
         let sent = self.layout.sent().map_or_else(nothing, |set| self.update(set));
-        OWN.replace("{sent}", &sent)
-            .replace("{failed}", &self.update(&write.failed))
-            .replace("{dead}", &self.update(&write.dead))
-            .replace("{reopened}", &self.update(&write.reopened))
-            .replace("{postponed}", &self.update(&write.postponed))
-            .replace("{same_as_old}", &self.key.same_as("OLD"))
-            .replace("{table}", &self.table.name)
+        let native = |name| make_trigger(MIGRATIONS, name, "$$");
+        OWN.replace(
+            "{feed}",
+            &native("outbox_feed").replace(CONTENT_SIZE, "LEAST(NEW.bytes, 4294967295)"),
+        )
+        .replace("{follow}", native("outbox_follow"))
+        .replace("{sent}", &sent)
+        .replace("{failed}", &self.update(&write.failed))
+        .replace("{dead}", &self.update(&write.dead))
+        .replace("{reopened}", &self.update(&write.reopened))
+        .replace("{postponed}", &self.update(&write.postponed))
+        .replace("{same_as_old}", &self.key.same_as("OLD"))
+        .replace("{table}", &self.table.name)
     }
 
     /// An UPDATE of the row that a trigger of the ledger fires for.
