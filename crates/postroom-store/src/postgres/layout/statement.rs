@@ -268,7 +268,7 @@ impl Foreign {
 }
 
 /// What an outcome writes.
-struct Values {
+pub(super) struct Values {
     at: String,
     due: String,
     attempts: String,
@@ -276,7 +276,14 @@ struct Values {
 }
 
 impl Values {
-    fn put(&self, expression: &str) -> String {
+    /// Some outcome, for a statement that is prepared and not run.
+    pub(super) fn trial() -> Self {
+        let text = str::to_owned;
+        Self { at: text("now()"), due: text("now()"), attempts: text("1"), error: text("''") }
+    }
+
+    /// An expression of the layout, with what it writes.
+    pub(super) fn put(&self, expression: &str) -> String {
         // The longest first: none is the beginning of another.
         expression
             .replace("$attempts", &format!("({})", self.attempts))

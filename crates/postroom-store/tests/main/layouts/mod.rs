@@ -3,6 +3,7 @@
 mod enqueued;
 mod owners;
 mod postgres;
+mod refused;
 mod sqlite;
 mod sqlite_files;
 mod sqlite_tables;
