@@ -39,6 +39,7 @@ impl Foreign {
         }
         let mut findings: Vec<Finding> =
             wrong.iter().map(|(problem, remedy)| Finding::fault(problem, remedy)).collect();
+        findings.extend(self.hidden_rows(client).await?);
         if self.table.is_partitioned && self.layout.has_triggers() {
             findings.push(Finding::warning(
                 format!(

@@ -12,6 +12,7 @@ mod enqueue;
 mod fields;
 mod key;
 mod ledger;
+mod row_security;
 mod statement;
 mod text;
 mod trial;
