@@ -4,6 +4,7 @@ mod enqueued;
 mod owners;
 mod postgres;
 mod refused;
+mod refusing;
 mod row_security;
 mod sqlite;
 mod sqlite_files;
