@@ -12,6 +12,7 @@ mod made;
 mod mismatches;
 mod settings;
 mod table;
+mod unheld;
 
 pub use destination::{Destination, Route};
 pub(crate) use destination::{besides, integration};
@@ -20,6 +21,7 @@ pub(crate) use expression::{columns, for_row, quoted};
 pub(crate) use made::{fingerprint, parts};
 pub(crate) use mismatches::{Mismatch, mismatches};
 pub(crate) use table::{Column, Table};
+pub(crate) use unheld::{Part, unheld};
 
 use postroom_core::{StoreError, StoreErrorKind, StoreResult};
 use serde::{Deserialize, Serialize};

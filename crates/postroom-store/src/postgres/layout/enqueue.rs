@@ -1,7 +1,7 @@
 //! The function that enqueues into the table, in any language.
 
 use super::Foreign;
-use crate::layout::quoted;
+use crate::layout::{Part, quoted, unheld};
 
 const ENQUEUE: &str = include_str!("../../../migrations/postgres/layout/enqueue.sql");
 
@@ -54,7 +54,12 @@ impl Foreign {
         } else {
             format!("{} = event", self.field("source_event_id"))
         };
+        let mut lost = "WHEN false THEN NULL".to_owned();
+        for Part { name, on_postgres, .. } in unheld(insert) {
+            lost.push_str(&format!("\n        WHEN {on_postgres} THEN '{name}'"));
+        }
         ENQUEUE
+            .replace("{lost}", &lost)
             .replace("{same}", &same)
             .replace("{columns}", &columns.join(", "))
             .replace("{values}", &values.join(", "))
