@@ -446,6 +446,7 @@ INSERT INTO core_outbox.schema_migration (number, name) VALUES (1, 'outbox');
                 let name = quoted(&column.name);
                 match claimed.get(&column.name) {
                     Some(value) => {
+                        let value = value.replace("$rescues", &self.rescues());
                         format!("CASE WHEN held.is THEN {value} ELSE m.{name} END AS {name}")
                     }
                     None => format!("m.{name}"),

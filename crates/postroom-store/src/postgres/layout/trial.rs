@@ -92,6 +92,7 @@ impl Foreign {
                 let name = quoted(column);
                 let full = format!("{key}.{column}");
                 if key == "claimed" {
+                    let sql = sql.replace("$rescues", "0");
                     return value(&full, &format!("CASE WHEN true THEN {sql} ELSE m.{name} END"));
                 }
                 let sql = format!("UPDATE {table} m SET {name} = {}", trial.put(sql));

@@ -1,5 +1,6 @@
 //! Layouts: the contract over every table that somebody else may have made, on PostgreSQL and SQLite.
 
+mod counted;
 mod enqueued;
 mod owners;
 mod postgres;
