@@ -296,7 +296,7 @@ INSERT INTO core_outbox.schema_migration (number, name) VALUES (1, 'outbox');
         BESIDES.trim_end().replace("{whole}", rows).replace("{of_table}", &table)
     }
 
-    fn poll(&self) -> String {
+    pub(in crate::postgres) fn poll(&self) -> String {
         let fields: Vec<_> = self
             .said()
             .into_iter()
