@@ -215,7 +215,7 @@ impl<'a> Call<'a> {
         let message = &self.messages[index];
         log_fate(message, &fate);
         let (seq, id, fate) = (message.seq, message.id.clone(), Some(fate));
-        self.progress().completed.push(Completion { place, claim, seq, id, fate });
+        self.progress().completed.push(Completion { place, claim, seq, id, fate, refusals: 0 });
     }
 
     fn pass_on(&self) {
@@ -254,7 +254,7 @@ impl Drop for Call<'_> {
         for (index, (place, claim)) in unsaid.chain(unclear) {
             let Message { seq, id, .. } = &self.messages[index];
             let (seq, id, fate) = (*seq, id.clone(), Some(Fate::Released));
-            completed.push(Completion { place, claim, seq, id, fate });
+            completed.push(Completion { place, claim, seq, id, fate, refusals: 0 });
         }
         drop(progress);
         self.pass_on();

@@ -34,12 +34,14 @@ pub(crate) struct Completion {
     pub(crate) id: MessageId,
     /// `None` when the claim was lost before anything began: there is nothing to record.
     pub(crate) fate: Option<Fate>,
+    /// How often the database has refused to record it.
+    pub(crate) refusals: u32,
 }
 
 impl Completion {
     pub(crate) fn of(work: Work, fate: Option<Fate>) -> Self {
         let Work { message, claim, place, .. } = work;
-        Self { place, claim, seq: message.seq, id: message.id, fate }
+        Self { place, claim, seq: message.seq, id: message.id, fate, refusals: 0 }
     }
 }
 
@@ -135,6 +137,10 @@ impl Group {
     fn end(self, shared: &Shared) -> Vec<Token> {
         let mut unfinished = Vec::new();
         for completion in &self.completions {
+            if completion.refusals > 0 {
+                let integration = &completion.place.room.lane.integration;
+                shared.metrics.unrecorded(integration, -1);
+            }
             // Extended until then, since another part of the batch may still be being recorded.
             if completion.claim.settled(1) {
                 let token = completion.claim.token;

@@ -33,6 +33,7 @@ mod polling;
 mod pruner;
 mod reconciler;
 mod recorder;
+mod refused;
 mod relay;
 mod rescuer;
 mod responses;

@@ -123,6 +123,7 @@ pub(crate) struct Families {
     late: PerDatabase<Counter>,
     rescued: PerDatabase<Counter>,
     vanished: PerLane<Counter>,
+    unrecorded: PerLane<Gauge>,
     pruned: PerDatabase<Counter>,
     claims_lost: PerDatabase<Counter>,
     claim_duration: PerDatabase<Histogram>,
@@ -173,6 +174,7 @@ impl Default for Families {
             late: PerDatabase::default(),
             rescued: PerDatabase::default(),
             vanished: Family::default(),
+            unrecorded: Family::default(),
             pruned: PerDatabase::default(),
             claims_lost: PerDatabase::default(),
             claim_duration: PerDatabase::default(),
@@ -217,6 +219,11 @@ impl Families {
             "outbox_vanished",
             "Messages whose row was deleted before anybody delivered it",
             self.vanished.clone(),
+        );
+        r.register(
+            "outbox_unrecorded",
+            "Messages of this relay whose outcome the database refuses to record",
+            self.unrecorded.clone(),
         );
         r.register(
             "outbox_pruned",
@@ -329,6 +336,11 @@ impl Metrics {
     /// Counts messages whose row was deleted before anybody delivered it.
     pub fn vanished(&self, integration: &str, count: u64) {
         self.families.vanished.get_or_create(&self.lane(integration)).inc_by(count);
+    }
+
+    /// Counts messages whose outcome the database refuses, and those of which that is over.
+    pub(crate) fn unrecorded(&self, integration: &str, change: i64) {
+        self.families.unrecorded.get_or_create(&self.lane(integration)).inc_by(change);
     }
 
     pub(crate) fn rescued(&self, count: u64) {

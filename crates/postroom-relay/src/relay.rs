@@ -11,6 +11,7 @@ use crate::heartbeat::{Member, Presence};
 use crate::jitter::Jitter;
 use crate::metrics::Metrics;
 use crate::polling::Backoff;
+use crate::refused::Refusal;
 use crate::responses::Responses;
 use crate::room::LaneRoom;
 use crate::settings::{Lane, Settings};
@@ -290,7 +291,7 @@ impl Relay {
             () = &mut stop => return Ok(()),
         };
         ready?;
-        let mut stages = Stages::start(&self.shared);
+        let mut stages = Stages::start(&self.shared, Refusal::Held);
         let claimer = Claimer::new(Arc::clone(&self.shared), stages.doors.clone());
         let end_claiming = Arc::new(Stop::default());
         // In sets, which end what they hold when this future is dropped.
@@ -350,7 +351,7 @@ impl Relay {
         let member = self.join();
         self.begin().await?;
         rescuer::rescue(&self.shared).await?;
-        let stages = Stages::start(&self.shared);
+        let stages = Stages::start(&self.shared, Refusal::GivenUp);
         let mut upkeep = JoinSet::new();
         upkeep.spawn(self.shared.in_span(beat(Arc::clone(&self.shared))));
         let claimer = Claimer::new(Arc::clone(&self.shared), stages.doors.clone());
@@ -479,7 +480,7 @@ struct Stages {
 }
 
 impl Stages {
-    fn start(shared: &Arc<Shared>) -> Self {
+    fn start(shared: &Arc<Shared>, refusal: Refusal) -> Self {
         let stop = Arc::new(Stop::default());
         let (completions, inbox) = mpsc::unbounded_channel();
         let mut doors = Doors::new();
@@ -499,7 +500,7 @@ impl Stages {
         let inbox = Arc::new(tokio::sync::Mutex::new(inbox));
         let (set_aside, arrivals) = set_aside::set_aside();
         let mut completers = JoinSet::new();
-        let locked = set_aside::run(Arc::clone(shared), arrivals, Arc::clone(&stop));
+        let locked = set_aside::run(Arc::clone(shared), arrivals, refusal, Arc::clone(&stop));
         completers.spawn(shared.in_span(locked));
         for _ in 0..COMPLETERS {
             let (inbox, set_aside) = (Arc::clone(&inbox), set_aside.clone());

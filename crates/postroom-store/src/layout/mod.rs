@@ -13,6 +13,7 @@ mod mismatches;
 mod propose;
 mod settings;
 mod table;
+mod unheld;
 
 pub use destination::{Destination, Route};
 pub(crate) use destination::{besides, integration};
@@ -22,6 +23,7 @@ pub(crate) use made::{fingerprint, parts};
 pub(crate) use mismatches::{Mismatch, mismatches};
 pub(crate) use propose::{Clock, Rows, propose};
 pub(crate) use table::{Column, Table};
+pub(crate) use unheld::{Part, unheld};
 
 use postroom_core::{StoreError, StoreErrorKind, StoreResult};
 use serde::{Deserialize, Serialize};
@@ -198,7 +200,9 @@ pub struct State {
 }
 
 /// How outcomes are written back. In the expressions, `$at`, `$due`, `$attempts` and `$error` stand for what is to
-/// be written, and `m` for the row. On SQLite `$at_ms` and `$due_ms` are the times in milliseconds since 1970. Where there is no way to write a failure, it stands in the ledger alone.
+/// be written, and `m` for the row. On PostgreSQL `$rescues` is how many claims were lost since the last outcome and
+/// are not counted in the row. On SQLite `$at_ms` and `$due_ms` are the times in milliseconds since 1970. Where there
+/// is no way to write a failure, it stands in the ledger alone.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Write {

@@ -33,7 +33,7 @@ const REDRIVE: &str = recorded!("sql/redrive.sql", "SELECT count(*) FROM changed
 const CANCEL: &str = recorded!("sql/cancel.sql", "SELECT count(*) FROM changed");
 const RELEASE: &str = recorded!("sql/release.sql", "SELECT count(*) FROM changed");
 const REPLAY: &str = recorded!("sql/replay.sql", "SELECT id FROM changed");
-const REPLAY_ROW: &str = recorded!("sql/replay_row.sql", "SELECT id FROM changed");
+pub(super) const REPLAY_ROW: &str = recorded!("sql/replay_row.sql", "SELECT id FROM changed");
 const PRUNE_DEAD: &str = recorded!("sql/prune_dead.sql", "SELECT count(*) FROM changed");
 /// A lane that no relay has served has no cursor, and could not be locked. $1 ids. As in `parcels.rs`.
 const MAKE_CURSORS_OF: &str = concat!(

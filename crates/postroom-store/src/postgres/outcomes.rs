@@ -6,7 +6,7 @@ use super::recording::Recording;
 use super::statements::{FORGET_CLAIM, SETTLE_SENT};
 use tokio_postgres::Error;
 
-const SENT_DELETE: &str = concat!(
+pub(super) const SENT_DELETE: &str = concat!(
     include_str!("sql/settle_sent_delete.sql"),
     include_str!("sql/remember.sql"),
     "SELECT message_id FROM gone"
@@ -46,7 +46,7 @@ pub(super) const PARCELS_SENT: &str = concat!(
     include_str!("sql/end_parcels.sql"),
     include_str!("sql/unchanged.sql")
 );
-const PARCELS_SENT_DELETE: &str = concat!(
+pub(super) const PARCELS_SENT_DELETE: &str = concat!(
     include_str!("sql/held_parcels.sql"),
     include_str!("sql/settle_parcels_sent_delete.sql"),
     include_str!("sql/end_parcels.sql"),

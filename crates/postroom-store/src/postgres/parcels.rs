@@ -83,7 +83,7 @@ pub(super) const UNPACK_NAMED: &str = concat!(
     include_str!("sql/made_of_parcels.sql"),
     "SELECT count(*) FROM gone"
 );
-const FOLLOW: &str = include_str!("sql/follow.sql");
+pub(super) const FOLLOW: &str = include_str!("sql/follow.sql");
 const CLOSE_LEFT_OUT: &str = include_str!("sql/close_left_out.sql");
 
 /// How many edits are followed in one transaction.

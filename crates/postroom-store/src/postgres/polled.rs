@@ -30,6 +30,11 @@ impl NextLook {
     }
 }
 
+/// Reads the whole table where no index finds what is open.
+pub(super) fn begin() -> String {
+    format!("{BEGIN}; SET LOCAL enable_seqscan = on; SET LOCAL enable_hashjoin = on")
+}
+
 impl PgStore {
     /// Looks for new rows, if nothing tells of them and it is time to.
     pub(super) async fn poll_when_due(&self) -> StoreResult<()> {
@@ -45,9 +50,7 @@ impl PgStore {
         let began = Instant::now();
         let client = self.connection().await?;
         let statement = client.prepare_cached(POLL).await.map_err(|e| store_error(doing, e))?;
-        let begin =
-            format!("{BEGIN}; SET LOCAL enable_seqscan = on; SET LOCAL enable_hashjoin = on");
-        transact(&client, &begin, &statement, &[]).await.map_err(|e| store_error(doing, e))?;
+        transact(&client, &begin(), &statement, &[]).await.map_err(|e| store_error(doing, e))?;
         self.next_look.looked(began.elapsed());
         Ok(())
     }

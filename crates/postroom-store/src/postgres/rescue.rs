@@ -6,9 +6,9 @@ use super::parcels::RESCUE_PARCELS;
 use super::settle::attempts_kept;
 use super::transaction::{JOIN_BY_HASH, SETTLE_LOCKED};
 use super::upkeep::count;
-use postroom_core::{RelayId, StoreResult, Token};
+use postroom_core::{RelayId, StoreErrorKind, StoreResult, Token, with_causes};
 use tokio_postgres::Error;
-use tokio_postgres::types::ToSql;
+use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
 
 /// Claims of others without a living relay, as in `expired.sql`. $1 the relay that asks.
@@ -22,6 +22,10 @@ pub(super) const RESCUE: &str = concat!(
     include_str!("sql/note_attempts.sql"),
     "SELECT (SELECT count(*) FROM freed), (SELECT count(*) FROM ended)"
 );
+
+/// $1 tokens of claims whose loss counts as no attempt.
+const COUNT_NOTHING: &str =
+    "UPDATE core_outbox.claim SET alone = false WHERE token = ANY ($1) AND alone";
 
 const DOING: &str = "rescuing expired claims";
 
@@ -49,7 +53,21 @@ pub(super) async fn rescue(
         let mut freed = 0;
         let mut ended = 0;
         for holds in [Holds::Parcels, Holds::Deliveries] {
-            let (messages, claims) = rescue_from(client, relay, limit, holds).await?;
+            let (messages, claims) = match rescue_from(client, relay, limit, holds, true).await {
+                // A constraint or a trigger of the owner's refuses that an attempt is counted in the message. That
+                // must keep nothing from being rescued.
+                Err(error)
+                    if error.kind == StoreErrorKind::Refused && holds == Holds::Deliveries =>
+                {
+                    let error = with_causes(&error);
+                    tracing::warn!(
+                        error,
+                        "the database refuses to count lost attempts; rescuing without"
+                    );
+                    rescue_from(client, relay, limit, holds, false).await?
+                }
+                answer => answer?,
+            };
             freed += messages;
             ended += claims;
         }
@@ -61,12 +79,13 @@ pub(super) async fn rescue(
 }
 
 /// Locks claims of one kind and then frees what they hold, in two statements. How many messages that
-/// were, and how many claims ended.
+/// were, and how many claims ended. Whether the loss of a message that was alone counts as an attempt.
 async fn rescue_from(
     client: &mut Connection,
     relay: RelayId,
     limit: i64,
     holds: Holds,
+    counts: bool,
 ) -> StoreResult<(u64, u64)> {
     let failed = |error| store_error(DOING, error);
     let expired = client.prepare_cached(EXPIRED).await.map_err(failed)?;
@@ -83,6 +102,9 @@ async fn rescue_from(
         let tokens: Vec<Uuid> = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
         if tokens.is_empty() {
             return Ok((0, 0));
+        }
+        if !counts {
+            tx.query_typed(COUNT_NOTHING, &[(&tokens, Type::UUID_ARRAY)]).await?;
         }
         let token = Token::random().0;
         let kept = attempts_kept();

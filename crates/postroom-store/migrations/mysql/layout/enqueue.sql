@@ -27,6 +27,7 @@ BEGIN
     IF COALESCE(p_copy, 0) <> 0 THEN
         SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'message refused: a row of this table has no place for a copy';
     END IF;
+    {lost}
     SET p_stream = COALESCE(p_stream, event), p_due_at = COALESCE(p_due_at, at);
     SET p_max_attempts = COALESCE(p_max_attempts, 10), p_schema_version = COALESCE(p_schema_version, 1);
     SET @postroom_row = NULL;

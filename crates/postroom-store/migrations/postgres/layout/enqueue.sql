@@ -25,10 +25,15 @@ AS $$
 DECLARE
     event text := coalesce(enqueue.event_id, gen_random_uuid()::text);
     goes  text;
+    -- What is given and would be lost.
+    lost  text := CASE {lost} END;
 BEGIN
     IF coalesce(enqueue.copy, 0) <> 0 THEN
         RAISE EXCEPTION 'message refused: a row of {table} has no place for `copy`'
             USING ERRCODE = 'invalid_parameter_value';
+    ELSIF lost IS NOT NULL THEN
+        RAISE EXCEPTION 'message refused: a row of {table} has no place for `%`: leave it out, or name a column for `$%` in `insert` of the layout',
+            lost, lost USING ERRCODE = 'invalid_parameter_value';
     END IF;
     INSERT INTO {table} AS m ({columns})
     VALUES ({values})

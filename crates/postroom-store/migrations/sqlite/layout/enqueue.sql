@@ -4,6 +4,7 @@ CREATE TRIGGER outbox_enqueue INSTEAD OF INSERT ON integration_outbox
 BEGIN
     SELECT RAISE(ABORT, 'message refused: source_event_id, event_type and payload are required')
     WHERE NEW.source_event_id IS NULL OR NEW.event_type IS NULL OR NEW.payload IS NULL;
+    {lost}
     INSERT INTO {table} ({columns})
     VALUES ({values});
     -- Whoever said OR IGNORE may have written nothing.

@@ -3,7 +3,7 @@
 use super::fields::{CONTENT, STATE};
 use super::key::id_of;
 use super::{Foreign, MODE, for_row, quoted_text};
-use crate::layout::{Assignments, backticked, columns, parts};
+use crate::layout::{Assignments, backticked, columns, parts, unheld};
 use crate::migrations::make_trigger;
 use crate::mysql::MIGRATIONS;
 use postroom_core::StoreResult;
@@ -226,7 +226,15 @@ impl Foreign {
             None => format!("m.id = {}", id_of("event")),
             Some(_) => "m.source_event_id = event".to_owned(),
         };
+        let lost = unheld(insert).map(|part| {
+            format!(
+                "IF {} THEN\n        SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'message refused: a row has no place for \
+                 `{}`: leave it out, or name its column in `insert`';\n    END IF;",
+                part.on_mysql, part.name
+            )
+        });
         ENQUEUE
+            .replace("{lost}", &lost.collect::<Vec<_>>().join("\n    "))
             .replace("{columns}", &names.join(", "))
             .replace("{values}", &values.join(", "))
             .replace("{same_event}", &same_event)

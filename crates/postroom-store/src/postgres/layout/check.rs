@@ -1,8 +1,8 @@
 //! Comparing a layout with the live table.
 
+use super::Foreign;
 use super::key::Key;
-use super::{Foreign, failed};
-use crate::layout::{Dialect, Mismatch, columns, mismatches, quoted};
+use crate::layout::{Dialect, Mismatch, columns, mismatches};
 use postroom_core::{Finding, StoreResult};
 use tokio_postgres::Client;
 
@@ -33,12 +33,13 @@ impl Foreign {
     /// # Errors
     /// When the database cannot be asked.
     pub(crate) async fn examine(&self, client: &Client) -> StoreResult<Vec<Finding>> {
-        let missing = self.mismatches();
-        let mut findings: Vec<Finding> =
-            missing.iter().map(|(problem, remedy)| Finding::fault(problem, remedy)).collect();
-        if missing.is_empty() {
-            findings.extend(self.misfits(client).await?);
+        let mut wrong = self.mismatches();
+        if wrong.is_empty() {
+            wrong = self.misfits(client, "").await?;
         }
+        let mut findings: Vec<Finding> =
+            wrong.iter().map(|(problem, remedy)| Finding::fault(problem, remedy)).collect();
+        findings.extend(self.hidden_rows(client).await?);
         if self.table.is_partitioned && self.layout.has_triggers() {
             findings.push(Finding::warning(
                 format!(
@@ -87,46 +88,6 @@ impl Foreign {
 
     fn has_trigger(&self, name: &str) -> bool {
         self.table.triggers.iter().any(|trigger| trigger == name)
-    }
-
-    /// Expressions that the database refuses, each by itself.
-    async fn misfits(&self, client: &Client) -> StoreResult<Vec<Finding>> {
-        let mut findings = Vec::new();
-        for field in self.said() {
-            let sql =
-                format!("SELECT ({})::{} FROM {} m", field.expression, field.kind, self.table.name);
-            if let Err(error) = client.prepare(&sql).await {
-                let Some(refused) = error.as_db_error() else { return Err(failed(error)) };
-                findings.push(Finding::fault(
-                    format!(
-                        "{}: what the layout says of {} does not fit: {}",
-                        self.table.name,
-                        field.name,
-                        refused.message()
-                    ),
-                    "correct the expression in the layout, then run `postroom migrate`",
-                ));
-            }
-        }
-        for (key, set) in self.layout.assignments() {
-            for (column, value) in set.iter().filter(|_| key != "claimed") {
-                let value = value
-                    .replace("$attempts", "1")
-                    .replace("$error", "''::text")
-                    .replace("$due", "now()")
-                    .replace("$at", "now()");
-                let sql = format!("UPDATE {} m SET {} = {value}", self.table.name, quoted(column));
-                if let Err(error) = client.prepare(&sql).await {
-                    let Some(refused) = error.as_db_error() else { return Err(failed(error)) };
-                    findings.push(Finding::fault(
-                        format!("{}: {key}.{column} does not fit: {}", self.table.name, refused.message()),
-                        "correct the expression in the layout, or give the relay's role the right to update \
-                         the column",
-                    ));
-                }
-            }
-        }
-        Ok(findings)
     }
 
     /// The index by which a poll finds open rows.

@@ -189,6 +189,19 @@ impl Foreign {
         }
     }
 
+    /// How many claims of the row `m` were lost since its last outcome, and are not counted in it. The loss of a message
+    /// that was alone is written at once, as an attempt. A statement that ends the delivery still sees it as it was.
+    pub(super) fn rescues(&self) -> String {
+        let (schema, id) = (&self.schema, self.key.expression());
+        format!(
+            "coalesce((SELECT CASE WHEN d.rescues > 0 THEN greatest(d.rescues - (\
+             SELECT count(*) FROM {schema}.attempt a WHERE a.message_id = d.message_id AND a.outcome = 'lost' \
+             AND NOT EXISTS (SELECT FROM {schema}.attempt b WHERE b.message_id = a.message_id \
+             AND b.number > a.number AND b.outcome <> 'lost')), 0)::int ELSE 0 END \
+             FROM {schema}.delivery d WHERE d.message_id = {id}), 0)"
+        )
+    }
+
     /// A column as the ledger knows it better than the row, if it does. By subqueries: rows of an outer join
     /// cannot be locked.
     fn known_to_ledger(&self, column: &str, said: &str) -> Option<String> {

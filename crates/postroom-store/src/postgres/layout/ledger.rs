@@ -6,7 +6,7 @@ use crate::layout::{Assignments, Dialect, Layout, columns, fingerprint, for_row,
 use crate::postgres::connect::ask;
 use crate::postgres::migrate::{DOING, MAKE_BOOKS, MIGRATIONS, Step, Work};
 use crate::postgres::reconcile::MAKE as RECONCILE_MAKE;
-use postroom_core::StoreResult;
+use postroom_core::{StoreError, StoreErrorKind, StoreResult};
 use std::collections::BTreeSet;
 use tokio_postgres::Client;
 
@@ -14,11 +14,14 @@ const READING: &str = include_str!("../../../migrations/postgres/layout/reading.
 const FEED: &str = include_str!("../../../migrations/postgres/layout/feed.sql");
 const BESIDES: &str = include_str!("../../../migrations/postgres/layout/besides.sql");
 const FOLLOW: &str = include_str!("../../../migrations/postgres/layout/follow.sql");
-const ENQUEUE: &str = include_str!("../../../migrations/postgres/layout/enqueue.sql");
 const GRANTS: &str = include_str!("../../../migrations/postgres/layout/grants.sql");
 const REGRANT: &str = include_str!("../../../migrations/postgres/layout/regrant.sql");
 const POLL: &str = include_str!("../../../migrations/postgres/layout/poll.sql");
 const REMAKE: &str = include_str!("../../../migrations/postgres/layout/remake.sql");
+
+/// Where a transaction goes on after a statement that was refused.
+const LOOKED: &str = "postroom_looked";
+const GO_BACK: &str = "ROLLBACK TO SAVEPOINT postroom_looked";
 
 /// What the trigger that feeds reads of a fresh row.
 const FED: [&str; 5] = ["id", "integration_type", "status", "due_at", "seq"];
@@ -39,8 +42,9 @@ const COPIED: [&str; 11] = [
 /// What a change by hand may change.
 const FOLLOWED: [&str; 4] = ["id", "integration_type", "status", "due_at"];
 
-/// What is left to do for the ledger of a table, in order. Makes the table inside a transaction that it rolls
-/// back, where there is none: what comes after depends on it.
+/// What is left to do for the ledger of a table, in order. All of it is looked at inside a transaction that is rolled
+/// back: where there is no table, what comes after depends on it; and every expression of the layout is prepared with
+/// the functions that it may call.
 ///
 /// # Errors
 /// When there is no such table and none may be made, or the layout does not fit it.
@@ -50,25 +54,30 @@ pub(crate) async fn plan(
     options: &MigrateOptions,
 ) -> StoreResult<Vec<Work>> {
     layout.check()?;
+    client.batch_execute("BEGIN").await.map_err(failed)?;
+    let planned = try_out(client, layout, options).await;
+    client.batch_execute("ROLLBACK").await.map_err(failed)?;
+    planned
+}
+
+async fn try_out(
+    client: &Client,
+    layout: &Layout,
+    options: &MigrateOptions,
+) -> StoreResult<Vec<Work>> {
     if let Some(table) = Table::find(client, &layout.table).await? {
         return of_table(client, layout, table, options).await;
     }
     let create = creation(layout, options)?;
-    client.batch_execute("BEGIN").await.map_err(failed)?;
-    let planned = async {
-        client.batch_execute(&create).await.map_err(failed)?;
-        let table = Table::find(client, &layout.table).await?;
-        let table = table.ok_or_else(|| layout.refused("its `create.sql` makes another table"))?;
-        of_table(client, layout, table, options).await
-    };
-    let planned = planned.await;
-    client.batch_execute("ROLLBACK").await.map_err(failed)?;
+    client.batch_execute(&create).await.map_err(failed)?;
+    let table = Table::find(client, &layout.table).await?;
+    let table = table.ok_or_else(|| layout.refused("its `create.sql` makes another table"))?;
     let mut works = vec![Work {
         number: None,
         name: format!("the table {}", layout.table),
         steps: vec![Step::transaction(create)],
     }];
-    works.extend(planned?);
+    works.extend(of_table(client, layout, table, options).await?);
     Ok(works)
 }
 
@@ -87,7 +96,10 @@ async fn of_table(
     table: Table,
     options: &MigrateOptions,
 ) -> StoreResult<Vec<Work>> {
+    client.batch_execute(&format!("SAVEPOINT {LOOKED}")).await.map_err(failed)?;
     let foreign = Foreign::of(client, layout, table).await?;
+    // A body that does not fit is refused with its place below.
+    client.batch_execute(GO_BACK).await.map_err(failed)?;
     let faults = foreign.mismatches();
     if !faults.is_empty() {
         let faults: Vec<_> = faults.into_iter().map(|(problem, _)| problem).collect();
@@ -113,6 +125,7 @@ async fn of_table(
         let steps = vec![Step::transaction(foreign.ledger())];
         works.push(Work { number: Some(1), name: format!("ledger of {}", layout.table), steps });
     }
+    foreign.refuse_misfits(client, has_ledger).await?;
     let mut sql = REMAKE.replace("{schema}", schema).replace("{table}", &foreign.table.name);
     sql.push_str(&made);
     sql.push_str(&REGRANT.replace("{schema}", schema));
@@ -187,6 +200,28 @@ pub(crate) fn grants(layout: &Layout) -> String {
 }
 
 impl Foreign {
+    /// Refuses a layout of which the database cannot prepare every expression. Runs inside of a transaction that is
+    /// rolled back.
+    ///
+    /// # Errors
+    /// When it does not fit, each expression by the key that holds it.
+    async fn refuse_misfits(&self, client: &Client, has_ledger: bool) -> StoreResult<()> {
+        let schema = if has_ledger { "" } else { "CREATE SCHEMA {schema};\n" };
+        let reading =
+            format!("{schema}{READING}SAVEPOINT {LOOKED};").replace("{schema}", &self.schema);
+        client.batch_execute(&reading).await.map_err(failed)?;
+        let misfits = self.misfits(client, GO_BACK).await?;
+        if misfits.is_empty() {
+            return Ok(());
+        }
+        let problems: Vec<_> = misfits.into_iter().map(|(problem, _)| problem).collect();
+        let text = format!(
+            "{}. Correct what is named in the layout and run `postroom migrate` again: nothing was changed",
+            problems.join("; ")
+        );
+        Err(StoreError::plain(StoreErrorKind::Refused, text))
+    }
+
     /// The tables and functions that do not depend on the layout's expressions.
     fn ledger(&self) -> String {
         let mut sql = String::new();
@@ -261,7 +296,7 @@ INSERT INTO core_outbox.schema_migration (number, name) VALUES (1, 'outbox');
         BESIDES.trim_end().replace("{whole}", rows).replace("{of_table}", &table)
     }
 
-    fn poll(&self) -> String {
+    pub(in crate::postgres) fn poll(&self) -> String {
         let fields: Vec<_> = self
             .said()
             .into_iter()
@@ -276,56 +311,6 @@ INSERT INTO core_outbox.schema_migration (number, name) VALUES (1, 'outbox');
         POLL.replace("{fields}", &fields.join(", "))
             .replace("{open}", &open)
             .replace("{keeps_failures}", &self.keeps_failures.to_string())
-            .replace("{schema}", &self.schema)
-            .replace("{table}", &self.table.name)
-    }
-
-    fn enqueue(&self) -> String {
-        // The longest first: none is the beginning of another.
-        const VALUES: [(&str, &str); 16] = [
-            ("$schema_version", "enqueue.schema_version"),
-            ("$correlation_id", "enqueue.correlation"),
-            ("$occurred_at", "enqueue.occurred_at"),
-            ("$ordering_key", "enqueue.ordering_key"),
-            ("$causation_id", "enqueue.causation"),
-            ("$max_attempts", "enqueue.max_attempts"),
-            ("$integration", "enqueue.integration"),
-            ("$event_type", "enqueue.event_type"),
-            ("$tenant_id", "enqueue.tenant"),
-            ("$event_id", "event"),
-            ("$payload", "enqueue.payload"),
-            ("$headers", "enqueue.headers"),
-            ("$user_id", "enqueue.user_id"),
-            ("$source", "enqueue.source"),
-            ("$stream", "coalesce(enqueue.stream, event)"),
-            ("$due", "coalesce(enqueue.due_at, now())"),
-        ];
-        let insert = &self.layout.insert;
-        let columns: Vec<_> = insert.keys().map(|column| quoted(column)).collect();
-        let values: Vec<_> = insert
-            .values()
-            .map(|value| {
-                VALUES.iter().fold(value.clone(), |sql, (name, value)| sql.replace(name, value))
-            })
-            .collect();
-        // By its key, where that is given: there is an index on it.
-        let key = &self.layout.key;
-        let same = if key.iter().all(|column| insert.contains_key(column)) {
-            let same = key.iter().map(|column| {
-                let place = insert.keys().position(|name| name == column).unwrap_or_default();
-                format!("m.{} = {}", quoted(column), values[place])
-            });
-            same.collect::<Vec<_>>().join(" AND ")
-        } else {
-            format!("{} = event", self.field("source_event_id"))
-        };
-        ENQUEUE
-            .replace("{same}", &same)
-            .replace("{columns}", &columns.join(", "))
-            .replace("{values}", &values.join(", "))
-            .replace("{key}", &self.key.expression())
-            .replace("{integration}", &self.field("integration_type"))
-            .replace("{id}", self.key.id_type())
             .replace("{schema}", &self.schema)
             .replace("{table}", &self.table.name)
     }
@@ -461,6 +446,7 @@ INSERT INTO core_outbox.schema_migration (number, name) VALUES (1, 'outbox');
                 let name = quoted(&column.name);
                 match claimed.get(&column.name) {
                     Some(value) => {
+                        let value = value.replace("$rescues", &self.rescues());
                         format!("CASE WHEN held.is THEN {value} ELSE m.{name} END AS {name}")
                     }
                     None => format!("m.{name}"),

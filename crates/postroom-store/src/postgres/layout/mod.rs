@@ -8,11 +8,14 @@
 mod adopt;
 mod catalogue;
 mod check;
+mod enqueue;
 mod fields;
 mod key;
 mod ledger;
+mod row_security;
 mod statement;
 mod text;
+mod trial;
 mod wording;
 
 pub(crate) use adopt::propose;

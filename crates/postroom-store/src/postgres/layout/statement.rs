@@ -142,10 +142,12 @@ impl Foreign {
             due: of("due_at").unwrap_or_else(|| self.field("due_at")),
             attempts: of("attempts").unwrap_or_else(|| self.field("attempts")),
             error: of("last_error").unwrap_or_else(|| self.field("last_error")),
+            rescues: of("rescues").unwrap_or_else(|| self.rescues()),
         };
         let none = Assignments::new();
-        let is_count =
-            |column: &String| write.failed.get(column).is_some_and(|value| value == "$attempts");
+        let is_count = |column: &String| {
+            write.failed.get(column).is_some_and(|value| value.contains("$attempts"))
+        };
         let opened_again: Assignments = if write.failed.keys().any(is_count) {
             let kept = write.reopened.iter().filter(|(column, _)| !is_count(column));
             kept.map(|(column, value)| (column.clone(), value.clone())).collect()
@@ -268,18 +270,28 @@ impl Foreign {
 }
 
 /// What an outcome writes.
-struct Values {
+pub(super) struct Values {
     at: String,
     due: String,
     attempts: String,
     error: String,
+    rescues: String,
 }
 
 impl Values {
-    fn put(&self, expression: &str) -> String {
+    /// Some outcome, for a statement that is prepared and not run.
+    pub(super) fn trial() -> Self {
+        let text = str::to_owned;
+        let (now, zero) = (text("now()"), text("0"));
+        Self { at: now.clone(), due: now, attempts: zero.clone(), error: text("''"), rescues: zero }
+    }
+
+    /// An expression of the layout, with what it writes.
+    pub(super) fn put(&self, expression: &str) -> String {
         // The longest first: none is the beginning of another.
         expression
             .replace("$attempts", &format!("({})", self.attempts))
+            .replace("$rescues", &format!("({})", self.rescues))
             .replace("$error", &format!("({})::text", self.error))
             .replace("$due", &format!("({})::timestamptz", self.due))
             .replace("$at", &format!("({})::timestamptz", self.at))

@@ -4,9 +4,9 @@ use super::{LIMIT, RELAY, explain, explain_under, rows_read};
 use crate::layout::{Destination, Dialect, Layout};
 use crate::postgres::content::READ_PARCELS;
 use crate::postgres::layout::Foreign;
-use crate::postgres::outcomes::{PARCELS_FAILED, PARCELS_SENT};
+use crate::postgres::outcomes::{PARCELS_FAILED, PARCELS_SENT, PARCELS_SENT_DELETE, SENT_DELETE};
 use crate::postgres::parcels::TAKE_PARCELS;
-use crate::postgres::statements::TAKE;
+use crate::postgres::statements::{SETTLE_SENT, TAKE};
 use crate::postgres::transaction::{BEGIN, BEGIN_CLAIMING, BEGIN_SETTLING, JOIN_BY_HASH};
 use crate::{MigrateOptions, migrate_with};
 use postroom_testkit::{Postgres, TestDatabase};
@@ -16,19 +16,19 @@ use tokio_postgres::Client;
 use uuid::Uuid;
 
 /// Rows that were delivered long ago.
-const HISTORY: i64 = 20_000;
+pub(super) const HISTORY: i64 = 20_000;
 
-struct Table {
+pub(super) struct Table {
     _database: TestDatabase,
-    client: Client,
-    foreign: Foreign,
+    pub(super) client: Client,
+    pub(super) foreign: Foreign,
     /// As plans name it.
-    name: String,
+    pub(super) name: String,
 }
 
 impl Table {
     /// A table with a history and as many open rows as two batches.
-    async fn filled(layout: Layout, insert: &str, close: &str) -> Self {
+    pub(super) async fn filled(layout: Layout, insert: &str, close: &str) -> Self {
         let database = Postgres::shared().await.database().await;
         let client = database.client().await;
         if layout.table.starts_with("core_outbox.") {
@@ -65,7 +65,7 @@ impl Table {
         Self { _database: database, client, foreign, name }
     }
 
-    async fn prepare(&self, name: &str, types: &str, sql: &str) {
+    pub(super) async fn prepare(&self, name: &str, types: &str, sql: &str) {
         let sql = self.foreign.rendered(sql);
         self.client
             .batch_execute(&format!("PREPARE {name} ({types}) AS {sql}"))
@@ -74,7 +74,7 @@ impl Table {
     }
 
     /// As many rows as two look-ups of a batch by key read, and nothing of the history.
-    fn assert_reads_a_batch(&self, plan: &Value, what: &str) {
+    pub(super) fn assert_reads_a_batch(&self, plan: &Value, what: &str) {
         let rows = rows_read(plan, &self.name);
         assert!(rows <= 2.0 * LIMIT as f64, "{what} reads {rows} rows of {}: {plan:#}", self.name);
     }
@@ -90,7 +90,13 @@ impl Table {
         )
         .await;
         self.prepare("read_parcels", "int, uuid", READ_PARCELS).await;
-        self.prepare("sent", &format!("uuid, {id}[]"), PARCELS_SENT).await;
+        let (of_parcels, of_deliveries, seconds, zero) = if self.foreign.layout.deletes_sent() {
+            (PARCELS_SENT_DELETE, SENT_DELETE, ", float8", ", 0")
+        } else {
+            (PARCELS_SENT, SETTLE_SENT, "", "")
+        };
+        self.prepare("sent", &format!("uuid, {id}[]{seconds}"), of_parcels).await;
+        self.prepare("sent_again", &format!("uuid, {id}[]{seconds}"), of_deliveries).await;
         self.prepare(
             "failed",
             &format!("int, uuid, {id}[], float8[], text[], boolean[], text[], bigint[]"),
@@ -131,13 +137,11 @@ impl Table {
         self.assert_reads_a_batch(&plan, "reading");
 
         let (sent, failed) = ids.split_at(ids.len() / 2);
-        let list = |ids: &[String]| {
-            let ids: Vec<String> =
-                ids.iter().map(|id| format!("'{}'", id.replace('\'', "''"))).collect();
-            format!("ARRAY[{}]::{}[]", ids.join(", "), self.foreign.key_type())
-        };
-        let execute =
-            format!("EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE sent ('{token}', {})", list(sent));
+        let list = |ids: &[String]| self.list(ids);
+        let execute = format!(
+            "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE sent ('{token}', {}{zero})",
+            list(sent)
+        );
         let plan = explain_under(client, BEGIN_SETTLING, &execute).await;
         self.assert_reads_a_batch(&plan, "recording SENT");
 
@@ -168,16 +172,44 @@ impl Table {
         );
         let plan = explain_under(client, BEGIN, &execute).await;
         self.assert_reads_a_batch(&plan, "taking what failed");
+
+        let sql =
+            format!("SELECT claim::text FROM {schema}.delivery WHERE claim IS NOT NULL LIMIT 1");
+        let token: String = client.query_one(&sql, &[]).await.unwrap().get(0);
+        let execute = format!(
+            "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE sent_again ('{token}', {}{zero})",
+            list(failed)
+        );
+        let plan = explain_under(client, BEGIN_SETTLING, &execute).await;
+        self.assert_reads_a_batch(&plan, "recording SENT of what was taken again");
+        // Once to end them, and once for each that counts its rescues.
+        let deliveries = rows_read(&plan, "delivery");
+        assert!(deliveries <= 2.0 * LIMIT as f64, "{deliveries} deliveries read: {plan:#}");
+    }
+
+    /// These keys as an array.
+    pub(super) fn list(&self, ids: &[String]) -> String {
+        let ids: Vec<String> =
+            ids.iter().map(|id| format!("'{}'", id.replace('\'', "''"))).collect();
+        format!("ARRAY[{}]::{}[]", ids.join(", "), self.foreign.key_type())
     }
 }
 
+/// No statistics, true ones, and those of a queue that was just emptied.
+pub(super) const STATISTICS: [&str; 3] =
+    ["SELECT 1", "ANALYZE", "UPDATE pg_class SET reltuples = 0, relpages = 0 WHERE relkind = 'r'"];
+
+pub(super) fn to_noop(layout: Layout) -> Layout {
+    Layout { to: Some(Destination::One("noop".to_owned())), ..layout }
+}
+
+pub(super) fn built_in(name: &str) -> Layout {
+    to_noop(Layout::built_in(name, Dialect::Postgres).unwrap())
+}
+
 async fn look_at(layout: Layout, insert: &str, close: &str) {
-    let layout = Layout { to: Some(Destination::One("noop".to_owned())), ..layout };
-    for statistics in [
-        "SELECT 1",
-        "ANALYZE",
-        "UPDATE pg_class SET reltuples = 0, relpages = 0 WHERE relkind = 'r'",
-    ] {
+    let layout = to_noop(layout);
+    for statistics in STATISTICS {
         let table = Table::filled(layout.clone(), insert, close).await;
         table.client.batch_execute(statistics).await.unwrap();
         table.look_at_every_plan().await;
@@ -188,8 +220,7 @@ async fn look_at(layout: Layout, insert: &str, close: &str) {
 async fn a_key_that_is_a_uuid() {
     let insert = "INSERT INTO outbox_events (event_id, run_id, event_type, idempotency_key, payload)
         SELECT gen_random_uuid(), gen_random_uuid(), 't', n::text, '{}' FROM generate_series({from}, {to}) n";
-    look_at(Layout::built_in("events", Dialect::Postgres).unwrap(), insert, "delivered_at = now()")
-        .await;
+    look_at(built_in("events"), insert, "delivered_at = now()").await;
 }
 
 #[tokio::test]
@@ -197,7 +228,7 @@ async fn a_key_that_is_a_text_and_state_inside_a_document() {
     let insert = "INSERT INTO billing_events (id, subject, tenant_id, payload)
         SELECT 'e' || n, 's', 't', '{\"outbox_status\": \"pending\"}' FROM generate_series({from}, {to}) n";
     let close = "payload = '{\"outbox_status\": \"dispatched\"}'";
-    look_at(Layout::built_in("metadata", Dialect::Postgres).unwrap(), insert, close).await;
+    look_at(built_in("metadata"), insert, close).await;
 }
 
 #[tokio::test]
@@ -205,7 +236,15 @@ async fn a_status_and_times_as_numbers() {
     let insert =
         "INSERT INTO outbox (event_id, type, aggregate_id, payload, next_attempt_at, created_at)
         SELECT gen_random_uuid(), 't', 'o' || n, '{}', 0, 0 FROM generate_series({from}, {to}) n";
-    look_at(Layout::built_in("kata", Dialect::Postgres).unwrap(), insert, "status = 'SENT'").await;
+    look_at(built_in("kata"), insert, "status = 'SENT'").await;
+}
+
+/// Rows that the ledger knows nothing of stand for a backlog of another relay's.
+#[tokio::test]
+async fn rows_that_leave_when_they_were_delivered() {
+    let insert = "INSERT INTO outboxevent (id, aggregatetype, aggregateid, type)
+        SELECT gen_random_uuid(), 'order', 'o' || n, 't' FROM generate_series({from}, {to}) n";
+    look_at(built_in("debezium"), insert, "type = 't'").await;
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 //! and whatever waits in front. Rows read are counted in the plan; nothing here looks at time.
 
 mod deliveries;
+mod layout_changes;
 mod layouts;
 mod lists;
 mod parcels;

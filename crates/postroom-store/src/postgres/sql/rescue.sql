@@ -78,6 +78,8 @@ tried AS (
     UPDATE core_outbox.integration_outbox m
     SET attempts = least(m.attempts::bigint + 1, 2147483647)::int, status = 'FAILED',
         updated_at = now(), settled = $3,
+        -- This loss is an attempt. Those before it stay in the delivery, and count with the outcome.
+        /*foreign: rescues = 0, */
         last_error = 'lost with its relay: the claim of ' || freed.worker
                      || ' expired while it handled this message alone'
     FROM freed

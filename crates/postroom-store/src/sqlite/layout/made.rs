@@ -2,7 +2,7 @@
 
 use super::Foreign;
 use super::fields::{NAMES, ms};
-use crate::layout::{Assignments, columns, for_row, parts, quoted};
+use crate::layout::{Assignments, columns, for_row, parts, quoted, unheld};
 use crate::sqlite::MIGRATIONS;
 use postroom_core::StoreResult;
 use std::collections::BTreeSet;
@@ -189,8 +189,18 @@ impl Foreign {
                 VALUES.iter().fold(value, |sql, (name, value)| sql.replace(name, value))
             })
             .collect();
+        let lost = unheld(insert).map(|part| (part.name, part.on_sqlite));
+        let lost = [("copy", "NEW.copy <> 0")].into_iter().chain(lost);
+        let lost = lost.map(|(name, given)| {
+            format!(
+                "SELECT RAISE(ABORT, 'message refused: a row has no place for `{name}`: leave it out, or name a \
+                 column for `${name}` in `insert` of the layout') WHERE {given};"
+            )
+        });
+        let lost: Vec<_> = lost.collect();
         self.names
             .put(ENQUEUE)
+            .replace("{lost}", &lost.join("\n    "))
             .replace("{columns}", &names.join(", "))
             .replace("{values}", &values.join(", "))
             .replace("{table}", &self.table.name)

@@ -51,6 +51,68 @@ async fn a_row_is_enqueued_in_the_callers_transaction() {
     assert!(why.contains("sends this row to noop, not to kafka:other"), "{why}");
 }
 
+/// A change to a message, and the name of what it gives that a row may have no column for.
+type Part = (fn(NewMessage) -> NewMessage, &'static str);
+
+const PARTS: [Part; 12] = [
+    (|message| message.headers(&serde_json::json!({ "a": 1 })), "headers"),
+    (|message| message.tenant("acme"), "tenant_id"),
+    (|message| message.user("u1"), "user_id"),
+    (|message| message.correlation("c1"), "correlation_id"),
+    (|message| message.causation("k1"), "causation_id"),
+    (|message| message.source("billing"), "source"),
+    (|message| message.ordering_key("o1"), "ordering_key"),
+    (|message| message.stream("s1"), "stream"),
+    (|message| message.schema_version(2), "schema_version"),
+    (|message| message.max_attempts(3), "max_attempts"),
+    (|message| message.occurred_at(chrono::DateTime::UNIX_EPOCH), "occurred_at"),
+    (|message| message.due_at(chrono::Utc::now() + chrono::TimeDelta::hours(1)), "due"),
+];
+
+/// What a row cannot hold is refused by its name; what is as it is without is not.
+async fn refuses_what_its_rows_cannot_hold(table: impl LayoutHarness) {
+    table.migrate().await;
+    let store = table.store().await;
+    let plain =
+        || NewMessage::new(table.words().lane, "orders").json(&serde_json::json!({ "n": 1 }));
+    for (give, name) in PARTS {
+        let refused = store.accept(&[give(plain())], None).await;
+        let why = postroom_core::with_causes(&refused.expect_err(name));
+        for words in
+            [&format!("no place for `{name}`"), "leave it out", &format!("`${name}` in `insert`")]
+        {
+            assert!(why.contains(words), "{words}: {why}");
+        }
+    }
+    let copy = store.accept(&[plain().copy(1)], None).await.expect_err("a copy");
+    assert!(postroom_core::with_causes(&copy).contains("no place for `copy`"));
+
+    let traced = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let mut said = plain()
+        .event_id("e1")
+        .stream("e1")
+        .schema_version(1)
+        .max_attempts(10)
+        .due_at(chrono::Utc::now() - chrono::TimeDelta::seconds(1))
+        .headers(&serde_json::json!({}));
+    said = said.with_traceparent(traced).expect("a traceparent");
+    for message in [plain(), said] {
+        let accepted = store.accept(&[message], None).await.expect("nothing is lost");
+        assert!(accepted[0].is_new());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_row_cannot_hold_is_refused_by_name() {
+    refuses_what_its_rows_cannot_hold(Table::start(tables::numbered()).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_row_cannot_hold_is_refused_by_name_on_sqlite() {
+    use super::{sqlite, sqlite_tables};
+    refuses_what_its_rows_cannot_hold(sqlite::Table::start(sqlite_tables::numbered()).await).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_accepts_messages_with_a_checkpoint_or_says_why_not() {
     let table = Table::start(tables::events()).await;

@@ -1,10 +1,14 @@
 //! Layouts: the contract over every table that somebody else may have made, on PostgreSQL, MariaDB, MySQL and SQLite.
 
+mod counted;
 mod enqueued;
 mod mysql;
 mod mysql_tables;
 mod owners;
 mod postgres;
+mod refused;
+mod refusing;
+mod row_security;
 mod sqlite;
 mod sqlite_files;
 mod sqlite_tables;

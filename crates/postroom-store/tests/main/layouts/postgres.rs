@@ -137,13 +137,22 @@ impl LayoutHarness for Table {
         }
         let sql = format!(
             "SELECT id::text, is_new FROM {}.enqueue($1, 'order.created', $2::text::jsonb, stream => $3, event_id => $4, \
-             tenant => 'acme')",
+             tenant => $5)",
             self.schema()
         );
         let lane = self.words().lane;
         let row = self
             .client
-            .query_one(&sql, &[&lane, &payload, &stream, &event])
+            .query_one(
+                &sql,
+                &[
+                    &lane,
+                    &payload,
+                    &self.described.held("$stream", stream),
+                    &event,
+                    &self.described.held("$tenant_id", "acme"),
+                ],
+            )
             .await
             .expect("enqueued");
         Ok((row.get(0), row.get(1)))

@@ -13,6 +13,13 @@ pub(super) struct Described {
     pub(super) words: Words,
 }
 
+impl Described {
+    /// What its `insert` has a column for, out of what somebody enqueues.
+    pub(super) fn held<'a>(&self, name: &str, value: &'a str) -> Option<&'a str> {
+        self.layout.insert.values().any(|sql| sql.contains(name)).then_some(value)
+    }
+}
+
 fn built_in(name: &str) -> Layout {
     Layout::built_in(name, Dialect::Postgres).expect("a built-in layout")
 }
