@@ -44,7 +44,7 @@ impl Destination {
     }
 
     /// The others.
-    fn others(&self) -> &[String] {
+    pub(super) fn others(&self) -> &[String] {
         match self {
             Self::One(_) => &[],
             Self::Several(many) => many.get(1..).unwrap_or_default(),

@@ -370,6 +370,12 @@ impl Layout {
         besides(self.to.as_ref(), &self.routes, &self.message.event_type, dialect)
     }
 
+    /// The most integrations of a row besides its own.
+    pub(crate) fn most_besides(&self) -> usize {
+        let all = self.to.iter().chain(self.routes.iter().map(|route| &route.to));
+        all.map(|to| to.others().len()).max().unwrap_or(0)
+    }
+
     /// Whether triggers feed the ledger.
     #[must_use]
     pub fn has_triggers(&self) -> bool {

@@ -21,11 +21,11 @@ BEGIN
     DECLARE goes VARCHAR(120) CHARACTER SET utf8mb4;
     DECLARE state VARCHAR(20) CHARACTER SET utf8mb4;
     DECLARE why VARCHAR(128) CHARACTER SET utf8mb4;
-    DECLARE event VARCHAR(100) CHARACTER SET utf8mb4 DEFAULT COALESCE(p_event_id, UUID());
+    DECLARE event VARCHAR(100) CHARACTER SET utf8mb4 DEFAULT COALESCE(p_event_id, CAST(UUID() AS CHAR));
     DECLARE at DATETIME(6) DEFAULT UTC_TIMESTAMP(6);
     DECLARE is_duplicate BOOLEAN DEFAULT FALSE;
     IF COALESCE(p_copy, 0) <> 0 THEN
-        SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'message refused: a row of this table has no place for a copy';
+        SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'message refused: a row has no place for `copy`: leave it out';
     END IF;
     {lost}
     SET p_stream = COALESCE(p_stream, event), p_due_at = COALESCE(p_due_at, at);

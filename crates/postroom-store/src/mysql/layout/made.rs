@@ -22,6 +22,22 @@ const CONTENT_SIZE: &str = "OCTET_LENGTH(NEW.payload) + COALESCE(OCTET_LENGTH(NE
 /// What a change by hand may change, and by which columns of the ledger it is followed.
 const FOLLOWED: [&str; 4] = ["integration_type", "status", "due_at", "attempts"];
 
+/// What is read of a row for its further destinations.
+const BESIDES_READ: [&str; 12] = [
+    "source_event_id",
+    "source_stream_id",
+    "name",
+    "besides",
+    "event_type",
+    "payload",
+    "headers",
+    "tenant_id",
+    "correlation_id",
+    "causation_id",
+    "ordering_key",
+    "status",
+];
+
 /// What the triggers on the table are called behind its name.
 const TRIGGERS: [&str; 3] = ["insert", "update", "delete"];
 
@@ -229,7 +245,7 @@ impl Foreign {
         let lost = unheld(insert).map(|part| {
             format!(
                 "IF {} THEN\n        SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'message refused: a row has no place for \
-                 `{}`: leave it out, or name its column in `insert`';\n    END IF;",
+                 `{1}`: leave it out, or name a column for `${1}` in `insert`';\n    END IF;",
                 part.on_mysql, part.name
             )
         });
@@ -298,12 +314,8 @@ impl Foreign {
                 .join(", "),
         ];
         let [insert, update, delete] = self.trigger_places();
-        let besides = match self.layout.has_several_destinations() {
-            true => BESIDES
-                .replace("{database}", &backticked(&self.database))
-                .replace("{of_table}", &quoted_text(&self.layout.table)),
-            false => String::new(),
-        };
+        let whole = BESIDES_READ.map(|name| format!("{{new.{name}}} AS {name}")).join(", ");
+        let besides = self.besides(&format!("SELECT {whole}")).unwrap_or_default();
         let sql = TABLE
             .replace("{trigger_insert}", &insert)
             .replace("{trigger_update}", &update)
@@ -317,6 +329,29 @@ impl Foreign {
             .replace("{ledger}", &backticked(&self.ledger))
             .replace("{table}", &self.table.name);
         Ok(self.of_rows(&sql))
+    }
+
+    /// The statement that writes what goes to further destinations, of rows that are selected so.
+    fn besides(&self, whole: &str) -> Option<String> {
+        let places =
+            (0..self.layout.most_besides()).map(|place| format!("SELECT {place} AS place"));
+        let places: Vec<_> = places.collect();
+        (!places.is_empty()).then(|| {
+            BESIDES
+                .replace("{whole}", whole)
+                .replace("{places}", &places.join(" UNION ALL "))
+                .replace("{database}", &backticked(&self.database))
+                .replace("{of_table}", &quoted_text(&self.layout.table))
+        })
+    }
+
+    /// The same for the rows that are open when the layout is applied.
+    pub(super) fn besides_of_open(&self) -> String {
+        let whole = BESIDES_READ.map(|name| format!("{} AS {name}", self.said(name))).join(", ");
+        let open = self.layout.state.open.as_ref();
+        let open = open.map_or_else(String::new, |open| format!(" WHERE {open}"));
+        let whole = format!("SELECT {whole} FROM {} AS m{open}", self.table.name);
+        self.besides(&whole).unwrap_or_default()
     }
 
     /// A trigger on the table, with what its rows say put in.

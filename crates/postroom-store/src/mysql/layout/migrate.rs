@@ -82,6 +82,17 @@ pub(in crate::mysql) async fn plan(
     if !misfits.is_empty() {
         return Err(layout.refused(&misfits.join("; ")));
     }
+    if layout.has_several_destinations()
+        && !has_table_in(connection, &foreign.database, "integration_outbox")
+            .await
+            .map_err(failed)?
+    {
+        return Err(layout.refused(
+            "some of its rows go to several integrations, and what goes to the others is written to Postroom's own \
+             outbox beside it, which is not there yet: make that first, by `postroom migrate` with the same \
+             configuration",
+        ));
+    }
     let mut works = Vec::new();
     let made = foreign.made()?;
     let fingerprint = fingerprint(&made);
@@ -114,8 +125,9 @@ pub(in crate::mysql) async fn plan(
     }
     let taken = foreign.adopt_taken(options.claimed_grace.as_secs_f64()).unwrap_or_default();
     let sql = format!(
-        "{made}\n{taken}{};\nREPLACE INTO outbox_layout (single, table_name, fingerprint, definition, applied_at)\n\
+        "{made}\n{taken}{}\n{};\nREPLACE INTO outbox_layout (single, table_name, fingerprint, definition, applied_at)\n\
          VALUES (1, {}, {}, {}, UTC_TIMESTAMP(6));\n",
+        foreign.besides_of_open(),
         foreign.filling(None),
         quoted_text(&layout.table),
         quoted_text(&fingerprint),

@@ -68,6 +68,10 @@ impl Table {
         table
     }
 
+    pub(super) fn described_as(self, described: Described) -> Self {
+        Self { described, ..self }
+    }
+
     pub(super) fn options(&self) -> OpenOptions {
         let layout = Some(Arc::new(self.described.layout.clone()));
         OpenOptions { layout, ..OpenOptions::default() }
@@ -192,11 +196,11 @@ impl LayoutHarness for Table {
         if self.described.layout.insert.is_empty() {
             return Err("its layout has no `insert`");
         }
-        let message = postroom_core::NewMessage::new(self.words().lane, "order.created")
-            .stream(stream)
+        let mut message = postroom_core::NewMessage::new(self.words().lane, "order.created")
             .event_id(event)
-            .tenant("acme")
             .raw(payload);
+        message.stream_id = self.described.held("$stream", stream).map(str::to_owned);
+        message.tenant_id = self.described.held("$tenant_id", "acme").map(str::to_owned);
         let mut tx = self.by_hand.begin().await.expect("begun");
         let outbox = postroom::Outbox::of_table(self.words().table);
         let enqueued = outbox.enqueue(&mut tx, message).await.expect("enqueued");
