@@ -1,7 +1,7 @@
 //! Reading what was taken, after its claim was committed: nothing large is read while a lane is locked.
 
 use super::columns;
-use super::deliveries::{self, Delivery, IfThere, Life, Wait, lock_messages, recorded};
+use super::deliveries::{self, Delivery, IfThere, Life, Recorded, Wait, lock_messages, recorded};
 use super::key::Key;
 use super::layout::ledger_id;
 use super::literal::{self, filled};
@@ -189,12 +189,32 @@ async fn set_parcels_aside(tx: &mut Session, parcels: &[ParcelKey]) -> Result<()
     let held = held_parcels(tx, parcels).await?;
     let there: Vec<ParcelKey> = held.iter().map(|held| held.parcel.key.clone()).collect();
     let ids: Vec<Uuid> = there.iter().map(|parcel| parcel.message.id).collect();
-    let recorded = recorded(tx, &ids).await?;
+    let mut recorded = recorded(tx, &ids).await?;
+    forget_renumbered(tx, &there, &mut recorded).await?;
     let made = recorded
         .values()
         .filter_map(|recorded| Delivery::of(recorded, recorded.bytes, Life::First));
     deliveries::write(tx, made.collect(), IfThere::Keep).await?;
     end_parcels(tx, &there).await
+}
+
+/// Leaves out messages that were deleted and inserted again since: under their new number they are in another parcel,
+/// which is theirs now.
+async fn forget_renumbered(
+    tx: &mut Session,
+    parcels: &[ParcelKey],
+    recorded: &mut HashMap<Uuid, Recorded>,
+) -> Result<(), Error> {
+    let renumbered = parcels.iter().filter_map(|parcel| {
+        let now = recorded.get(&parcel.message.id)?;
+        let integration = Arc::from(now.integration.as_str());
+        (now.key.seq != parcel.message.seq).then_some(ParcelKey { integration, message: now.key })
+    });
+    let renumbered: Vec<ParcelKey> = renumbered.collect();
+    for held in held_parcels(tx, &renumbered).await? {
+        recorded.remove(&held.parcel.key.message.id);
+    }
+    Ok(())
 }
 
 /// Deliveries under a token. Those whose message somebody is changing stay under it, and its end frees them.

@@ -116,6 +116,12 @@ pub(super) fn number(error: &Error) -> Option<u16> {
 
 fn kind(error: &Error) -> StoreErrorKind {
     match error {
+        // The ledger of somebody else's table is a database of its own.
+        Error::Database(refused)
+            if number(error) == Some(1049) && refused.message().contains("'postroom_") =>
+        {
+            StoreErrorKind::Schema
+        }
         Error::Database(_) => number(error).map_or(StoreErrorKind::Refused, kind_of_number),
         Error::Configuration(_) if cause::<NoneWritable>(error).is_some() => {
             StoreErrorKind::Unavailable

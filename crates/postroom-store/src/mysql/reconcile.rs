@@ -40,7 +40,7 @@ pub(super) async fn reconcile(store: &MySqlStore) -> Result<Reconciled, Error> {
             let clause = store.locking().await?.clause();
             let foreign = rows.foreign(&store.pool).await?;
             let mut connection = store.pool.acquire().await?;
-            let mended = foreign.sync(&mut connection, clause).await?;
+            let mended = foreign.sync(&mut connection, clause, false).await?;
             connection.answered();
             mended
         }

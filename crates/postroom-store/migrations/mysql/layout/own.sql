@@ -1,17 +1,18 @@
--- The triggers of the ledger's own table: those of 0001_outbox.sql, and the way back to {table}.
-DROP TRIGGER IF EXISTS outbox_feed;
-DROP TRIGGER IF EXISTS outbox_follow;
-DROP TRIGGER IF EXISTS outbox_write;
-DROP TRIGGER IF EXISTS outbox_leave;
+-- The way back to {table}. The triggers before these are dropped after it: there is no moment without any.
+DROP TRIGGER IF EXISTS outbox_write_{version};
+DROP TRIGGER IF EXISTS outbox_leave_{version};
 
 DELIMITER $$
 
-{feed}
+-- What a relay or an operator has recorded, as the layout writes it. What does not fit is refused, and not cut or
+-- emptied: the row would read as something else.
+DELIMITER ;
 
-{follow}
+{strict};
 
--- What a relay or an operator has recorded, as the layout writes it.
-CREATE TRIGGER outbox_write AFTER UPDATE ON integration_outbox FOR EACH ROW
+DELIMITER $$
+
+CREATE TRIGGER outbox_write_{version} AFTER UPDATE ON integration_outbox FOR EACH ROW
 IF @postroom_relay = 1 THEN
     IF NEW.status = 'SENT' THEN
         {sent}
@@ -27,8 +28,14 @@ IF @postroom_relay = 1 THEN
     END IF;
 END IF$$
 
+DELIMITER ;
+
+{mode};
+
+DELIMITER $$
+
 -- What retention, or the layout, asks to be deleted after its delivery.
-CREATE TRIGGER outbox_leave AFTER DELETE ON integration_outbox FOR EACH ROW
+CREATE TRIGGER outbox_leave_{version} AFTER DELETE ON integration_outbox FOR EACH ROW
 IF @postroom_relay = 1 THEN
     DELETE m FROM {table} AS m WHERE {same_as_old};
 END IF$$

@@ -48,3 +48,14 @@ CREATE TABLE IF NOT EXISTS outbox_layout (
     applied_at  DATETIME(6)  NOT NULL COMMENT 'When it was migrated, in UTC.'
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4
   COMMENT = 'The layout that this ledger is of.';
+
+DROP TRIGGER IF EXISTS outbox_feed;
+DROP TRIGGER IF EXISTS outbox_follow;
+
+DELIMITER $$
+
+{feed}
+
+{follow}
+
+DELIMITER ;

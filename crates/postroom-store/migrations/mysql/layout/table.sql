@@ -25,18 +25,30 @@ BEGIN
         WHERE id = {new.id};
         INSERT INTO {ledger}.outbox_pending_edit (integration, message_id)
         VALUES ({new.integration_type}, {new.id});
-        SET @postroom_row = (SELECT n.seq FROM {ledger}.integration_outbox AS n WHERE n.id = {new.id});
+        SELECT n.seq INTO @postroom_row FROM {ledger}.integration_outbox AS n WHERE n.id = {new.id};
     END IF;
     {besides}
 END$$
 
 -- Follows a change by hand. Of the row only what was changed counts, since the ledger may know better what the row
 -- cannot say.
+--
+-- The ledger's row is looked for without a lock, and changed by its number: to look for one that is not there, or by
+-- its id, would lock, in the default isolation, the gap that producers insert into, until the editor commits. Only what
+-- the editor's snapshot does not show is looked for with a lock, where it must be there: the row was open.
 CREATE TRIGGER {trigger_update} AFTER UPDATE ON {table} FOR EACH ROW
-IF @postroom_relay IS NULL AND ({changed}) THEN
+IF @postroom_relay IS NULL AND ({changed} OR {old.id} <> {new.id}) THEN
+  BEGIN
+    DECLARE known BIGINT;
+    DECLARE CONTINUE HANDLER FOR NOT FOUND SET known = NULL;
+    -- Not as a DEFAULT: a SELECT inside of another statement locks.
+    SELECT n.seq INTO known FROM {ledger}.integration_outbox AS n WHERE n.id = {old.id};
+    IF known IS NULL AND {old.status} IN ('PENDING', 'FAILED', 'DEAD') THEN
+        SELECT n.seq INTO known FROM {ledger}.integration_outbox AS n WHERE n.id = {old.id} FOR UPDATE;
+    END IF;
     IF {old.id} <> {new.id} THEN
         -- Another key is another message.
-        DELETE FROM {ledger}.integration_outbox WHERE id = {old.id};
+        DELETE FROM {ledger}.integration_outbox WHERE seq = known;
         INSERT IGNORE INTO {ledger}.integration_outbox
             (id, {key_names}, integration_type, status, due_at, attempts, max_attempts, created_at, updated_at,
              sent_at, last_error, bytes)
@@ -45,8 +57,8 @@ IF @postroom_relay IS NULL AND ({changed}) THEN
     ELSEIF {says_otherwise} THEN
         UPDATE {ledger}.integration_outbox
         SET {followed}, updated_at = UTC_TIMESTAMP(6)
-        WHERE id = {new.id};
-        IF ROW_COUNT() = 0 THEN
+        WHERE seq = known;
+        IF known IS NULL THEN
             -- It was delivered before the table had a ledger.
             INSERT IGNORE INTO {ledger}.integration_outbox
                 (id, {key_names}, integration_type, status, due_at, attempts, max_attempts, created_at, updated_at,
@@ -56,11 +68,21 @@ IF @postroom_relay IS NULL AND ({changed}) THEN
                     {new.bytes});
         END IF;
     END IF;
+  END;
 END IF$$
 
 CREATE TRIGGER {trigger_delete} AFTER DELETE ON {table} FOR EACH ROW
 IF @postroom_relay IS NULL THEN
-    DELETE FROM {ledger}.integration_outbox WHERE id = {old.id};
+  BEGIN
+    DECLARE known BIGINT;
+    DECLARE CONTINUE HANDLER FOR NOT FOUND SET known = NULL;
+    SELECT n.seq INTO known FROM {ledger}.integration_outbox AS n WHERE n.id = {old.id};
+    IF known IS NOT NULL THEN
+        DELETE FROM {ledger}.integration_outbox WHERE seq = known;
+    ELSEIF {old.status} IN ('PENDING', 'FAILED', 'DEAD') THEN
+        DELETE FROM {ledger}.integration_outbox WHERE id = {old.id};
+    END IF;
+  END;
 END IF$$
 
 DELIMITER ;

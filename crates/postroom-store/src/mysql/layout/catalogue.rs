@@ -3,7 +3,7 @@
 use crate::layout::{Column, Table, backticked};
 use crate::mysql::session::Session;
 use sqlx::{Error, Row as _};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// A table, where it is, and how its columns are declared.
 #[derive(Debug)]
@@ -12,6 +12,8 @@ pub(super) struct Found {
     pub(super) database: String,
     pub(super) name: String,
     pub(super) engine: String,
+    /// The columns that the server writes at every UPDATE.
+    pub(super) touched: HashSet<String>,
     /// Type, character set and collation of each column, as a CREATE TABLE says them.
     pub(super) declared: HashMap<String, String>,
 }
@@ -26,6 +28,7 @@ const COLUMNS: &str = "
            CONVERT(COLUMN_TYPE USING utf8mb4), CONVERT(CHARACTER_SET_NAME USING utf8mb4),
            CONVERT(COLLATION_NAME USING utf8mb4), IS_NULLABLE = 'NO',
            COLUMN_DEFAULT IS NOT NULL OR EXTRA <> '',
+           LOCATE('on update', LOWER(EXTRA)) > 0,
            CAST(LEAST(CHARACTER_MAXIMUM_LENGTH, 2147483647) AS SIGNED)
     FROM information_schema.COLUMNS
     WHERE TABLE_SCHEMA = ? AND TABLE_NAME = ? ORDER BY ORDINAL_POSITION";
@@ -70,7 +73,7 @@ pub(super) async fn find(
         ignores_case: true,
         triggers: Vec::new(),
     };
-    let mut declared = HashMap::new();
+    let (mut declared, mut touched) = (HashMap::new(), HashSet::new());
     for row in of_table(COLUMNS).fetch_all(&mut *connection).await? {
         let column: String = row.try_get(0)?;
         let mut whole: String = row.try_get(2)?;
@@ -79,13 +82,16 @@ pub(super) async fn find(
             whole.push_str(&format!(" CHARACTER SET {set} COLLATE {collation}"));
         }
         declared.insert(column.clone(), whole);
+        if row.try_get(7)? {
+            touched.insert(column.clone());
+        }
         table.columns.push(Column {
             name: column,
             kind: row.try_get(1)?,
             collation,
             is_required: row.try_get(5)?,
             has_default: row.try_get(6)?,
-            length: row.try_get::<Option<i64>, _>(7)?.and_then(|most| i32::try_from(most).ok()),
+            length: row.try_get::<Option<i64>, _>(8)?.and_then(|most| i32::try_from(most).ok()),
         });
     }
     let mut indexes: BTreeMap<String, (bool, Vec<Option<String>>)> = BTreeMap::new();
@@ -103,11 +109,27 @@ pub(super) async fn find(
             Some(_) | None => {}
         }
     }
-    Ok(Some(Found { table, database, name: found, engine, declared }))
+    Ok(Some(Found { table, database, name: found, engine, touched, declared }))
 }
 
-/// Whether there is such a trigger. Asked for by name: the information schema shows triggers only to those who may
-/// make them, which a relay may not.
-pub(super) async fn has_trigger(connection: &mut Session, name: &str) -> Result<bool, Error> {
-    super::super::triggers::is_there(connection, name).await
+/// Whether a table has this trigger. The information schema shows triggers only to those who may make them, which a
+/// relay may not: it asks by name. A trigger of that name may be another table's, since one that is renamed keeps its
+/// triggers.
+pub(super) async fn has_trigger(
+    connection: &mut Session,
+    database: &str,
+    table: &str,
+    name: &str,
+) -> Result<bool, Error> {
+    const WHOSE: &str = "SELECT CONVERT(EVENT_OBJECT_TABLE USING utf8mb4) FROM information_schema.TRIGGERS \
+                         WHERE TRIGGER_SCHEMA = ? AND TRIGGER_NAME = ?";
+    let whose = sqlx::query_scalar(WHOSE).bind(database).bind(name);
+    let whose: Option<String> = whose.fetch_optional(&mut *connection).await?;
+    match whose {
+        Some(whose) => Ok(whose.eq_ignore_ascii_case(table)),
+        None => {
+            let place = format!("{}.{}", backticked(database), backticked(name));
+            super::super::triggers::is_there(connection, &place).await
+        }
+    }
 }

@@ -10,8 +10,10 @@ use crate::mysql::session::Session;
 use postroom_core::{Finding, StoreError, StoreResult};
 use sqlx::{AssertSqlSafe, Error, Executor as _, Row as _, SqlSafeStr as _};
 
-/// There is no such function, or no such database: the ledger is not made yet.
+/// There is no such function, or no such database, or it may not be called: the ledger is not made yet.
 const NOT_MADE_YET: [u16; 3] = [1305, 1049, 1370];
+/// How many rows are read to see whether an expression fails on some. Nothing in a trigger may fail.
+const TRIED: usize = 1_000;
 
 impl Foreign {
     /// What the catalogue alone shows: the layout names columns that are not there, or a key that does not find
@@ -31,10 +33,15 @@ impl Foreign {
     pub(super) async fn misfits(&self, connection: &mut Session) -> Result<Vec<String>, Error> {
         let mut found = Vec::new();
         for (what, sql) in self.expressions() {
-            let prepared = connection.prepare(AssertSqlSafe(sql).into_sql_str()).await;
-            if let Err(error) = prepared {
+            let prepared = connection.prepare(AssertSqlSafe(sql.clone()).into_sql_str()).await;
+            let tried = match prepared {
+                Ok(_) => fetch(connection, sql).await.map(drop),
+                Err(error) => Err(error),
+            };
+            if let Err(error) = tried {
                 let Error::Database(refused) = &error else { return Err(error) };
-                let is_of_ledger = number(&error).is_some_and(|code| NOT_MADE_YET.contains(&code));
+                let is_of_ledger = number(&error).is_some_and(|code| NOT_MADE_YET.contains(&code))
+                    && refused.message().contains(&self.ledger);
                 if !is_of_ledger {
                     found.push(format!("{what} does not fit: {}", refused.message()));
                 }
@@ -54,7 +61,9 @@ impl Foreign {
                 "headers" => content.headers.clone().unwrap_or_else(|| "NULL".to_owned()),
                 name => self.said(name),
             };
-            let sql = format!("SELECT {expression} FROM {table} AS m LIMIT 0");
+            let sql = format!(
+                "SELECT COUNT({expression}) FROM (SELECT * FROM {table} LIMIT {TRIED}) AS m"
+            );
             (format!("what the layout says of {name}"), sql)
         };
         let mut all: Vec<_> = ["id"].iter().chain(&STATE).chain(&CONTENT).map(read).collect();
@@ -98,19 +107,40 @@ pub(in crate::mysql) async fn examine(
             ));
         }
     }
-    for trigger in foreign.trigger_places() {
-        if !catalogue::has_trigger(connection, &trigger).await.map_err(failed)? {
-            findings.push(Finding::fault(
-                format!("{table}: the trigger {trigger} is missing"),
-                "run `postroom migrate`, then `postroom reconcile`",
-            ));
-        }
+    for trigger in foreign.missing_triggers(connection).await.map_err(failed)? {
+        findings.push(Finding::fault(
+            format!("{table}: the trigger {trigger} is missing, or is another table's"),
+            "run `postroom migrate`, then `postroom reconcile`",
+        ));
+    }
+    if foreign.is_touched && foreign.key.may_come_again() {
+        findings.push(Finding::warning(
+            format!(
+                "{table}: its time of creation changes with every UPDATE (ON UPDATE), so it does not tell two rows \
+                 apart that had the same number one after the other, as after TRUNCATE"
+            ),
+            "name in `identity` what does, or take ON UPDATE from the column",
+        ));
     }
     findings.extend(foreign.left_alone(connection).await.map_err(failed)?);
     Ok(findings)
 }
 
 impl Foreign {
+    /// The triggers of the table that are not there.
+    pub(super) async fn missing_triggers(
+        &self,
+        connection: &mut Session,
+    ) -> Result<Vec<String>, Error> {
+        let mut missing = Vec::new();
+        for trigger in self.triggers() {
+            if !catalogue::has_trigger(connection, &self.database, &self.name, &trigger).await? {
+                missing.push(trigger);
+            }
+        }
+        Ok(missing)
+    }
+
     /// Rows whose status the layout does not know.
     async fn left_alone(&self, connection: &mut Session) -> Result<Vec<Finding>, Error> {
         let sql = format!(

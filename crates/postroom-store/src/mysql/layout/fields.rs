@@ -100,7 +100,8 @@ impl Foreign {
             }
             "due_at" => {
                 let otherwise = match &content.created_at {
-                    Some(_) => self.said("created_at"),
+                    // Many programs write local times there, which may lie ahead.
+                    Some(_) => format!("LEAST({}, UTC_TIMESTAMP(6))", self.said("created_at")),
                     // A row that says no time at all is due at once.
                     None => "UTC_TIMESTAMP(6)".to_owned(),
                 };

@@ -109,6 +109,11 @@ impl Key {
         self.columns.iter().map(|column| &column.name)
     }
 
+    /// Whether it is a number that nothing tells from the same number of another row.
+    pub(super) fn may_come_again(&self) -> bool {
+        self.identity.is_none() && self.columns.iter().all(KeyColumn::is_whole_number)
+    }
+
     /// The columns of the ledger's own table that hold the key, by name.
     pub(super) fn names(&self) -> Vec<String> {
         (1..=self.columns.len()).map(|place| format!("key_{place}")).collect()
@@ -140,7 +145,10 @@ impl Key {
         let mut same: Vec<_> = columns
             .map(|(name, column)| format!("m.{} = {n}.{name}", backticked(&column.name)))
             .collect();
-        if self.identity.is_some() {
+        // Texts that are alike by their collation are two messages.
+        let has_texts =
+            self.columns.iter().any(|column| !column.is_whole_number() && !column.is_uuid());
+        if self.identity.is_some() || has_texts {
             same.push(format!("{n}.id = {}", for_row(&self.id(), "m")));
         }
         same.join(" AND ")
@@ -155,6 +163,14 @@ impl Key {
         if first.is_whole_number() {
             let is_number = !part.is_empty() && part.bytes().all(|digit| digit.is_ascii_digit());
             return is_number.then(|| (format!("{column} = CAST(? AS UNSIGNED)"), vec![part]));
+        }
+        if first.is_bytes() {
+            let digits: String = part.chars().filter(|c| *c != '-').collect();
+            let are_digits =
+                digits.len() <= 32 && digits.bytes().all(|one| one.is_ascii_hexdigit());
+            let range = format!("{column} BETWEEN UNHEX(?) AND UNHEX(?)");
+            let values = vec![format!("{digits:0<32}"), format!("{digits:f<32}")];
+            return are_digits.then_some((range, values));
         }
         let is_whole = text.contains('/');
         if is_whole {

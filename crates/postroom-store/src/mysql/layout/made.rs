@@ -3,8 +3,8 @@
 use super::fields::{CONTENT, STATE};
 use super::key::id_of;
 use super::{Foreign, MODE, for_row, quoted_text};
-use crate::layout::{Assignments, backticked, columns, parts, unheld};
-use crate::migrations::make_trigger;
+use crate::layout::{Assignments, backticked, columns, fingerprint, parts, unheld};
+use crate::migrations::{TRIGGERS as TRIGGERS_OF_OWN, make_trigger};
 use crate::mysql::MIGRATIONS;
 use postroom_core::StoreResult;
 use std::collections::BTreeSet;
@@ -14,6 +14,7 @@ const READING: &str = include_str!("../../../migrations/mysql/layout/reading.sql
 const OWN: &str = include_str!("../../../migrations/mysql/layout/own.sql");
 const TABLE: &str = include_str!("../../../migrations/mysql/layout/table.sql");
 const BESIDES: &str = include_str!("../../../migrations/mysql/layout/besides.sql");
+const BESIDES_OPEN: &str = include_str!("../../../migrations/mysql/layout/besides_open.sql");
 const ENQUEUE: &str = include_str!("../../../migrations/mysql/layout/enqueue.sql");
 
 /// The size of a message's content, as the trigger of Postroom's own table has it.
@@ -47,9 +48,21 @@ impl Foreign {
         let first = MIGRATIONS.first().map_or("", |migration| migration.sql);
         let every = parts(first).into_iter().filter(|(audience, _)| *audience == "every");
         let every: String = every.map(|(_, part)| part).collect();
-        let rows =
-            ROWS.replace("{table}", &self.layout.table).replace("{keys}", &self.key.declared());
+        let [(_, feed), (_, follow)] = self.native_triggers();
+        let rows = ROWS
+            .replace("{table}", &self.layout.table)
+            .replace("{keys}", &self.key.declared())
+            .replace("{feed}", &feed)
+            .replace("{follow}", &follow);
         format!("{}{every}\n{rows}", self.begin())
+    }
+
+    /// The triggers that Postroom's own table has too, by name.
+    pub(super) fn native_triggers(&self) -> [(&'static str, String); 2] {
+        TRIGGERS_OF_OWN.map(|name| {
+            let native = make_trigger(MIGRATIONS, name, "$$");
+            (name, native.replace(CONTENT_SIZE, "LEAST(NEW.bytes, 4294967295)"))
+        })
     }
 
     /// Enters the ledger, which is made where there is none.
@@ -58,9 +71,22 @@ impl Foreign {
         format!("CREATE DATABASE IF NOT EXISTS {ledger};\nUSE {ledger};\n\n")
     }
 
-    /// The names of the triggers on the table. Of a long name a part has to do.
+    /// What makes the ledger say what the table's key is by now.
+    pub(super) fn alter_key(&self) -> String {
+        let columns = self.key.declared();
+        let columns: Vec<_> = columns.trim_end_matches(',').split(",\n").collect();
+        let modify = columns.iter().map(|column| format!("MODIFY {}", column.trim()));
+        format!("ALTER TABLE integration_outbox {};\n", modify.collect::<Vec<_>>().join(", "))
+    }
+
+    /// The names of the triggers on the table. Of a long name a part and a hash have to do.
     pub(super) fn triggers(&self) -> [String; 3] {
-        let short: String = self.name.chars().take(40).collect();
+        const LONGEST: usize = 40;
+        let mut short: String = self.name.chars().take(LONGEST).collect();
+        if self.name.chars().count() > LONGEST {
+            short.truncate(short.char_indices().nth(31).map_or(short.len(), |(at, _)| at));
+            short.push_str(&fingerprint(&self.name)[..8]);
+        }
         TRIGGERS.map(|what| format!("{short}_postroom_{what}"))
     }
 
@@ -69,7 +95,7 @@ impl Foreign {
         self.triggers().map(|name| format!("{}.{}", backticked(&self.database), backticked(&name)))
     }
 
-    /// The views, triggers and routines, after what was there of them.
+    /// What is made from the layout in the ledger, after what was there of it, and of the triggers on the table.
     ///
     /// # Errors
     /// When an expression names a column that the table does not have.
@@ -83,12 +109,19 @@ impl Foreign {
         sql.push('\n');
         sql.push_str(READING);
         sql.push_str(&self.views());
-        sql.push_str(&self.writes());
         if !self.layout.insert.is_empty() {
             sql.push_str(&self.enqueue());
         }
-        sql.push_str(&self.on_table()?);
         Ok(sql)
+    }
+
+    /// Names all that is made from the layout.
+    ///
+    /// # Errors
+    /// As [`made`](Self::made).
+    pub(super) fn fingerprint(&self) -> StoreResult<String> {
+        let made = [self.made()?, self.writes(""), self.on_table()?, self.key.declared()];
+        Ok(fingerprint(&made.concat()))
     }
 
     /// The rows with what the ledger knows of them.
@@ -167,24 +200,21 @@ impl Foreign {
         )
     }
 
-    /// What the triggers of the ledger's own table do.
-    fn writes(&self) -> String {
+    /// The triggers of the ledger's own table that write to the row, named after a version.
+    pub(super) fn writes(&self, version: &str) -> String {
         let write = &self.layout.write;
         // A layout that deletes what was delivered has it deleted in the ledger first.
         let sent = self.layout.sent().map_or_else(nothing, |set| self.update(set));
-        let native = |name| make_trigger(MIGRATIONS, name, "$$");
-        OWN.replace(
-            "{feed}",
-            &native("outbox_feed").replace(CONTENT_SIZE, "LEAST(NEW.bytes, 4294967295)"),
-        )
-        .replace("{follow}", native("outbox_follow"))
-        .replace("{sent}", &sent)
-        .replace("{failed}", &self.update(&write.failed))
-        .replace("{dead}", &self.update(&write.dead))
-        .replace("{reopened}", &self.update(&write.reopened))
-        .replace("{postponed}", &self.update(&write.postponed))
-        .replace("{same_as_old}", &self.key.same_as("OLD"))
-        .replace("{table}", &self.table.name)
+        OWN.replace("{version}", version)
+            .replace("{sent}", &sent)
+            .replace("{failed}", &self.update(&write.failed))
+            .replace("{dead}", &self.update(&write.dead))
+            .replace("{reopened}", &self.update(&write.reopened))
+            .replace("{postponed}", &self.update(&write.postponed))
+            .replace("{strict}", &strict())
+            .replace("{mode}", MODE)
+            .replace("{same_as_old}", &self.key.same_as("OLD"))
+            .replace("{table}", &self.table.name)
     }
 
     /// An UPDATE of the row that a trigger of the ledger fires for.
@@ -192,13 +222,28 @@ impl Foreign {
         if set.is_empty() {
             return nothing();
         }
-        let set = assigned(set, |name| match name {
+        let fitting: Assignments =
+            set.iter().map(|(column, value)| (column.clone(), self.cut(column, value))).collect();
+        let set = assigned(&fitting, |name| match name {
             "attempts" => "NEW.attempts",
             "error" => "NEW.last_error",
             "due" => "NEW.due_at",
             _ => "COALESCE(NEW.sent_at, NEW.updated_at)",
         });
         format!("UPDATE {} AS m SET {set} WHERE {};", self.table.name, self.key.same_as("NEW"))
+    }
+
+    /// A value that has the error in it, no longer than its column: what does not fit would be refused.
+    fn cut(&self, column: &str, value: &str) -> String {
+        let found = self.table.column(column).filter(|_| value.contains("$error"));
+        match found.and_then(|column| Some((column.length?, column.kind.to_ascii_lowercase()))) {
+            Some((length, kind)) if kind.ends_with("char") => format!("LEFT({value}, {length})"),
+            // Of these the length is in bytes.
+            Some((length, kind)) if kind.ends_with("text") => {
+                format!("LEFT({value}, {})", length / 4)
+            }
+            Some(_) | None => value.to_owned(),
+        }
     }
 
     fn enqueue(&self) -> String {
@@ -259,11 +304,11 @@ impl Foreign {
             .replace("{same_key}", &same_key.join(" AND "))
             .replace("{table}", &self.table.name)
             .replace("{mode}", MODE)
-            .replace("{strict}", &MODE.replace("'PIPES", "'STRICT_ALL_TABLES,PIPES"))
+            .replace("{strict}", &strict())
     }
 
     /// The triggers on the table.
-    fn on_table(&self) -> StoreResult<String> {
+    pub(super) fn on_table(&self) -> StoreResult<String> {
         let watched: BTreeSet<String> = FOLLOWED
             .iter()
             .chain(["id"].iter())
@@ -314,8 +359,10 @@ impl Foreign {
                 .join(", "),
         ];
         let [insert, update, delete] = self.trigger_places();
-        let whole = BESIDES_READ.map(|name| format!("{{new.{name}}} AS {name}")).join(", ");
-        let besides = self.besides(&format!("SELECT {whole}")).unwrap_or_default();
+        let besides = match self.layout.has_several_destinations() {
+            true => self.put(BESIDES),
+            false => String::new(),
+        };
         let sql = TABLE
             .replace("{trigger_insert}", &insert)
             .replace("{trigger_update}", &update)
@@ -331,27 +378,27 @@ impl Foreign {
         Ok(self.of_rows(&sql))
     }
 
-    /// The statement that writes what goes to further destinations, of rows that are selected so.
-    fn besides(&self, whole: &str) -> Option<String> {
+    /// Where messages for further destinations go.
+    fn put(&self, sql: &str) -> String {
+        sql.replace("{database}", &backticked(&self.database))
+            .replace("{of_table}", &quoted_text(&self.layout.table))
+    }
+
+    /// What goes to further destinations of the rows that are open when the layout is applied.
+    pub(super) fn besides_of_open(&self) -> String {
         let places =
             (0..self.layout.most_besides()).map(|place| format!("SELECT {place} AS place"));
         let places: Vec<_> = places.collect();
-        (!places.is_empty()).then(|| {
-            BESIDES
-                .replace("{whole}", whole)
-                .replace("{places}", &places.join(" UNION ALL "))
-                .replace("{database}", &backticked(&self.database))
-                .replace("{of_table}", &quoted_text(&self.layout.table))
-        })
-    }
-
-    /// The same for the rows that are open when the layout is applied.
-    pub(super) fn besides_of_open(&self) -> String {
+        if places.is_empty() {
+            return String::new();
+        }
         let whole = BESIDES_READ.map(|name| format!("{} AS {name}", self.said(name))).join(", ");
         let open = self.layout.state.open.as_ref();
         let open = open.map_or_else(String::new, |open| format!(" WHERE {open}"));
         let whole = format!("SELECT {whole} FROM {} AS m{open}", self.table.name);
-        self.besides(&whole).unwrap_or_default()
+        self.put(BESIDES_OPEN)
+            .replace("{whole}", &whole)
+            .replace("{places}", &places.join(" UNION ALL "))
     }
 
     /// A trigger on the table, with what its rows say put in.
@@ -393,6 +440,11 @@ impl Foreign {
 /// The part of a script that enters a ledger, and the rest.
 pub(in crate::mysql) fn entering(script: &str) -> Option<(&str, &str)> {
     script.starts_with("CREATE DATABASE").then(|| script.split_once("\n\n")).flatten()
+}
+
+/// The same kind of SQL, where what does not fit is refused.
+fn strict() -> String {
+    MODE.replace("'PIPES", "'STRICT_ALL_TABLES,PIPES")
 }
 
 /// A statement that does nothing: a branch must have one.

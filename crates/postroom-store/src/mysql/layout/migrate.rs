@@ -2,7 +2,7 @@
 
 use super::{Foreign, catalogue, failed, quoted_text};
 use crate::MigrateOptions;
-use crate::layout::{Layout, backticked, fingerprint};
+use crate::layout::{Layout, backticked};
 use crate::migrations::Planned;
 use crate::mysql::execute;
 use crate::mysql::migrate::has_table_in;
@@ -36,9 +36,11 @@ pub(in crate::mysql) async fn check_applied(
     connection: &mut Session,
     foreign: &Foreign,
 ) -> StoreResult<()> {
-    let made = fingerprint(&foreign.made()?);
+    let made = foreign.fingerprint()?;
     let applied = find_applied(connection, &foreign.ledger).await.map_err(failed)?;
-    if applied.is_some_and(|applied| applied.fingerprint == made) {
+    let is_it =
+        |applied: &Applied| applied.fingerprint == made && applied.table == foreign.table.name;
+    if applied.as_ref().is_some_and(is_it) {
         return Ok(());
     }
     Err(StoreError::plain(
@@ -94,27 +96,25 @@ pub(in crate::mysql) async fn plan(
         ));
     }
     let mut works = Vec::new();
+    let mut is_new = false;
     let made = foreign.made()?;
-    let fingerprint = fingerprint(&made);
+    let fingerprint = foreign.fingerprint()?;
     match find_applied(connection, &foreign.ledger).await.map_err(failed)? {
-        Some(applied) if applied.table != layout.table => {
+        Some(applied) if applied.table != foreign.table.name => {
             return Err(layout.refused(&format!(
-                "its ledger would be the database {}, which is the ledger of {}: `postroom adopt {} --remove` \
-                 removes that",
-                foreign.ledger, applied.table, applied.table
+                "its ledger would be the database {}, which is the ledger of {}: `postroom adopt --remove` with \
+                 the configuration of that table removes it",
+                foreign.ledger, applied.table
             )));
         }
         Some(applied) if applied.fingerprint == fingerprint => {
-            let mut is_whole = true;
-            for trigger in foreign.trigger_places() {
-                is_whole &= catalogue::has_trigger(connection, &trigger).await.map_err(failed)?;
-            }
-            if is_whole {
+            if foreign.missing_triggers(connection).await.map_err(failed)?.is_empty() {
                 return Ok(Vec::new());
             }
         }
         Some(_) => {}
         None => {
+            is_new = true;
             let sql = foreign.ledger_tables();
             works.push(Planned {
                 number: Some(1),
@@ -125,16 +125,54 @@ pub(in crate::mysql) async fn plan(
     }
     let taken = foreign.adopt_taken(options.claimed_grace.as_secs_f64()).unwrap_or_default();
     let sql = format!(
-        "{made}\n{taken}{}\n{};\nREPLACE INTO outbox_layout (single, table_name, fingerprint, definition, applied_at)\n\
-         VALUES (1, {}, {}, {}, UTC_TIMESTAMP(6));\n",
+        "USE {0};\n\n-- Relays of the layout before see that it is being replaced.\n\
+         UPDATE outbox_layout SET fingerprint = '';\n\n{made}\n{1}\n{taken}{2}\n{3}\n\
+         REPLACE INTO outbox_layout (single, table_name, fingerprint, definition, applied_at)\n\
+         VALUES (1, {4}, {5}, {6}, UTC_TIMESTAMP(6));\n",
+        backticked(&foreign.ledger),
+        own_triggers(connection, &foreign, &fingerprint[..8], is_new).await.map_err(failed)?,
+        // Last: where something before fails, producers are as they were. What is open by then is looked for next.
+        foreign.on_table()?,
         foreign.besides_of_open(),
-        foreign.filling(None),
-        quoted_text(&layout.table),
+        quoted_text(&foreign.table.name),
         quoted_text(&fingerprint),
         quoted_text(&layout.to_toml()),
     );
     works.push(Planned { number: None, name: format!("the layout of {}", layout.table), sql });
     Ok(works)
+}
+
+/// The triggers of the ledger's own table, as far as they are missing; then those of other versions go.
+async fn own_triggers(
+    connection: &mut Session,
+    foreign: &Foreign,
+    version: &str,
+    is_new: bool,
+) -> Result<String, Error> {
+    let rows = sqlx::query_scalar(
+        "SELECT CONVERT(TRIGGER_NAME USING utf8mb4) FROM information_schema.TRIGGERS WHERE TRIGGER_SCHEMA = ?",
+    );
+    let there: Vec<String> = rows.bind(&foreign.ledger).fetch_all(connection).await?;
+    let mut sql = String::new();
+    // What nobody has made yet is made with the tables.
+    for (name, statement) in foreign.native_triggers() {
+        if !is_new && !there.iter().any(|one| one == name) {
+            sql.push_str(&format!("DELIMITER $$\n\n{statement}\n\nDELIMITER ;\n"));
+        }
+    }
+    let names = ["outbox_write_", "outbox_leave_"].map(|name| format!("{name}{version}"));
+    if !names.iter().all(|name| there.contains(name)) {
+        sql.push_str(&foreign.writes(version));
+    }
+    let is_older = |name: &&String| {
+        let is_ours = name.starts_with("outbox_write_") || name.starts_with("outbox_leave_");
+        is_ours && !names.contains(name)
+    };
+    for name in there.iter().filter(is_older) {
+        sql.push_str(&format!("DROP TRIGGER IF EXISTS {};\n", backticked(name)));
+    }
+    sql.push_str(&foreign.alter_key());
+    Ok(sql)
 }
 
 /// Makes a ledger know what came or changed while its triggers were made again.
@@ -152,7 +190,7 @@ pub(in crate::mysql) async fn catch_up(
     let version: String =
         sqlx::query_scalar("SELECT VERSION()").fetch_one(&mut *connection).await.map_err(failed)?;
     let locking = locking(&version).map_err(|error| failed(Error::Configuration(error.into())))?;
-    foreign.sync(connection, locking.clause()).await.map_err(failed)?;
+    foreign.sync(connection, locking.clause(), true).await.map_err(failed)?;
     execute(connection, enter(database)).await.map_err(failed)?;
     Ok(())
 }
@@ -169,16 +207,16 @@ pub(in crate::mysql) async fn remove(
     let ledger = layout.ledger_database(database);
     match find_applied(connection, &ledger).await.map_err(failed)? {
         None => return Ok(()),
-        Some(applied) if applied.table != layout.table => {
-            return Err(layout.refused(&format!("the ledger {ledger} is of {}", applied.table)));
-        }
         Some(_) => {}
     }
     // Before the ledger: producers must not meet triggers that lead nowhere. There may be no table any more.
-    if let Some(found) =
-        catalogue::find(connection, &layout.table, database).await.map_err(failed)?
-    {
+    let found = catalogue::find(connection, &layout.table, database).await.map_err(failed)?;
+    if let Some(found) = found {
         let foreign = Foreign::of(layout, found, database)?;
+        let applied = find_applied(connection, &ledger).await.map_err(failed)?;
+        if let Some(other) = applied.filter(|applied| applied.table != foreign.table.name) {
+            return Err(layout.refused(&format!("the ledger {ledger} is of {}", other.table)));
+        }
         for sql in foreign.unmade() {
             execute(connection, sql).await.map_err(failed)?;
         }
@@ -196,6 +234,8 @@ pub(in crate::mysql) fn grants(layout: &Layout, database: &str) -> String {
     };
     GRANTS
         .replace("{enqueues}\n", enqueues)
+        // There an underscore stands for any letter.
+        .replace("{ledgers}", &backticked(&layout.ledger_database(database).replace('_', "\\_")))
         .replace("{ledger}", &backticked(&layout.ledger_database(database)))
         .replace("{table}", &layout.table)
 }

@@ -28,7 +28,7 @@ pub(super) use rows::Rows;
 pub(super) use statement::of_rows;
 
 use super::error::store_error;
-use crate::layout::{Dialect, Layout, Table, backticked, moved};
+use crate::layout::{Dialect, Layout, Table, backticked, columns as expression_columns, moved};
 use crate::mysql::session::Session;
 use key::{Key, KeyColumn};
 use postroom_core::{StoreError, StoreErrorKind, StoreResult};
@@ -49,6 +49,8 @@ pub(super) struct Foreign {
     /// The database that the ledger is.
     ledger: String,
     key: Key,
+    /// Whether its time of creation changes with every UPDATE, so that it tells no rows apart.
+    is_touched: bool,
 }
 
 impl Foreign {
@@ -96,7 +98,7 @@ impl Foreign {
         for name in &layout.key {
             let Some(column) = found.table.column(name) else {
                 return refused(format!(
-                    "it has no column {name}, which `key` in its layout names: `postroom check` compares the two"
+                    "it has no column {name}, which `key` in its layout names"
                 ));
             };
             let column = KeyColumn {
@@ -114,9 +116,22 @@ impl Foreign {
             }
             columns.push(column);
         }
+        let is_touched = |expression: &Option<String>| {
+            let read = expression.as_deref().map(expression_columns).unwrap_or_default();
+            let read = read.iter().filter_map(|name| found.table.column(name));
+            read.into_iter().any(|column| found.touched.contains(&column.name))
+        };
+        if is_touched(&layout.identity) {
+            return refused(
+                "`identity` in its layout names a column that the server writes at every UPDATE (ON UPDATE): it \
+                 would make another message of the row with each outcome"
+                    .to_owned(),
+            );
+        }
+        let is_touched = is_touched(&layout.message.created_at);
         let catalogue::Found { table, database, name, .. } = found;
-        let mut foreign =
-            Self { key: Key::of(Vec::new(), None), layout, table, database, name, ledger };
+        let key = Key::of(Vec::new(), None);
+        let mut foreign = Self { key, layout, table, database, name, ledger, is_touched };
         let identity = foreign.identity(&columns);
         foreign.key = Key::of(columns, identity);
         Ok(foreign)
@@ -126,12 +141,26 @@ impl Foreign {
     /// the time of creation.
     fn identity(&self, key: &[KeyColumn]) -> Option<String> {
         let is_number = key.iter().all(KeyColumn::is_whole_number);
-        let by_time = || is_number.then(|| self.layout.message.created_at.clone()).flatten();
+        let is_fit = is_number && !self.is_touched;
+        let by_time = || is_fit.then(|| self.layout.message.created_at.clone()).flatten();
         let identity = self.layout.identity.clone().or_else(by_time)?;
-        Some(match self.is_in_zone_of_session(&identity) {
-            true => format!("CAST(UNIX_TIMESTAMP({identity}) AS CHAR)"),
-            false => format!("CONVERT(({identity}) USING utf8mb4)"),
-        })
+        // The columns themselves: an expression over them may depend on the session, and this must not.
+        let parts: Vec<_> = expression_columns(&identity)
+            .iter()
+            .filter_map(|name| self.table.column(name))
+            .map(|column| {
+                let name = format!("m.{}", backticked(&column.name));
+                match column.kind.eq_ignore_ascii_case("timestamp") {
+                    true => format!("CAST(UNIX_TIMESTAMP({name}) AS CHAR)"),
+                    false => format!("CONVERT({name} USING utf8mb4)"),
+                }
+            })
+            .collect();
+        match &*parts {
+            [] => Some(format!("CONVERT(({identity}) USING utf8mb4)")),
+            [one] => Some(one.clone()),
+            several => Some(format!("CONCAT_WS('/', {})", several.join(", "))),
+        }
     }
 
     /// What the rows are selected by whose names begin with a text, of `FROM table AS m`.

@@ -10,6 +10,8 @@ use sqlx::{Error, Row as _};
 
 /// How many rows are mended in one transaction.
 const ROWS: usize = 500;
+/// How many rows the ledger is told of at once. It keeps others from numbering theirs meanwhile.
+const FILLED: usize = 5_000;
 
 /// Changes made here are changes by hand to the ledger: it follows them, and writes nothing back.
 const BY_HAND: &str = "SET @postroom_relay = NULL";
@@ -17,18 +19,16 @@ const OWN: &str = "SET @postroom_relay = 1";
 
 impl Foreign {
     /// The ledger's rows for rows of the table that are to be delivered and that it does not know.
-    pub(super) fn filling(&self, rows: Option<usize>) -> String {
+    fn filling(&self, all: bool) -> String {
         let said: Vec<_> = STATE.iter().map(|name| self.said(name)).collect();
-        let limit = rows.map_or_else(String::new, |rows| format!(" LIMIT {rows}"));
         format!(
-            "INSERT IGNORE INTO integration_outbox (id, {}, {})\nSELECT {}, {}, {}\n{}\nORDER BY {}{limit}",
+            "INSERT IGNORE INTO integration_outbox (id, {}, {})\nSELECT {}, {}, {}\n{}\nLIMIT {FILLED}",
             self.key.names().join(", "),
             STATE.join(", "),
             self.key.id(),
             self.key.of_row("m"),
             said.join(", "),
-            self.unknown(rows.is_none()),
-            self.said("created_at"),
+            self.unknown(all),
         )
     }
 
@@ -75,7 +75,7 @@ impl Foreign {
 
     fn gone(&self) -> String {
         format!(
-            "FROM integration_outbox AS n\nWHERE n.status IN ('PENDING', 'FAILED', 'DEAD')\n  \
+            "FROM integration_outbox AS n\nWHERE n.status IN ('PENDING', 'FAILED', 'DEAD', 'GONE')\n  \
              AND NOT EXISTS (SELECT 1 FROM {} AS m WHERE {})",
             self.table.name,
             self.key.same_as("n")
@@ -101,28 +101,36 @@ impl Foreign {
 
     /// Makes the ledger know the rows that it does not know, say what rows say by now, and forget those that are gone.
     /// In small transactions. What somebody is changing at this moment is left for the next time.
+    /// With `all`, what is dead too.
     pub(in crate::mysql) async fn sync(
         &self,
         connection: &mut Session,
         clause: &str,
+        all: bool,
     ) -> Result<Reconciled, Error> {
         execute(connection, BY_HAND.to_owned()).await?;
-        let done = self.mend(connection, clause).await;
+        let done = self.mend(connection, clause, all).await;
         execute(connection, OWN.to_owned()).await?;
         done
     }
 
-    async fn mend(&self, connection: &mut Session, clause: &str) -> Result<Reconciled, Error> {
-        let mut mended = Reconciled::default();
+    async fn mend(
+        &self,
+        connection: &mut Session,
+        clause: &str,
+        all: bool,
+    ) -> Result<Reconciled, Error> {
+        // What is gone first: it may have been known by a key that was cut.
+        let removed = self.each(connection, &self.gone(), clause, Mend::Forget).await?;
+        let mut mended = Reconciled { removed, ..Reconciled::default() };
         loop {
-            let made = execute(connection, self.filling(Some(ROWS))).await?;
+            let made = execute(connection, self.filling(all)).await?;
             mended.made += made;
             if made == 0 {
                 break;
             }
         }
         mended.followed = self.each(connection, &self.unlike(), clause, Mend::Follow).await?;
-        mended.removed = self.each(connection, &self.gone(), clause, Mend::Forget).await?;
         Ok(mended)
     }
 

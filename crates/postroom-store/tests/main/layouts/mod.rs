@@ -4,6 +4,7 @@ mod counted;
 mod enqueued;
 mod mysql;
 mod mysql_tables;
+mod mysql_trials;
 mod owners;
 mod postgres;
 mod refused;
