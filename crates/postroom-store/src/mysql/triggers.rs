@@ -16,20 +16,29 @@ const NOT_SHOWN: u16 = 1227;
 pub(super) async fn missing(connection: &mut Session) -> Result<Vec<&'static str>, Error> {
     let mut missing = Vec::new();
     for name in TRIGGERS {
-        if !is_there(connection, name).await? {
+        if find(connection, name).await? == Trigger::Missing {
             missing.push(name);
         }
     }
     Ok(missing)
 }
 
-/// Whether there is a trigger of this name.
-pub(super) async fn is_there(connection: &mut Session, name: &str) -> Result<bool, Error> {
+/// What a session finds where it asks for a trigger by its name.
+#[derive(Clone, Copy, Eq, PartialEq)]
+pub(super) enum Trigger {
+    Shown,
+    /// It is there, and whoever asks may not see it.
+    Hidden,
+    Missing,
+}
+
+/// Asks for a trigger by its name.
+pub(super) async fn find(connection: &mut Session, name: &str) -> Result<Trigger, Error> {
     match fetch(connection, format!("SHOW CREATE TRIGGER {name}")).await {
-        Ok(_) => Ok(true),
+        Ok(_) => Ok(Trigger::Shown),
         Err(error) => match number(&error) {
-            Some(NO_TRIGGER) => Ok(false),
-            Some(NOT_SHOWN) => Ok(true),
+            Some(NO_TRIGGER) => Ok(Trigger::Missing),
+            Some(NOT_SHOWN) => Ok(Trigger::Hidden),
             _ => Err(error),
         },
     }

@@ -10,4 +10,4 @@ CREATE ROLE IF NOT EXISTS postroom_producer;
 -- table itself they need nothing but to be told what it looks like.
 CREATE ROLE IF NOT EXISTS postroom_relay;
 GRANT SELECT ON {table} TO postroom_relay;
-GRANT SELECT, INSERT, UPDATE, DELETE, EXECUTE ON {ledgers}.* TO postroom_relay;
+GRANT SELECT, INSERT, UPDATE, DELETE, EXECUTE ON {ledger}.* TO postroom_relay;

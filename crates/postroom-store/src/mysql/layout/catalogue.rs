@@ -2,6 +2,7 @@
 
 use crate::layout::{Column, Table, backticked};
 use crate::mysql::session::Session;
+use crate::mysql::triggers::{self, Trigger};
 use sqlx::{Error, Row as _};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -112,24 +113,21 @@ pub(super) async fn find(
     Ok(Some(Found { table, database, name: found, engine, touched, declared }))
 }
 
-/// Whether a table has this trigger. The information schema shows triggers only to those who may make them, which a
-/// relay may not: it asks by name. A trigger of that name may be another table's, since one that is renamed keeps its
-/// triggers.
+/// Whether a table has this trigger. One of that name may be another table's, since a table that is renamed keeps its
+/// triggers. The information schema shows triggers only to those who may make them, which a relay may not: to it, one
+/// that is there counts. By schema and table: otherwise the server opens every table that it has.
 pub(super) async fn has_trigger(
     connection: &mut Session,
     database: &str,
     table: &str,
     name: &str,
 ) -> Result<bool, Error> {
-    const WHOSE: &str = "SELECT CONVERT(EVENT_OBJECT_TABLE USING utf8mb4) FROM information_schema.TRIGGERS \
-                         WHERE TRIGGER_SCHEMA = ? AND TRIGGER_NAME = ?";
-    let whose = sqlx::query_scalar(WHOSE).bind(database).bind(name);
-    let whose: Option<String> = whose.fetch_optional(&mut *connection).await?;
-    match whose {
-        Some(whose) => Ok(whose.eq_ignore_ascii_case(table)),
-        None => {
-            let place = format!("{}.{}", backticked(database), backticked(name));
-            super::super::triggers::is_there(connection, &place).await
-        }
+    const OF_TABLE: &str = "SELECT EXISTS (SELECT 1 FROM information_schema.TRIGGERS \
+         WHERE EVENT_OBJECT_SCHEMA = ? AND EVENT_OBJECT_TABLE = ? AND TRIGGER_NAME = ?)";
+    let shown = sqlx::query_scalar(OF_TABLE).bind(database).bind(table).bind(name);
+    if shown.fetch_one(&mut *connection).await? {
+        return Ok(true);
     }
+    let place = format!("{}.{}", backticked(database), backticked(name));
+    Ok(triggers::find(connection, &place).await? == Trigger::Hidden)
 }

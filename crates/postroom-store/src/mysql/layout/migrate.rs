@@ -150,7 +150,8 @@ async fn own_triggers(
     is_new: bool,
 ) -> Result<String, Error> {
     let rows = sqlx::query_scalar(
-        "SELECT CONVERT(TRIGGER_NAME USING utf8mb4) FROM information_schema.TRIGGERS WHERE TRIGGER_SCHEMA = ?",
+        "SELECT CONVERT(TRIGGER_NAME USING utf8mb4) FROM information_schema.TRIGGERS \
+         WHERE EVENT_OBJECT_SCHEMA = ? AND EVENT_OBJECT_TABLE = 'integration_outbox'",
     );
     let there: Vec<String> = rows.bind(&foreign.ledger).fetch_all(connection).await?;
     let mut sql = String::new();
@@ -205,17 +206,15 @@ pub(in crate::mysql) async fn remove(
     database: &str,
 ) -> StoreResult<()> {
     let ledger = layout.ledger_database(database);
-    match find_applied(connection, &ledger).await.map_err(failed)? {
-        None => return Ok(()),
-        Some(_) => {}
-    }
+    let Some(applied) = find_applied(connection, &ledger).await.map_err(failed)? else {
+        return Ok(());
+    };
     // Before the ledger: producers must not meet triggers that lead nowhere. There may be no table any more.
     let found = catalogue::find(connection, &layout.table, database).await.map_err(failed)?;
     if let Some(found) = found {
         let foreign = Foreign::of(layout, found, database)?;
-        let applied = find_applied(connection, &ledger).await.map_err(failed)?;
-        if let Some(other) = applied.filter(|applied| applied.table != foreign.table.name) {
-            return Err(layout.refused(&format!("the ledger {ledger} is of {}", other.table)));
+        if applied.table != foreign.table.name {
+            return Err(layout.refused(&format!("the ledger {ledger} is of {}", applied.table)));
         }
         for sql in foreign.unmade() {
             execute(connection, sql).await.map_err(failed)?;
@@ -234,8 +233,6 @@ pub(in crate::mysql) fn grants(layout: &Layout, database: &str) -> String {
     };
     GRANTS
         .replace("{enqueues}\n", enqueues)
-        // There an underscore stands for any letter.
-        .replace("{ledgers}", &backticked(&layout.ledger_database(database).replace('_', "\\_")))
         .replace("{ledger}", &backticked(&layout.ledger_database(database)))
         .replace("{table}", &layout.table)
 }
