@@ -18,7 +18,7 @@ pub struct Migration {
     pub sql: &'static str,
 }
 
-/// How to migrate. All of it concerns PostgreSQL alone.
+/// How to migrate. What concerns no layout is for PostgreSQL alone.
 #[derive(Clone, Debug)]
 pub struct MigrateOptions {
     /// When a message that an older dispatcher had claimed is due: its worker may still finish it.
