@@ -4,7 +4,7 @@ use super::mysql::{Server, Table};
 use super::mysql_tables as tables;
 use super::tables::Described;
 use crate::taking::{all, settlement, wish};
-use postroom_core::{Fate, MessageId, Store};
+use postroom_core::{Fate, MessageId, Store, Take};
 use postroom_store::{Layout, MigrateOptions};
 use postroom_testkit::layout_contract::LayoutHarness;
 use sqlx::{AssertSqlSafe, Connection as _, MySqlConnection, Row as _};
@@ -372,4 +372,102 @@ async fn a_value_that_does_not_fit_is_refused_and_not_emptied() {
     let batch = taken(&*store, table.words().lane).await.remove(0);
     let refused = store.settle(&[settlement(&batch, &Fate::Sent)]).await.expect_err("refused");
     assert!(refused.to_string().contains("processed"), "{refused}");
+}
+
+/// What is recorded while the triggers that write back are made again is written back all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_relay_doubles_nothing_while_the_layout_is_migrated_again() {
+    let table = Table::start(tables::events(), Server::MariaDb).await;
+    table.migrate().await;
+    let many = table.words().insert_many;
+    let rows = |from: u32, to: u32| {
+        many.replace("{from}", &from.to_string()).replace("{to}", &to.to_string())
+    };
+    table.execute(&rows(1, 900)).await.expect("rows");
+    let (store, lane) = (table.store().await, table.words().lane);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let goes_on = Arc::clone(&is_over);
+    let relay = tokio::spawn(async move {
+        let (mut delivered, quotas) = (Vec::new(), all(lane));
+        let wanted = Take { rows: 20, ..wish(&*store, &quotas).await };
+        loop {
+            let last = goes_on.load(Ordering::Relaxed);
+            // A statement may meet a view or a function that is being made again.
+            let Ok(batches) = store.take(&wanted).await else { continue };
+            if last && batches.is_empty() {
+                return delivered;
+            }
+            for batch in batches {
+                delivered.extend(batch.messages.iter().map(|one| one.message.event_id.clone()));
+                let sent = [settlement(&batch, &Fate::Sent)];
+                while store.settle(&sent).await.is_err() {}
+            }
+        }
+    });
+    for round in 0..6 {
+        let mut layout = table.described.layout.clone();
+        layout.message.source = Some(format!("'round {round}'"));
+        let options =
+            MigrateOptions { layout: Some(Arc::new(layout)), ..MigrateOptions::default() };
+        postroom_store::migrate_with(table.database.url(), &options).await.expect("migrated");
+    }
+    table.migrate().await;
+    is_over.store(true, Ordering::Relaxed);
+    let mut delivered = relay.await.expect("the relay");
+    let all = delivered.len();
+    delivered.sort();
+    delivered.dedup();
+    assert_eq!(delivered.len(), all, "none twice");
+    // What a take had claimed that could not be read is given up, for a rescue: it is open.
+    let open = "SELECT COUNT(*) FROM outbox_events WHERE delivered_at IS NULL";
+    let open: usize = table.value(open).await.expect("a count").parse().expect("a number");
+    assert_eq!(open, 900 - all, "what was delivered says so, and what was not is open");
+    assert!(all > 0);
+}
+
+/// To a collation that ignores case two keys are alike that name two messages.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_in_another_case_is_another_message() {
+    for server in BOTH {
+        let layout = Layout::from_toml(
+            r#"
+            table = "cased"
+            key = ["id"]
+            to = "noop"
+            message = { event_type = "'t'", payload = "m.body" }
+            state = { status = "CASE WHEN m.done THEN 'SENT' ELSE 'PENDING' END" }
+            write = { sent = { done = "1" }, reopened = { done = "0" } }
+            "#,
+        );
+        let made_by = "CREATE TABLE cased (id VARCHAR(40) PRIMARY KEY, body TEXT, done TINYINT NOT NULL DEFAULT 0)
+                       ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci";
+        let words = postroom_testkit::layout_contract::Words {
+            table: "cased",
+            lane: "noop",
+            ..tables::numbered().words
+        };
+        let described = Described {
+            name: "cased",
+            layout: layout.expect("a layout"),
+            made_by: Some(made_by),
+            words,
+        };
+        let table = Table::start(described, server).await;
+        table.migrate().await;
+        table.execute("INSERT INTO cased (id, body) VALUES ('def', '{}')").await.expect("a row");
+        let store = table.store().await;
+        let batch = taken(&*store, "noop").await.remove(0);
+        store.settle(&[settlement(&batch, &Fate::Sent)]).await.expect("settled");
+        // Without a trigger; then the row of the old key is pruned.
+        table.truncate().await;
+        table.execute("INSERT INTO cased (id, body) VALUES ('DEF', '{}')").await.expect("a row");
+        store.prune(std::time::Duration::ZERO, 100).await.expect("pruned");
+        assert_eq!(table.value("SELECT COUNT(*) FROM cased").await.as_deref(), Some("1"));
+        let batch = taken(&*store, "noop").await.remove(0);
+        assert_eq!(batch.messages[0].message.event_id, "DEF");
+        store.settle(&[settlement(&batch, &Fate::Released)]).await.expect("given back");
+        table.execute("UPDATE cased SET id = 'Def' WHERE id = 'def'").await.expect("another key");
+        let batch = taken(&*store, "noop").await.remove(0);
+        assert_eq!(batch.messages[0].message.event_id, "Def");
+    }
 }
