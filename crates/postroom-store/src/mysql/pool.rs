@@ -26,9 +26,6 @@ use tokio::time::timeout;
 
 /// How long a connection may take to answer a ROLLBACK or a ping.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
-/// What a connection has to answer whose last call was given up. Reconciling somebody else's table may have left
-/// its session for changes by hand.
-const CLEAN: &str = "ROLLBACK; SET @postroom_relay = 1";
 /// A connection that was not used for so long is asked for a ping first: the server may have closed
 /// it meanwhile.
 const PING_AFTER: Duration = Duration::from_secs(1);
@@ -199,7 +196,7 @@ impl Drop for Lent {
 
 /// Ends what a connection was doing, and lets it go back to the pool; or closes it.
 async fn prove(mut object: Object<Connector>) {
-    if let Ok(Ok(_)) = timeout(ANSWER_WITHIN, object.execute(CLEAN)).await {
+    if let Ok(Ok(())) = timeout(ANSWER_WITHIN, object.end_what_it_did()).await {
         return;
     }
     let pool = Object::pool(&object);

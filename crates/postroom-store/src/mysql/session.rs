@@ -54,6 +54,17 @@ impl Session {
         }
     }
 
+    /// Ends what a call was doing that was given up half-way. Reconciling somebody else's table may have left its
+    /// session for changes by hand. In two calls: answers to several statements in one have been waited for in vain
+    /// after a call that was given up.
+    pub(super) async fn end_what_it_did(&mut self) -> Result<(), Error> {
+        self.connection.execute("ROLLBACK").await?;
+        if self.is_of_rows {
+            self.connection.execute("SET @postroom_relay = 1").await?;
+        }
+        Ok(())
+    }
+
     pub(super) async fn close(self) -> Result<(), Error> {
         self.connection.close().await
     }
