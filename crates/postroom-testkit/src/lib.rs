@@ -10,7 +10,8 @@
 //! * [`Proxy`] stands between two programs and breaks their connections.
 //! * [`Moto`] stands in for Amazon's services, [`PubSub`] is Google's own emulator.
 //! * [`Smtp`] is a mail server that answers as a test asks.
-//! * [`python_with`] and [`node_with`] bring packages of other languages; [`Bullmq`] is npm's.
+//! * [`python_with`] and [`node_with`] bring packages of other languages; [`Bullmq`] is npm's, and
+//!   [`KurrentDbClient`] are KurrentDB's official clients.
 //! * [`Process`] runs a program that can be signalled and killed.
 //! * [`eventually`] waits for a condition; [`skip`] records a test that cannot run here, and
 //!   [`OrSkip`] ends one for which something is not installed.
@@ -24,6 +25,7 @@ pub mod contract;
 mod eventually;
 mod guarded;
 mod kafka;
+mod kurrentdb;
 pub mod layout_contract;
 mod living_relay;
 mod mariadb;
@@ -58,6 +60,7 @@ pub use guarded::free_port;
 #[cfg(feature = "kafka")]
 pub use kafka::KafkaCluster;
 pub use kafka::{Kafka, KafkaPrograms, KafkaRecord, find_kafka};
+pub use kurrentdb::KurrentDbClient;
 pub use living_relay::living_relay;
 pub use mariadb::{Galera, MariaDatabase, MariaDb, MariaDbPrograms, find_galera, find_mariadb};
 pub use mosquitto::{Mosquitto, find_mosquitto};

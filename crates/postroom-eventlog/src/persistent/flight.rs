@@ -1,0 +1,95 @@
+//! The messages that consumers have and that nobody has acknowledged yet.
+
+use super::message::{ConsumerId, Message};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::Duration;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+/// A message that a consumer has.
+#[derive(Debug)]
+pub(super) struct Sent {
+    /// The message.
+    pub(super) message: Message,
+    /// Who has it.
+    pub(super) consumer: ConsumerId,
+    /// Since when.
+    pub(super) at: Instant,
+}
+
+/// The messages that consumers have. Their keys count up as messages are sent, so that the first
+/// one is also the oldest: the same id may be there several times.
+#[derive(Debug, Default)]
+pub(super) struct Flight {
+    sent: BTreeMap<u64, Sent>,
+    keys: HashMap<(ConsumerId, Uuid), VecDeque<u64>>,
+    next_key: u64,
+}
+
+impl Flight {
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.sent.len()
+    }
+
+    /// A consumer has been sent a message.
+    pub(super) fn add(&mut self, message: Message, consumer: ConsumerId) {
+        let key = self.next_key;
+        self.next_key += 1;
+        if let Some(id) = message.id() {
+            self.keys.entry((consumer, id)).or_default().push_back(key);
+        }
+        self.sent.insert(key, Sent { message, consumer, at: Instant::now() });
+    }
+
+    /// Takes the oldest message with this id that this consumer has.
+    pub(super) fn take(&mut self, consumer: ConsumerId, id: Uuid) -> Option<Sent> {
+        let key = *self.keys.get(&(consumer, id))?.front()?;
+        self.remove(key)
+    }
+
+    /// Takes everything that a consumer has, the oldest first.
+    pub(super) fn take_all_of(&mut self, consumer: ConsumerId) -> Vec<Sent> {
+        let of_consumer = self.sent.iter().filter(|(_, sent)| sent.consumer == consumer);
+        let keys: Vec<u64> = of_consumer.map(|(key, _)| *key).collect();
+        keys.into_iter().filter_map(|key| self.remove(key)).collect()
+    }
+
+    /// Takes everything that has been out for this long.
+    pub(super) fn take_older_than(&mut self, age: Duration) -> Vec<Sent> {
+        let mut taken = Vec::new();
+        while let Some((key, sent)) = self.sent.first_key_value() {
+            if sent.at.elapsed() < age {
+                break;
+            }
+            let key = *key;
+            taken.extend(self.remove(key));
+        }
+        taken
+    }
+
+    /// Takes everything.
+    pub(super) fn take_all(&mut self) -> Vec<Sent> {
+        self.keys.clear();
+        std::mem::take(&mut self.sent).into_values().collect()
+    }
+
+    /// Since when the oldest one has been out.
+    pub(super) fn oldest(&self) -> Option<Instant> {
+        self.sent.first_key_value().map(|(_, sent)| sent.at)
+    }
+
+    fn remove(&mut self, key: u64) -> Option<Sent> {
+        let sent = self.sent.remove(&key)?;
+        if let Some(id) = sent.message.id() {
+            let id = (sent.consumer, id);
+            if let Some(keys) = self.keys.get_mut(&id) {
+                keys.retain(|other| *other != key);
+                if keys.is_empty() {
+                    self.keys.remove(&id);
+                }
+            }
+        }
+        Some(sent)
+    }
+}

@@ -1,0 +1,121 @@
+//! The log on a disk that loses its power, by seed.
+//!
+//! Each seed lives several lives. In each, writers append, delete, cut and scavenge until the power
+//! goes at some write or sync; the disk then forgets what was not synced, or any sectors of it. The
+//! next life must find what had been acknowledged, as it was.
+
+mod books;
+mod damage;
+
+use crate::disk::simulated::{Dice, SimulatedDisk};
+use crate::{AppendError, EventLog, ExpectedRevision, METADATA_TYPE, NewEvent, Settings};
+use books::Books;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const SEEDS: u64 = 1_000;
+const LIVES: u64 = 4;
+const STEPS: u64 = 30;
+
+fn settings() -> Settings {
+    Settings { segment_size: 3_000, ..Settings::default() }
+}
+
+#[test]
+fn nothing_that_was_acknowledged_is_lost_with_the_power() {
+    let next = AtomicU64::new(1);
+    let losses = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed > SEEDS {
+                        return;
+                    }
+                    let runtime = tokio::runtime::Builder::new_current_thread();
+                    let runtime = { runtime }.build().unwrap();
+                    losses.fetch_add(runtime.block_on(live(seed)), Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    let losses = losses.into_inner();
+    // A life that ends before the power goes is one, too; few should.
+    assert!(losses > SEEDS, "the power went {losses} times only");
+}
+
+/// Lives all lives of a seed; says how often the power went while something was done.
+async fn live(seed: u64) -> u64 {
+    let mut dice = Dice::new(seed);
+    let mut books = Books::new(seed);
+    let mut disk = SimulatedDisk::default();
+    let mut losses = 0;
+    for life in 0..LIVES {
+        // The last life is only there to look.
+        let is_last = life + 1 == LIVES;
+        if !is_last {
+            disk.lose_power_after(20 + dice.roll(400));
+        }
+        if let Ok(log) = EventLog::open_on(Arc::new(disk.clone()), settings()) {
+            books.compare(&log, life).await;
+            let ended = if is_last { Ok(()) } else { work(&log, &mut dice, &mut books).await };
+            losses += u64::from(ended.is_err());
+            log.close().await;
+        } else {
+            assert!(!is_last, "seed {seed}: it does not open: {:?}", reason(&disk));
+            losses += 1;
+        }
+        disk = disk.after_loss_of_power(&mut dice);
+    }
+    losses
+}
+
+fn reason(disk: &SimulatedDisk) -> Option<String> {
+    EventLog::open_on(Arc::new(disk.clone()), settings()).err().map(|error| error.to_string())
+}
+
+/// Works until the power goes, or there was enough.
+async fn work(log: &EventLog, dice: &mut Dice, books: &mut Books) -> Result<(), AppendError> {
+    for _ in 0..STEPS {
+        match dice.roll(12) {
+            0 => {
+                let metadata = format!("{{\"$maxCount\":{}}}", 1 + dice.roll(4));
+                let event = NewEvent::json(METADATA_TYPE, metadata);
+                log.append("$$cut-1", ExpectedRevision::Any, vec![event]).await?;
+            }
+            // It ends with the power, like everything.
+            1 => drop(log.scavenge().await),
+            2 => drop(log.reader().index.flush()),
+            3 => {
+                let deleted = log.delete("cut-2", ExpectedRevision::Any).await;
+                if let Err(error @ AppendError::Unavailable(_)) = deleted {
+                    return Err(error);
+                }
+            }
+            _ => {
+                // Some at once, so that they share a sync.
+                let count = 1 + dice.roll(4);
+                let planned: Vec<_> = (0..count).map(|_| books.plan(dice)).collect();
+                let appends = planned
+                    .iter()
+                    .map(|(stream, events)| {
+                        log.append(stream, ExpectedRevision::Any, events.clone())
+                    })
+                    .collect::<Vec<_>>();
+                let done = futures_util::future::join_all(appends).await;
+                let mut failed = None;
+                for ((stream, events), appended) in planned.iter().zip(done) {
+                    match appended {
+                        Ok(appended) => books.acknowledged(stream, events, appended),
+                        Err(error) => failed = Some(error),
+                    }
+                }
+                if let Some(error) = failed {
+                    return Err(error);
+                }
+            }
+        }
+    }
+    Ok(())
+}
