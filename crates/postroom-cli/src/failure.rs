@@ -52,7 +52,7 @@ impl fmt::Display for Failure {
             Self::Told => f.write_str("it failed"),
             Self::Interrupted(_) => f.write_str(
                 "interrupted; what the database was doing at that moment may still take effect \
-                 there, and `postroom messages actions` shows what was changed",
+                 there, and `postroom messages actions` shows what was changed in an outbox",
             ),
         }
     }

@@ -10,8 +10,11 @@ mod sql;
 use pages::{Page, pages};
 
 /// The languages of fences, and who looks after each. Prose in a fence is `text`; `sh` is for
-/// commands that nobody runs here, `json` for data; `through_bullmq.rs` runs the one page with `js`.
-const LANGUAGES: [&str; 8] = ["console", "js", "json", "rust", "sh", "sql", "text", "toml"];
+/// commands that nobody runs here, `json` for data.
+const LANGUAGES: [&str; 9] =
+    ["console", "js", "json", "python", "rust", "sh", "sql", "text", "toml"];
+/// The pages with `js` and `python`, which `through_bullmq.rs` and `eventlog.rs` run.
+const PAGES_WITH_PROGRAMS: [&str; 2] = ["docs/bullmq.md", "docs/eventlog.md"];
 
 #[test]
 fn every_fence_has_a_language_that_is_looked_after() {
@@ -19,7 +22,9 @@ fn every_fence_has_a_language_that_is_looked_after() {
         for fence in page.fences() {
             let place = page.place(&fence);
             assert!(LANGUAGES.contains(&fence.language()), "{place}: unknown language");
-            assert!(fence.language() != "js" || page.path == "docs/bullmq.md", "{place}: not run");
+            let is_program = ["js", "python"].contains(&fence.language());
+            let is_run = PAGES_WITH_PROGRAMS.contains(&page.path.as_str());
+            assert!(!is_program || is_run, "{place}: not run");
             if fence.language() == "json" {
                 let parsed = serde_json::from_str::<serde_json::Value>(&fence.text);
                 assert!(parsed.is_ok(), "{place}: {parsed:?}");

@@ -13,6 +13,10 @@ mod databases;
 mod demo;
 mod docs;
 mod drain;
+#[cfg(feature = "eventlog")]
+mod eventlog;
+#[cfg(feature = "eventlog")]
+mod eventlog_crash;
 mod faults_clock;
 mod faults_database;
 mod faults_databases;

@@ -1,8 +1,12 @@
 //! The command line. Parsing has no side effects.
 
+mod eventlog;
 mod messages;
 mod named;
 
+pub(crate) use eventlog::Eventlog;
+#[cfg(feature = "eventlog")]
+pub(crate) use eventlog::{Backup, Look, Scavenge, Serve};
 pub(crate) use messages::{
     Actions, Actor, Change, GroupBy, List, Messages, Prune, ShowMessage, Tail, Watch, When, Which,
 };
@@ -113,6 +117,9 @@ pub(crate) enum Command {
     #[command(after_help = "Example:
   postroom reconcile --actor ann")]
     Reconcile(Reconcile),
+    /// Run and look after an event log that speaks KurrentDB's protocol
+    #[command(subcommand)]
+    Eventlog(Eventlog),
     /// Print a completion script for a shell
     #[command(after_help = "Example:
   postroom completions bash > ~/.local/share/bash-completion/completions/postroom")]

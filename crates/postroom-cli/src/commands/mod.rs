@@ -7,6 +7,7 @@ mod completions;
 mod demo;
 mod each;
 mod enqueue;
+mod eventlog;
 mod fleet;
 mod messages;
 mod migrate;
@@ -18,7 +19,7 @@ mod stats;
 mod stop;
 mod work;
 
-use crate::args::{Cli, Command, Common, Messages};
+use crate::args::{Cli, Command, Common, Eventlog, Messages};
 use crate::config::Origin;
 use crate::failure::Failure;
 use crate::log;
@@ -41,7 +42,7 @@ pub(crate) fn execute(cli: Cli) -> Result<(), Failure> {
     // A relay tells what it does; a tool prints its result, and only troubles are worth a line.
     let log = match &command {
         Command::Run(args) if !args.once => log::OF_A_RELAY,
-        Command::Work => log::OF_A_RELAY,
+        Command::Work | Command::Eventlog(Eventlog::Serve(_)) => log::OF_A_RELAY,
         // A large table takes its time, and the operator wants to see it go on.
         Command::Migrate(_) => "warn,postroom_store=info",
         // What goes wrong is the demo's plot, not news.
@@ -60,6 +61,7 @@ pub(crate) fn execute(cli: Cli) -> Result<(), Failure> {
         Command::Relays(args) => started.run(relays::run(&args, &origin)),
         Command::Check(args) => started.run(check::run(&args, &origin)),
         Command::Reconcile(args) => started.run(reconcile::run(&args, &origin)),
+        Command::Eventlog(args) => started.run(eventlog::run(&args)),
         Command::Run(args) => started.run(run::run(&args, &origin)),
         Command::Work => started.run(work::run(&origin)),
         Command::Demo(args) => started.run(demo::run(&args, &common)),
@@ -69,7 +71,10 @@ pub(crate) fn execute(cli: Cli) -> Result<(), Failure> {
 /// What Ctrl-C and SIGTERM mean to a command.
 fn on_signal(command: &Command) -> OnSignal {
     match command {
-        Command::Run(_) | Command::Work | Command::Demo(_) => OnSignal::Handled,
+        Command::Run(_)
+        | Command::Work
+        | Command::Demo(_)
+        | Command::Eventlog(Eventlog::Serve(_)) => OnSignal::Handled,
         Command::Messages(messages) => match **messages {
             Messages::Redrive(_)
             | Messages::Replay(_)
@@ -86,6 +91,7 @@ fn on_signal(command: &Command) -> OnSignal {
         | Command::Stats(_)
         | Command::Relays(_)
         | Command::Check(_)
+        | Command::Eventlog(_)
         | Command::Reconcile(_) => OnSignal::End,
     }
 }
