@@ -8,9 +8,9 @@ use std::process::Command;
 use tokio::runtime::Runtime;
 
 /// The benches there are: each is a bench target of the crate that it measures.
-pub(crate) const NAMES: &[&str] = &["relay", "latency", "layouts", "sinks", "bullmq"];
+pub(crate) const NAMES: &[&str] = &["relay", "latency", "layouts", "sinks", "bullmq", "eventlog"];
 /// Those that need no PostgreSQL.
-const WITHOUT_POSTGRES: &[&str] = &["sinks"];
+const WITHOUT_POSTGRES: &[&str] = &["sinks", "eventlog"];
 
 /// Asks for a run of seconds, which shows that a bench still works and measures nothing.
 pub(crate) const SMOKE: &str = "--smoke";
@@ -75,7 +75,11 @@ fn run_on(runtime: &Runtime, server: &Postgres, mut command: Command) -> anyhow:
 
 /// What is measured is built as it is deployed.
 fn full_command(tree: &Tree, name: &str) -> Command {
-    let package = if name == "bullmq" { "postroom-bullmq" } else { "postroom-relay" };
+    let package = match name {
+        "bullmq" => "postroom-bullmq",
+        "eventlog" => "postroom-eventlog",
+        _ => "postroom-relay",
+    };
     let mut command = tree.cargo();
     command.args(["bench", "--quiet", "--profile", "dist", "--package", package, "--bench", name]);
     if name == "sinks" {

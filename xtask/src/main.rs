@@ -15,11 +15,12 @@ use test::Databases;
 
 const USAGE: &str = "\
 usage: cargo xtask test [--only FILTER | --databases all]
-       cargo xtask bench relay|latency|layouts|sinks|bullmq [FIGURE] [--smoke]
+       cargo xtask bench relay|latency|layouts|sinks|bullmq|eventlog [FIGURE] [--smoke]
        cargo xtask chaos [--messages N] [--faults N] [--seed S|random]
                          [--database postgres|mariadb|galera|sqlite]
        cargo xtask soak bullmq [--messages N] [--bullmq 5|6]
        cargo xtask soak store [--seed S]
+       cargo xtask soak eventlog [--seed S]
 
   test    installs what is missing, starts a private PostgreSQL, runs formatting, lints, every
           test, the examples and every benchmark at its smallest size, and stops what it started
@@ -34,7 +35,8 @@ usage: cargo xtask test [--only FILTER | --databases all]
           on standard output; docs/testing.md says how to read it
   soak    20000 messages from PostgreSQL through BullMQ to a worker in Rust and one in Node, while
           Redis is restarted empty and each worker is killed once; one JSON object on standard
-          output. store: the stress run of the ledger, four times 75 s from this seed on
+          output. store: the stress run of the ledger, four times 75 s from this seed on.
+          eventlog: eight writers append to an event log whose server is killed 50 times
 ";
 
 fn main() -> ExitCode {
@@ -54,6 +56,8 @@ fn main() -> ExitCode {
             Ok(seed) => soak::store(seed),
             Err(error) => Err(anyhow::anyhow!("--seed takes a number: {error}")),
         },
+        ["soak", "eventlog"] => soak::eventlog(None),
+        ["soak", "eventlog", "--seed", seed] => soak::eventlog(Some(seed)),
         ["--help" | "-h" | "help"] => {
             print!("{USAGE}");
             return ExitCode::SUCCESS;

@@ -1,5 +1,6 @@
 //! `cargo xtask soak bullmq`: the transport through BullMQ on an optimised build of the program.
 //! `cargo xtask soak store`: the stress run of the ledger, for minutes and by several seeds.
+//! `cargo xtask soak eventlog`: the event log with eight writers, whose server is killed 50 times.
 
 use crate::chaos::build;
 use crate::test::install_packages;
@@ -28,6 +29,26 @@ pub(crate) fn store(first_seed: u32) -> anyhow::Result<bool> {
         is_good &= status.success();
     }
     Ok(is_good)
+}
+
+/// How often the server of the event log is killed here.
+const KILLS: &str = "50";
+
+/// The crash test of the event log that the tests do with fewer kills. Says whether nothing was
+/// lost, doubled or moved.
+pub(crate) fn eventlog(seed: Option<&str>) -> anyhow::Result<bool> {
+    let tree = Tree::find()?;
+    install_packages(&tree);
+    let mut command = tree.cargo();
+    command
+        .args(["test", "--quiet", "--release", "--package", "postroom-cli", "--test", "main"])
+        .args(["--no-default-features", "--features", "eventlog"])
+        .args(["--", "--nocapture", "eventlog_crash"])
+        .env("EVENTLOG_KILLS", KILLS);
+    if let Some(seed) = seed {
+        command.env("EVENTLOG_SEED", seed);
+    }
+    Ok(command.status().context("running the crash test")?.success())
 }
 
 /// Runs it with these arguments. Says whether everything arrived.
