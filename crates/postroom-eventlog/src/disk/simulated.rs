@@ -37,6 +37,8 @@ struct State {
     /// How many more writes and syncs succeed before the power goes.
     power: Option<u64>,
     is_dead: bool,
+    /// Whether a sync of a file only says that it has done something.
+    is_lying: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -93,6 +95,12 @@ impl SimulatedDisk {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A disk whose syncs do nothing, to see that tests notice.
+    pub(crate) fn lying() -> Self {
+        let state = State { is_lying: true, ..State::default() };
+        Self(Arc::new(Mutex::new(state)))
+    }
+
     /// Lets the power go after so many more changes. Everything fails from then on.
     pub(crate) fn lose_power_after(&self, changes: u64) {
         self.state().power = Some(changes);
@@ -109,7 +117,8 @@ impl SimulatedDisk {
             }
         }
         names.retain(|name, _| state.names.contains_key(name) || dice.roll(3) > 0);
-        let mut found = State { next_file: state.next_file, ..State::default() };
+        let (next_file, is_lying) = (state.next_file, state.is_lying);
+        let mut found = State { next_file, is_lying, ..State::default() };
         for (name, file) in names {
             let content = &state.files[&file];
             let bytes = content.torn(dice);
@@ -262,6 +271,9 @@ impl DiskFile for SimulatedFile {
     fn sync(&self) -> io::Result<()> {
         let mut state = self.disk.state();
         state.spend()?;
+        if state.is_lying {
+            return Ok(());
+        }
         let content = state.files.get_mut(&self.file).unwrap();
         content.durable = content.current.clone();
         content.unsynced.clear();

@@ -102,6 +102,27 @@ pub(crate) async fn read(
     }
 }
 
+/// What is read page by page.
+trait Paged: Send + Sized {
+    /// Adds the next messages; says whether there are more.
+    fn fill(&mut self, page: &mut Page) -> impl Future<Output = Result<bool, Status>> + Send;
+
+    /// The next messages, and the read unless it has ended.
+    fn next_page(mut self) -> impl Future<Output = (Page, Option<Self>)> + Send {
+        async move {
+            let mut page = Page::new();
+            match self.fill(&mut page).await {
+                Ok(true) => (page, Some(self)),
+                Ok(false) => (page, None),
+                Err(status) => {
+                    page.push(Err(status));
+                    (page, None)
+                }
+            }
+        }
+    }
+}
+
 fn begin(first: Page, rest: Responses) -> Result<Responses, Status> {
     match first.into_iter().collect::<Result<Vec<_>, _>>() {
         Ok(first) => Ok(Box::pin(stream::iter(first).map(Ok).chain(rest))),
@@ -142,22 +163,7 @@ struct StreamRead {
     is_first: bool,
 }
 
-impl StreamRead {
-    /// The next messages, and the read unless it has ended.
-    async fn next_page(mut self) -> (Page, Option<Self>) {
-        let mut page = Page::new();
-        let result = self.fill(&mut page).await;
-        match result {
-            Ok(true) => (page, Some(self)),
-            Ok(false) => (page, None),
-            Err(status) => {
-                page.push(Err(status));
-                (page, None)
-            }
-        }
-    }
-
-    /// Whether there is more.
+impl Paged for StreamRead {
     async fn fill(&mut self, page: &mut Page) -> Result<bool, Status> {
         let reading = &mut self.reading;
         let from = match (self.from, reading.direction) {
@@ -232,22 +238,7 @@ struct AllRead {
     last: Option<u64>,
 }
 
-impl AllRead {
-    /// The next messages, and the read unless it has ended.
-    async fn next_page(mut self) -> (Page, Option<Self>) {
-        let mut page = Page::new();
-        let result = self.fill(&mut page).await;
-        match result {
-            Ok(true) => (page, Some(self)),
-            Ok(false) => (page, None),
-            Err(status) => {
-                page.push(Err(status));
-                (page, None)
-            }
-        }
-    }
-
-    /// Whether there is more.
+impl Paged for AllRead {
     async fn fill(&mut self, page: &mut Page) -> Result<bool, Status> {
         let reading = &mut self.reading;
         if reading.left == 0 {

@@ -10,6 +10,7 @@ mod damage;
 use crate::disk::simulated::{Dice, SimulatedDisk};
 use crate::{AppendError, EventLog, ExpectedRevision, METADATA_TYPE, NewEvent, Settings};
 use books::Books;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,6 +24,10 @@ fn settings() -> Settings {
 
 #[test]
 fn nothing_that_was_acknowledged_is_lost_with_the_power() {
+    if let Ok(seed) = std::env::var("POSTROOM_SEED") {
+        run(seed.parse().unwrap(), SimulatedDisk::default());
+        return;
+    }
     let next = AtomicU64::new(1);
     let losses = AtomicU64::new(0);
     std::thread::scope(|scope| {
@@ -33,9 +38,7 @@ fn nothing_that_was_acknowledged_is_lost_with_the_power() {
                     if seed > SEEDS {
                         return;
                     }
-                    let runtime = tokio::runtime::Builder::new_current_thread();
-                    let runtime = { runtime }.build().unwrap();
-                    losses.fetch_add(runtime.block_on(live(seed)), Ordering::Relaxed);
+                    losses.fetch_add(run(seed, SimulatedDisk::default()), Ordering::Relaxed);
                 }
             });
         }
@@ -45,11 +48,21 @@ fn nothing_that_was_acknowledged_is_lost_with_the_power() {
     assert!(losses > SEEDS, "the power went {losses} times only");
 }
 
+#[test]
+fn a_disk_whose_syncs_do_nothing_is_noticed() {
+    let noticed = |seed| catch_unwind(AssertUnwindSafe(|| run(seed, SimulatedDisk::lying())));
+    assert!((1..=20).any(|seed| noticed(seed).is_err()));
+}
+
+fn run(seed: u64, disk: SimulatedDisk) -> u64 {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(live(seed, disk))
+}
+
 /// Lives all lives of a seed; says how often the power went while something was done.
-async fn live(seed: u64) -> u64 {
+async fn live(seed: u64, mut disk: SimulatedDisk) -> u64 {
     let mut dice = Dice::new(seed);
     let mut books = Books::new(seed);
-    let mut disk = SimulatedDisk::default();
     let mut losses = 0;
     for life in 0..LIVES {
         // The last life is only there to look.
