@@ -6,7 +6,7 @@ use crate::event::{NewEvent, ResolvedEvent};
 use crate::expected::{AppendError, Appended, ExpectedRevision, ReadError};
 use crate::filter::Filter;
 use crate::index::{Index, IndexError, Key};
-use crate::log::record::{LARGEST, LONGEST_NAME};
+use crate::log::record::{LARGEST, LONGEST_NAME, SMALLEST};
 use crate::log::recovery::{self, RecoveryError};
 use crate::metadata::METADATA_PREFIX;
 use crate::reader::Reader;
@@ -14,13 +14,20 @@ use crate::threads::Threads;
 use crate::upkeep::{Scavenged, Scavenger};
 use std::io;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use tokio::sync::{oneshot, watch};
+use std::task::{Context, Poll};
+use tokio::sync::{Semaphore, oneshot, watch};
 
 /// What [`Settings::append_max`] may be at most: a record is read as a whole.
 const APPEND_LARGEST: usize = LARGEST - (1 << 20);
 /// How many events an append may have, however small they are.
 const EVENTS_MAX: usize = 65_536;
+/// How many times its limit an append may take with all that is around its events.
+const COST_FACTOR: usize = 8;
+const COST_MIN: usize = 1 << 20;
+/// How many bytes of appends may wait in the queue.
+const QUEUE_BYTES: usize = 128 << 20;
 
 /// How a log is kept.
 #[derive(Clone, Debug)]
@@ -122,6 +129,8 @@ struct Inner {
     settings: Settings,
     scavenger: Scavenger,
     requests: RwLock<Option<Requests>>,
+    /// For how many bytes of appends there is room in the queue, whoever they are from.
+    room: Arc<Semaphore>,
     threads: Mutex<Option<Threads>>,
 }
 
@@ -156,7 +165,9 @@ impl EventLog {
             Threads::start(&reader, settings.segment_size).map_err(OpenError::Start)?;
         let scavenger = Scavenger::default();
         let (requests, threads) = (RwLock::new(Some(requests)), Mutex::new(Some(threads)));
-        Ok(Self { inner: Arc::new(Inner { reader, settings, scavenger, requests, threads }) })
+        let room = Arc::new(Semaphore::new(QUEUE_BYTES));
+        let inner = Inner { reader, settings, scavenger, requests, room, threads };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// How the log is kept.
@@ -181,6 +192,21 @@ impl EventLog {
         expected: ExpectedRevision,
         events: Vec<NewEvent>,
     ) -> Result<Appended, AppendError> {
+        self.submit(stream, expected, events).await?.await
+    }
+
+    /// The same in two steps, for those who have many appends under way. Once the append has its
+    /// place in the log's queue, it comes before all that are submitted later; what is returned then
+    /// waits for the disk.
+    ///
+    /// # Errors
+    /// See [`AppendError`].
+    pub async fn submit(
+        &self,
+        stream: &str,
+        expected: ExpectedRevision,
+        events: Vec<NewEvent>,
+    ) -> Result<Submitted, AppendError> {
         let max = self.inner.settings.append_max;
         if events.len() > EVENTS_MAX {
             let text = format!("an append has at most {EVENTS_MAX} events");
@@ -197,7 +223,12 @@ impl EventLog {
         if bytes > max {
             return Err(AppendError::TooLarge { max });
         }
-        self.change(stream, expected, Change::Append(events)).await
+        // What it takes in the queue and on disk, where many small events share a long name.
+        let cost = bytes + events.len() * (SMALLEST + stream.len());
+        if cost > max.saturating_mul(COST_FACTOR).max(COST_MIN) {
+            return Err(AppendError::TooLarge { max });
+        }
+        self.enqueue(stream, expected, Change::Append(events), cost).await
     }
 
     /// Deletes a stream so that it can be written to again, with revisions that go on.
@@ -209,7 +240,7 @@ impl EventLog {
         stream: &str,
         expected: ExpectedRevision,
     ) -> Result<Appended, AppendError> {
-        self.change(stream, expected, Change::Delete).await
+        self.enqueue(stream, expected, Change::Delete, 0).await?.await
     }
 
     /// Deletes a stream for good.
@@ -221,22 +252,29 @@ impl EventLog {
         stream: &str,
         expected: ExpectedRevision,
     ) -> Result<Appended, AppendError> {
-        self.change(stream, expected, Change::Tombstone).await
+        self.enqueue(stream, expected, Change::Tombstone, 0).await?.await
     }
 
-    async fn change(
+    async fn enqueue(
         &self,
         stream: &str,
         expected: ExpectedRevision,
         change: Change,
-    ) -> Result<Appended, AppendError> {
+        cost: usize,
+    ) -> Result<Submitted, AppendError> {
         check_name(stream, &change)?;
-        let (reply, answer) = oneshot::channel();
-        let request = Request { stream: stream.to_owned(), expected, change, reply };
-        let requests = self.inner.requests.read().unwrap_or_else(PoisonError::into_inner).clone();
         let closed = || AppendError::Unavailable("the log was closed".to_owned());
-        requests.ok_or_else(closed)?.send(request).await.map_err(|_| closed())?;
-        answer.await.map_err(|_| closed())?
+        let requests = self.inner.requests.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let requests = requests.ok_or_else(closed)?;
+        // First the bytes and then the place: both are given out in the order of asking.
+        let bytes = u32::try_from(cost.min(QUEUE_BYTES)).unwrap_or(u32::MAX);
+        let room = Arc::clone(&self.inner.room).acquire_many_owned(bytes);
+        let room = room.await.map_err(|_| closed())?;
+        let place = requests.reserve_owned().await.map_err(|_| closed())?;
+        let (reply, answer) = oneshot::channel();
+        let stream = stream.to_owned();
+        place.send(Request { stream, expected, change, reply, _room: room });
+        Ok(Submitted(answer))
     }
 
     /// What is known of a stream.
@@ -299,8 +337,9 @@ impl EventLog {
     /// When the disk answers with an error; nothing is lost by that.
     pub async fn scavenge(&self) -> Result<Scavenged, ReadError> {
         // So that what was appended lately is looked at, too.
-        let rolled = self.change("roll", ExpectedRevision::Any, Change::Roll).await;
-        rolled.map_err(|error| ReadError::Io(io::Error::other(error)))?;
+        let rolled =
+            async { self.enqueue("roll", ExpectedRevision::Any, Change::Roll, 0).await?.await };
+        rolled.await.map_err(|error| ReadError::Io(io::Error::other(error)))?;
         let inner = Arc::clone(&self.inner);
         blocking(move || inner.scavenger.run(&inner.reader)).await
     }
@@ -330,6 +369,22 @@ impl EventLog {
     ) -> Result<T, ReadError> {
         let reader = Arc::clone(&self.inner.reader);
         blocking(move || read(&reader)).await
+    }
+}
+
+/// An append that has its place in the queue, and waits for the disk. It goes on when this is
+/// dropped.
+#[derive(Debug)]
+pub struct Submitted(oneshot::Receiver<Result<Appended, AppendError>>);
+
+impl Future for Submitted {
+    type Output = Result<Appended, AppendError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(context).map(|answer| {
+            answer
+                .unwrap_or_else(|_| Err(AppendError::Unavailable("the log was closed".to_owned())))
+        })
     }
 }
 

@@ -62,7 +62,9 @@ pub use event::{
     LINK_TYPE, METADATA_TYPE, NewEvent, RecordedEvent, ResolvedEvent, TOMBSTONE_REVISION,
     TOMBSTONE_TYPE,
 };
-pub use eventlog::{AllPage, Direction, EventLog, OpenError, Settings, StreamPage, StreamState};
+pub use eventlog::{
+    AllPage, Direction, EventLog, OpenError, Settings, StreamPage, StreamState, Submitted,
+};
 pub use expected::{AppendError, Appended, ExpectedRevision, ReadError};
 pub use filter::{Filter, FilterOn};
 pub use log::recovery::RecoveryError;

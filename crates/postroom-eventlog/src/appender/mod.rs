@@ -11,7 +11,7 @@ use plan::Plan;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 /// How many requests wait at most; whoever asks then waits before it is one of them.
 const QUEUE: usize = 1_024;
@@ -29,6 +29,8 @@ pub(crate) struct Request {
     pub(crate) expected: ExpectedRevision,
     pub(crate) change: Change,
     pub(crate) reply: oneshot::Sender<Answer>,
+    /// Its share of the queue, given back with it.
+    pub(crate) _room: OwnedSemaphorePermit,
 }
 
 /// What a request changes.
@@ -104,7 +106,8 @@ impl Appender {
     }
 
     fn add(&mut self, request: Request, group: &mut Group) {
-        let Request { stream, expected, change, reply } = request;
+        // Its bytes are in the plan from now on, which has a limit of its own.
+        let Request { stream, expected, change, reply, _room } = request;
         if let Some(broken) = &self.broken {
             let _ = reply.send(Err(AppendError::Unavailable(broken.clone())));
             return;
