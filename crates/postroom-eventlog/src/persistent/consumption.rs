@@ -15,6 +15,7 @@ use crate::proto::persistent_subscriptions::{ReadReq, ReadResp};
 use crate::proto::shared::Uuid as WireUuid;
 use crate::server::connection::Peer;
 use crate::server::encode::IdForm;
+use crate::server::reads::OpenRead;
 use crate::server::wire;
 use futures_util::Stream;
 use std::pin::Pin;
@@ -42,6 +43,7 @@ pub struct Messages {
     deliveries: Deliveries,
     is_confirmed: bool,
     is_over: bool,
+    _open: OpenRead,
 }
 
 impl Stream for Messages {
@@ -72,6 +74,7 @@ impl Stream for Messages {
 /// Has a consumer join the group that its first message names.
 pub(super) async fn begin(
     registry: &Registry,
+    open: OpenRead,
     request: Request<Streaming<ReadReq>>,
 ) -> Result<Messages, Status> {
     let identity = identity(&request);
@@ -98,7 +101,7 @@ pub(super) async fn begin(
     let Subscribed { consumer, deliveries, presence } =
         subscribed.map_err(|Refused::Full| status::of_error(Error::Full(id.clone())))?;
     tokio::spawn(listen(Listener { commands, consumer, presence }, requests));
-    Ok(Messages { id, form, deliveries, is_confirmed: false, is_over: false })
+    Ok(Messages { id, form, deliveries, is_confirmed: false, is_over: false, _open: open })
 }
 
 /// Who hears what a consumer says.

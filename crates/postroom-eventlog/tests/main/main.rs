@@ -7,5 +7,6 @@ mod log;
 mod persistent;
 mod rust_client;
 mod served;
+mod server_batches;
 mod server_connections;
 mod server_fuzz;
