@@ -27,6 +27,8 @@ use tonic::{Request, Status, Streaming};
 
 /// How many messages a consumer may have at once, whatever it asks for.
 const SLOTS_MAX: usize = 10_000;
+/// How many messages one answer of a consumer may speak of.
+const IDS_MAX: usize = 10_000;
 /// How many ids a group is told at once.
 const IDS_PER_COMMAND: usize = 1_000;
 /// How long to look for acknowledgements that a consumer sent before it went.
@@ -98,8 +100,12 @@ pub(super) async fn begin(
     let subscribe = |reply| Command::Subscribe { identity, slots, reply };
     // The same task that hears of the consumer has to hear what it acknowledges.
     let subscribed = ask(&commands, &id, subscribe).await.map_err(status::of_error)?;
-    let Subscribed { consumer, deliveries, presence } =
-        subscribed.map_err(|Refused::Full| status::of_error(Error::Full(id.clone())))?;
+    let Subscribed { consumer, deliveries, presence } = subscribed.map_err(|refused| {
+        status::of_error(match refused {
+            Refused::Full => Error::Full(id.clone()),
+            Refused::Failed(reason) => Error::Failed(id.clone(), reason),
+        })
+    })?;
     tokio::spawn(listen(Listener { commands, consumer, presence }, requests));
     Ok(Messages { id, form, deliveries, is_confirmed: false, is_over: false, _open: open })
 }
@@ -181,6 +187,11 @@ impl Listener {
     }
 
     async fn ids(&self, ids: &[WireUuid]) -> Result<Vec<uuid::Uuid>, Over> {
+        if ids.len() > IDS_MAX {
+            let why = format!("an acknowledgement or refusal has at most {IDS_MAX} ids");
+            self.dismiss(&why).await?;
+            return Err(Over);
+        }
         match ids.iter().map(|id| wire::uuid(Some(id))).collect::<Result<_, Status>>() {
             Ok(ids) => Ok(ids),
             Err(error) => {

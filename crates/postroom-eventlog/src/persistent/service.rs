@@ -56,7 +56,7 @@ impl Service {
 
     async fn information(&self, id: &GroupId) -> Result<SubscriptionInfo, Error> {
         let information = self.registry.ask(id, |reply| Command::Info { reply }).await?;
-        information.map_err(|reason| Error::Failed(id.clone(), reason))
+        information.map_err(|error| Error::Unreadable(id.clone(), error))
     }
 }
 
@@ -133,7 +133,7 @@ impl PersistentSubscriptions for Service {
         let id = requests::group_id(stream, options.group_name).map_err(status::of_error)?;
         let replay = |reply| Command::Replay { count, reply };
         let replayed = self.registry.ask(&id, replay).await.map_err(status::of_error)?;
-        replayed.map_err(|reason| status::of_error(Error::Failed(id, reason)))?;
+        replayed.map_err(|error| status::of_error(Error::Unreadable(id, error)))?;
         Ok(Response::new(ReplayParkedResp {}))
     }
 
