@@ -10,3 +10,4 @@ mod served;
 mod server_batches;
 mod server_connections;
 mod server_fuzz;
+mod server_memory;

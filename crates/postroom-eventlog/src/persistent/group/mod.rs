@@ -331,6 +331,9 @@ impl Group {
     /// A stream that the group has to write to is tombstoned, which is for ever. Its consumers learn
     /// it, and who subscribes later. The checkpoint stays where it is.
     fn give_up(&mut self, stream: &str) {
+        if self.broken.is_some() {
+            return;
+        }
         let reason = format!(
             "{stream} is tombstoned, so the group cannot keep its state: delete the group, and \
              create one of another name"

@@ -115,6 +115,7 @@ impl Group {
             match self.parked.park(&self.log, &self.parking[..count]).await {
                 Ok(()) => {}
                 Err(StateError::Append(AppendError::StreamDeleted)) => {
+                    self.store_last_checkpoint().await;
                     return self.give_up(&self.id.parked_stream());
                 }
                 Err(error) => return self.pause(&error),
@@ -146,12 +147,7 @@ impl Group {
     }
 
     async fn store_everything(&mut self) {
-        if let Some(place) = self.progress.safe()
-            && Some(place) != self.saving.last
-            && self.saving.since.is_some()
-        {
-            self.store_checkpoint(place).await;
-        }
+        self.store_last_checkpoint().await;
         if self.broken.is_some() {
             return;
         }
@@ -170,6 +166,15 @@ impl Group {
             && let Err(error) = self.parked.truncate(&self.log).await
         {
             self.pause(&error);
+        }
+    }
+
+    async fn store_last_checkpoint(&mut self) {
+        if let Some(place) = self.progress.safe()
+            && Some(place) != self.saving.last
+            && self.saving.since.is_some()
+        {
+            self.store_checkpoint(place).await;
         }
     }
 
