@@ -124,6 +124,28 @@ async fn a_segment_that_is_missing_or_shorter_than_it_was_stops_the_start_until_
 }
 
 #[tokio::test]
+async fn a_new_segment_whose_making_fails_at_any_step_loses_nothing() {
+    for step in 0..12 {
+        let disk = SimulatedDisk::default();
+        let log = opening(&disk).unwrap();
+        let append = async || {
+            let events = vec![NewEvent::json("t", vec![b'x'; 200])];
+            log.append("s", ExpectedRevision::Any, events).await
+        };
+        append().await.unwrap();
+        disk.fail_once_after(step);
+        let _ = log.scavenge().await;
+        disk.fail_once_after(u64::MAX);
+        let acknowledged = 1 + u64::from(append().await.is_ok());
+        log.close().await;
+        let log = opening(&disk).unwrap_or_else(|error| panic!("step {step}: {error}"));
+        let there = ids(&log).await.len() as u64;
+        assert_eq!(there, acknowledged, "step {step}");
+        log.close().await;
+    }
+}
+
+#[tokio::test]
 async fn data_that_looks_like_a_record_is_none() {
     let disk = SimulatedDisk::default();
     let log = opening(&disk).unwrap();
