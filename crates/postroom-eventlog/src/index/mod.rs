@@ -192,20 +192,27 @@ impl Index {
     /// Writes to the table what memory holds.
     pub(crate) fn flush(&self) -> Result<(), IndexError> {
         let _alone = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
+        // What an earlier flush failed to write comes first.
+        let left_over = self.tails.read().unwrap_or_else(PoisonError::into_inner).frozen.clone();
+        if let Some(left_over) = left_over {
+            self.write(&left_over)?;
+        }
         let frozen = {
             let mut tails = self.tails.write().unwrap_or_else(PoisonError::into_inner);
-            if tails.frozen.is_none() {
-                if tails.active.bytes == 0 {
-                    return Ok(());
-                }
-                tails.frozen = Some(Arc::new(std::mem::take(&mut tails.active)));
+            if tails.active.bytes == 0 {
+                return Ok(());
             }
-            tails.frozen.clone()
+            let frozen = Arc::new(std::mem::take(&mut tails.active));
+            tails.frozen = Some(Arc::clone(&frozen));
+            frozen
         };
         self.room.1.notify_all();
-        let Some(frozen) = frozen else { return Ok(()) };
-        // What failed is tried again by the next flush; readers find it in memory meanwhile.
-        let written = self.table.write(&frozen);
+        self.write(&frozen)
+    }
+
+    /// Writes what is frozen. Readers find it in memory until it is in the table.
+    fn write(&self, frozen: &Tail) -> Result<(), IndexError> {
+        let written = self.table.write(frozen);
         if written.is_err() {
             // The database takes nothing more after an error of the disk, which may be over.
             self.table.reopen();

@@ -146,6 +146,43 @@ async fn a_new_segment_whose_making_fails_at_any_step_loses_nothing() {
 }
 
 #[tokio::test]
+async fn an_index_whose_disk_failed_is_written_again_once_it_is_well() {
+    for step in 0..12 {
+        let disk = SimulatedDisk::default();
+        let log = opening(&disk).unwrap();
+        let append = async || {
+            let events = vec![NewEvent::json("t", vec![b'x'; 200])];
+            log.append("s", ExpectedRevision::Any, events).await.unwrap();
+        };
+        append().await;
+        disk.fail_once_after(step);
+        let _ = log.reader().index.flush();
+        disk.fail_once_after(u64::MAX);
+        append().await;
+        log.reader().index.flush().unwrap_or_else(|error| panic!("step {step}: {error}"));
+        let end = log.reader().log.end();
+        assert_eq!(log.reader().index.checkpoint().unwrap(), end, "step {step}");
+        assert_eq!(ids(&log).await.len(), 2);
+        log.close().await;
+    }
+}
+
+#[tokio::test]
+async fn what_the_index_knows_does_not_go_back_when_the_log_is_opened() {
+    let disk = SimulatedDisk::default();
+    let log = opening(&disk).unwrap();
+    let events: Vec<NewEvent> = (0..1_000).map(|_| NewEvent::json("t", "{}")).collect();
+    log.append("s", ExpectedRevision::Any, events).await.unwrap();
+    let end = log.reader().log.end();
+    log.close().await;
+    crate::disk::Disk::remove(&disk, "index.redb").unwrap();
+    let log = opening(&disk).unwrap();
+    log.reader().index.flush().unwrap();
+    assert_eq!(log.reader().index.checkpoint().unwrap(), end);
+    log.close().await;
+}
+
+#[tokio::test]
 async fn data_that_looks_like_a_record_is_none() {
     let disk = SimulatedDisk::default();
     let log = opening(&disk).unwrap();
