@@ -12,10 +12,13 @@ use crate::log::{Cursor, Log};
 use crate::metadata::{Limits, METADATA_PREFIX, metadata_stream, now_ticks};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 /// No page has many more bytes, unless a single event does. Each reader holds one.
 const PAGE_BYTES: usize = 128 << 10;
+/// How long a page with a filter may take: patterns come from clients.
+const PAGE_TIME: Duration = Duration::from_millis(50);
 /// How many events are looked up for a page at most, found or not: many may be gone.
 const LOOKUPS: usize = 4_096;
 /// How many places are looked up at once.
@@ -206,7 +209,11 @@ impl Reader {
         let mut page =
             AllPage { events: Vec::new(), next: from, last: None, considered: 0, is_end: false };
         let mut bytes = 0;
-        while page.considered < limit && bytes < PAGE_BYTES {
+        let began = Instant::now();
+        // One event at least, however long the filter takes for it.
+        let has_time =
+            |considered| filter.is_none() || considered == 0 || began.elapsed() < PAGE_TIME;
+        while page.considered < limit && bytes < PAGE_BYTES && has_time(page.considered) {
             let event = match direction {
                 Direction::Forwards => cursor.next()?,
                 Direction::Backwards => cursor.before(page.next)?,
