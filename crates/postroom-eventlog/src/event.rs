@@ -109,6 +109,11 @@ impl RecordedEvent {
         self.record.slice(self.head.data())
     }
 
+    /// The same with bytes of its own: a record that was read with others keeps all of them.
+    pub(crate) fn detached(&self) -> Self {
+        Self { head: self.head, record: Bytes::copy_from_slice(&self.record) }
+    }
+
     /// Its bytes in the log.
     pub(crate) fn record(&self) -> &[u8] {
         &self.record

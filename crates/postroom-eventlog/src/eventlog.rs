@@ -12,6 +12,7 @@ use crate::metadata::METADATA_PREFIX;
 use crate::reader::Reader;
 use crate::threads::Threads;
 use crate::upkeep::{Scavenged, Scavenger};
+use std::error::Error;
 use std::io;
 use std::path::Path;
 use std::pin::Pin;
@@ -57,8 +58,8 @@ pub enum OpenError {
     #[error(transparent)]
     Read(#[from] ReadError),
     /// Its index cannot be made.
-    #[error("{0}")]
-    Index(String),
+    #[error("the index of the log cannot be used")]
+    Index(#[source] Box<dyn Error + Send + Sync>),
     /// It could not begin to work.
     #[error("starting the event log")]
     Start(#[source] io::Error),
@@ -155,8 +156,8 @@ impl EventLog {
     /// The same on any disk.
     pub(crate) fn open_on(disk: Arc<dyn Disk>, mut settings: Settings) -> Result<Self, OpenError> {
         settings.append_max = settings.append_max.min(APPEND_LARGEST);
-        let failed = |error: IndexError| OpenError::Index(error.to_string());
-        let index = Arc::new(Index::open(&*disk).map_err(failed)?);
+        let failed = |error: IndexError| OpenError::Index(error.into());
+        let index = Arc::new(Index::open(&disk).map_err(failed)?);
         let acknowledged = index.checkpoint().map_err(failed)?;
         let log = Arc::new(recovery::recover(disk, acknowledged)?);
         index.catch_up(&log, acknowledged)?;
@@ -336,12 +337,13 @@ impl EventLog {
     /// # Errors
     /// When the disk answers with an error; nothing is lost by that.
     pub async fn scavenge(&self) -> Result<Scavenged, ReadError> {
+        let begun = self.inner.scavenger.begin();
         // So that what was appended lately is looked at, too.
         let rolled =
             async { self.enqueue("roll", ExpectedRevision::Any, Change::Roll, 0).await?.await };
         rolled.await.map_err(|error| ReadError::Io(io::Error::other(error)))?;
         let inner = Arc::clone(&self.inner);
-        blocking(move || inner.scavenger.run(&inner.reader)).await
+        blocking(move || inner.scavenger.run(&inner.reader, begun)).await
     }
 
     /// Whether a scavenge is under way.
@@ -391,10 +393,10 @@ impl Future for Submitted {
 impl Inner {
     fn close(&self) {
         self.stop_taking();
-        self.scavenger.stop();
+        self.reader.log.close();
         if let Some(threads) = self.threads.lock().unwrap_or_else(PoisonError::into_inner).take() {
             threads.join();
-            self.scavenger.wait();
+            self.scavenger.close();
             self.reader.index.close();
             self.reader.log.disk().release();
         }

@@ -1,5 +1,6 @@
 //! What a writer expects of a stream, and what becomes of an append.
 
+use std::error::Error;
 use std::io;
 
 /// What a writer expects of a stream.
@@ -65,8 +66,8 @@ pub enum ReadError {
     #[error("reading the log")]
     Io(#[from] io::Error),
     /// The index answered with an error.
-    #[error("{0}")]
-    Index(String),
+    #[error("looking up where events stand")]
+    Index(#[source] Box<dyn Error + Send + Sync>),
     /// The bytes at this place are not what was written there.
     #[error(
         "the log is damaged at offset {offset} of {segment}: stop the server and run `postroom eventlog check`"

@@ -1,7 +1,10 @@
 //! Which events of the whole log a reader wants.
 
+mod pattern;
+
 use crate::event::RecordedEvent;
-use fancy_regex::{Regex, RegexBuilder};
+use pattern::Pattern;
+use std::sync::Arc;
 
 /// What a filter looks at.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -19,40 +22,43 @@ pub struct Filter {
     matches: Matches,
 }
 
+// Clones share one pattern, and with it the memory that it matches with.
 #[derive(Clone, Debug)]
 enum Matches {
-    Prefixes(Vec<String>),
-    Pattern(Regex),
+    Prefixes(Arc<[String]>),
+    Pattern(Arc<Pattern>),
 }
-
-/// The largest compiled pattern, and the most steps back that matching takes: a pattern comes from a
-/// client, and must cost the server neither its memory nor its time.
-const PATTERN_LIMIT: usize = 1 << 20;
-const BACKTRACK_LIMIT: usize = 10_000;
 
 impl Filter {
     /// Events whose type or stream begins with one of these.
     #[must_use]
     pub fn prefixes(on: FilterOn, prefixes: Vec<String>) -> Self {
-        Self { on, matches: Matches::Prefixes(prefixes) }
+        Self { on, matches: Matches::Prefixes(prefixes.into()) }
     }
 
-    /// Events whose type or stream matches a regular expression.
+    /// Events whose type or stream matches a regular expression anywhere, unless `^` and `$` say
+    /// where.
+    ///
+    /// The syntax is that of the [`regex`](https://docs.rs/regex/latest/regex/#syntax) crate.
+    /// Matching takes a time that grows only linearly with the length of a name. Besides, one form
+    /// of look-ahead is understood, by which clients exclude events: `^(?!X)`, also several times,
+    /// at the very beginning, with anything but a `|` outside of groups after it. Other look-around
+    /// and back-references are refused. So is what would mean something else than in .NET, which
+    /// patterns for KurrentDB are written for: the `x` flag, and `[`, `&&`, `--` or `~~` inside a
+    /// class where they are not escaped. `$` matches at the very end of a name only.
+    ///
+    /// Compiling takes up to some tens of milliseconds, which is too long for an async thread.
     ///
     /// # Errors
-    /// When it is none, or too large.
+    /// When it is none, is not supported, has more than 4 KiB, or has more than 1 MiB once it is
+    /// compiled. The text is meant for the client, and does not repeat the pattern.
     pub fn pattern(on: FilterOn, pattern: &str) -> Result<Self, String> {
-        // With look-around: the client for Python excludes system events by it.
-        let built = RegexBuilder::new(pattern)
-            .delegate_size_limit(PATTERN_LIMIT)
-            .backtrack_limit(BACKTRACK_LIMIT)
-            .build();
-        built
-            .map(|pattern| Self { on, matches: Matches::Pattern(pattern) })
+        Pattern::new(pattern)
+            .map(|pattern| Self { on, matches: Matches::Pattern(Arc::new(pattern)) })
             .map_err(|error| format!("the filter's regular expression: {error}"))
     }
 
-    /// Whether this event is wanted. A name on which the pattern takes too many steps is not.
+    /// Whether this event is wanted.
     #[must_use]
     pub fn accepts(&self, event: &RecordedEvent) -> bool {
         let text = match self.on {
@@ -61,7 +67,7 @@ impl Filter {
         };
         match &self.matches {
             Matches::Prefixes(prefixes) => prefixes.iter().any(|prefix| text.starts_with(prefix)),
-            Matches::Pattern(pattern) => pattern.is_match(text).unwrap_or(false),
+            Matches::Pattern(pattern) => pattern.is_match(text),
         }
     }
 }

@@ -12,10 +12,15 @@ use crate::log::{Cursor, Log};
 use crate::metadata::{Limits, METADATA_PREFIX, metadata_stream, now_ticks};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use uuid::Uuid;
 
-/// No page has many more bytes, unless a single event does.
-const PAGE_BYTES: usize = 1 << 20;
+/// No page has many more bytes, unless a single event does. Each reader holds one.
+const PAGE_BYTES: usize = 128 << 10;
+/// How long a page with a filter may take: patterns come from clients.
+const PAGE_TIME: Duration = Duration::from_millis(50);
+/// How many events are looked up for a page at most, found or not: many may be gone.
+const LOOKUPS: usize = 4_096;
 /// How many places are looked up at once.
 const LOOKUP: usize = 512;
 /// What is read ahead where events stand close to each other, and where they do not.
@@ -35,7 +40,7 @@ pub(crate) struct Reader {
 
 impl From<IndexError> for ReadError {
     fn from(error: IndexError) -> Self {
-        Self::Index(error.to_string())
+        Self::Index(error.into())
     }
 }
 
@@ -137,6 +142,12 @@ impl Reader {
         }
     }
 
+    /// The last event of the log.
+    pub(crate) fn last(&self) -> Result<Option<RecordedEvent>, ReadError> {
+        let mut cursor = Cursor::in_order(&self.log, FAR);
+        cursor.before(cursor.end())
+    }
+
     /// The event at a position.
     pub(crate) fn at(&self, position: u64) -> Result<Option<RecordedEvent>, ReadError> {
         Cursor::new(&self.log, FAR).at(position)
@@ -176,6 +187,20 @@ impl Reader {
         filter: Option<&Filter>,
         resolve_links: bool,
     ) -> Result<AllPage, ReadError> {
+        self.read_all_seen(from, direction, limit, filter, resolve_links, &mut |_, _| {})
+    }
+
+    /// The same. `seen` is told the position of each event that was looked at, and how many events
+    /// the page has with it.
+    pub(crate) fn read_all_seen(
+        &self,
+        from: u64,
+        direction: Direction,
+        limit: usize,
+        filter: Option<&Filter>,
+        resolve_links: bool,
+        seen: &mut dyn FnMut(u64, usize),
+    ) -> Result<AllPage, ReadError> {
         let mut cursor = Cursor::in_order(&self.log, NEAR);
         let mut resolver = Resolver::new(self);
         if let Direction::Forwards = direction {
@@ -184,7 +209,11 @@ impl Reader {
         let mut page =
             AllPage { events: Vec::new(), next: from, last: None, considered: 0, is_end: false };
         let mut bytes = 0;
-        while page.considered < limit && bytes < PAGE_BYTES {
+        let began = Instant::now();
+        // One event at least, however long the filter takes for it.
+        let has_time =
+            |considered| filter.is_none() || considered == 0 || began.elapsed() < PAGE_TIME;
+        while page.considered < limit && bytes < PAGE_BYTES && has_time(page.considered) {
             let event = match direction {
                 Direction::Forwards => cursor.next()?,
                 Direction::Backwards => cursor.before(page.next)?,
@@ -199,10 +228,14 @@ impl Reader {
                 Direction::Forwards => event.head().end(),
                 Direction::Backwards => event.position(),
             };
+            let position = event.position();
             if filter.is_none_or(|filter| filter.accepts(&event)) {
                 bytes += event.head().record_len();
+                // Without a filter a page has nearly all of what was read ahead anyway.
+                let event = if filter.is_some() { event.detached() } else { event };
                 page.events.push(resolver.resolve(event, resolve_links)?);
             }
+            seen(position, page.events.len());
         }
         if let Direction::Forwards = direction {
             // A reader that has everything looks again from where the log ended.
@@ -225,17 +258,19 @@ struct Page<'a> {
     resolver: Resolver<'a>,
     events: Vec<ResolvedEvent>,
     bytes: usize,
+    looked_up: usize,
 }
 
 impl<'a> Page<'a> {
     fn new(reader: &'a Reader, stream: &'a str, limit: usize, resolve_links: bool) -> Self {
         let (key, resolver) = (Key::of(stream), Resolver::new(reader));
         let events = Vec::new();
-        Self { reader, stream, key, limit, resolve_links, resolver, events, bytes: 0 }
+        let (bytes, looked_up) = (0, 0);
+        Self { reader, stream, key, limit, resolve_links, resolver, events, bytes, looked_up }
     }
 
     fn has_room(&self) -> bool {
-        self.events.len() < self.limit && self.bytes < PAGE_BYTES
+        self.events.len() < self.limit && self.bytes < PAGE_BYTES && self.looked_up < LOOKUPS
     }
 
     /// Reads from a number on; says where to go on.
@@ -276,6 +311,7 @@ impl<'a> Page<'a> {
             found.retain(|(number, _)| *number <= upto);
             if found.is_empty() {
                 width = width.saturating_mul(2);
+                self.looked_up += 1;
             }
             let mut cursor = self.cursor(&found);
             next = low.checked_sub(1);
@@ -303,7 +339,10 @@ impl<'a> Page<'a> {
 
     fn take(&mut self, cursor: &mut Cursor, number: u64, at: u64) -> Result<(), ReadError> {
         // An event that was scavenged is passed over.
+        self.looked_up += 1;
         let Some(event) = cursor.at(at)? else { return Ok(()) };
+        // What was read ahead may have much else.
+        let event = event.detached();
         self.bytes += event.head().record_len();
         let read = if self.key.is_computed() {
             let link = link_to(&event, self.stream, number);

@@ -51,7 +51,7 @@ pub enum SubscriptionError {
 /// How many events are read at once.
 const PAGE: usize = 512;
 /// A live subscription that has had so many full pages, and is not at the end, has fallen behind.
-const BEHIND_PAGES: usize = 8;
+const BEHIND_PAGES: usize = 32;
 
 /// Follows a stream or the whole log. It holds one page of events at most: whoever is slow has the
 /// rest read from disk when its turn comes.
@@ -59,6 +59,7 @@ const BEHIND_PAGES: usize = 8;
 pub struct Subscription {
     reader: Arc<Reader>,
     end: watch::Receiver<u64>,
+    closed: watch::Receiver<bool>,
     source: Source,
     resolve_links: bool,
     ready: VecDeque<Notice>,
@@ -145,6 +146,7 @@ impl Subscription {
         Self {
             reader: Arc::clone(log.reader()),
             end: log.end(),
+            closed: log.reader().log.watch_closed(),
             source,
             resolve_links,
             ready: VecDeque::new(),
@@ -187,6 +189,9 @@ impl Subscription {
             self.wait().await?;
             self.has_more = true;
         }
+        if *self.closed.borrow() {
+            return Err(SubscriptionError::Closed);
+        }
         // What comes while a page is read is news.
         self.end.mark_unchanged();
         let (reader, source) = (Arc::clone(&self.reader), self.source.clone());
@@ -198,7 +203,12 @@ impl Subscription {
 
     async fn wait(&mut self) -> Result<(), SubscriptionError> {
         loop {
-            self.end.changed().await.map_err(|_| SubscriptionError::Closed)?;
+            tokio::select! {
+                changed = self.end.changed() => changed.map_err(|_| SubscriptionError::Closed)?,
+                _ = self.closed.wait_for(|is_closed| *is_closed) => {
+                    return Err(SubscriptionError::Closed);
+                }
+            }
             let Source::Stream { name, next, flushes } = &mut self.source else { return Ok(()) };
             let key = Key::of(name);
             let changed = self.reader.index.changed_extent(key, flushes);
@@ -266,29 +276,41 @@ impl Source {
             let source = Self::All { next: Some(end), seen: None, filter, considered, unnamed };
             return Ok(Read { source, notices: Vec::new(), resume: last, is_end: true });
         };
-        let limit = filter.as_ref().map_or(PAGE, |filtered| {
-            let left = filtered.interval.saturating_sub(considered).max(1);
-            PAGE.min(usize::try_from(left).unwrap_or(PAGE))
-        });
         let with = filter.as_ref().map(|filtered| &filtered.filter);
-        let page = reader.read_all(from, Direction::Forwards, limit, with, resolve_links)?;
-        let AllPage { events, next, last, considered: looked_at, is_end } = page;
-        let mut notices: Vec<Notice> = Vec::with_capacity(events.len() + 1);
-        let is_told = |event: &ResolvedEvent| {
-            event.original().map(crate::event::RecordedEvent::position) != seen
-        };
-        notices.extend(events.into_iter().filter(is_told).map(Notice::Event));
-        let last = last.filter(|last| Some(*last) != seen);
-        if let Some(filtered) = &filter {
-            considered += looked_at as u64;
-            unnamed = last.or(unnamed);
-            // While it is live, only the interval counts.
-            let is_due = considered >= filtered.interval || (is_end && !is_live);
-            if let (true, Some(position)) = (is_due, unnamed) {
-                notices.push(Notice::Checkpoint(position));
-                (considered, unnamed) = (0, None);
+        // After how many events of the page which checkpoint comes.
+        let mut checkpoints = Vec::new();
+        let mut look = |position, events| {
+            if let Some(filtered) = &filter
+                && Some(position) != seen
+            {
+                considered += 1;
+                unnamed = Some(position);
+                if considered >= filtered.interval {
+                    checkpoints.push((events, position));
+                    (considered, unnamed) = (0, None);
+                }
             }
+        };
+        let forwards = Direction::Forwards;
+        let page = reader.read_all_seen(from, forwards, PAGE, with, resolve_links, &mut look)?;
+        let AllPage { events, next, last, is_end, .. } = page;
+        // While it is live, only the interval counts.
+        if let (true, Some(position)) = (is_end && !is_live, unnamed) {
+            checkpoints.push((events.len(), position));
+            (considered, unnamed) = (0, None);
         }
+        let mut notices: Vec<Notice> = Vec::with_capacity(events.len() + checkpoints.len());
+        let mut checkpoints = checkpoints.into_iter().peekable();
+        let mut told = 0;
+        for event in events.into_iter().map(Some).chain([None]) {
+            while let Some((_, position)) = checkpoints.next_if(|(events, _)| *events <= told) {
+                notices.push(Notice::Checkpoint(position));
+            }
+            told += 1;
+            let position = |event: &ResolvedEvent| event.original().map(|event| event.position());
+            notices.extend(event.filter(|event| position(event) != seen).map(Notice::Event));
+        }
+        let last = last.filter(|last| Some(*last) != seen);
         let source = Self::All { next: Some(next), seen, filter, considered, unnamed };
         Ok(Read { source, notices, resume: last, is_end })
     }

@@ -4,6 +4,7 @@ mod plan;
 
 use crate::event::{NewEvent, RecordedEvent};
 use crate::expected::{AppendError, Appended, ExpectedRevision};
+use crate::log::GrowError;
 use crate::log::segment::{Form, HEADER, Segment};
 use crate::reader::Reader;
 use bytes::Bytes;
@@ -82,9 +83,11 @@ impl Appender {
         let segment = match last {
             Some(last) if last.form == Form::Whole => last,
             // A segment that was compacted takes no more.
-            Some(_) | None => reader.log.grow(end)?,
+            Some(_) | None => reader.log.grow(end).map_err(|error| match error {
+                GrowError::Failed(error) | GrowError::Unclear(error) => error,
+            })?,
         };
-        let plan = Plan::new(Arc::clone(&reader));
+        let plan = Plan::new(Arc::clone(&reader), segment.salt)?;
         Ok(Self { reader, plan, segment, segment_size, flush, broken: None })
     }
 
@@ -118,7 +121,18 @@ impl Appender {
                 return;
             }
             if let Err(error) = self.make_room(matches!(change, Change::Roll)) {
-                let _ = reply.send(Err(unavailable("making a new segment", &error)));
+                let reason = match error {
+                    GrowError::Failed(error) => format!("making a new segment: {error}"),
+                    GrowError::Unclear(error) => {
+                        let reason = format!(
+                            "making a new segment: {error}; the server must be started again"
+                        );
+                        self.broken = Some(reason.clone());
+                        reason
+                    }
+                };
+                tracing::error!(reason, "the event log could not grow");
+                let _ = reply.send(Err(AppendError::Unavailable(reason)));
                 return;
             }
             self.plan.begin(self.reader.log.end());
@@ -128,7 +142,7 @@ impl Appender {
     }
 
     /// Begins a new segment where the last one is full, or where it is asked for.
-    fn make_room(&mut self, is_wanted: bool) -> io::Result<()> {
+    fn make_room(&mut self, is_wanted: bool) -> Result<(), GrowError> {
         let end = self.reader.log.end();
         let size = end - self.segment.base;
         let is_empty = size <= HEADER as u64;

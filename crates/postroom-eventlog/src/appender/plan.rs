@@ -11,6 +11,7 @@ use crate::metadata::{METADATA_PREFIX, metadata_stream, now_ticks, truncated};
 use crate::reader::Reader;
 use bytes::{Bytes, BytesMut};
 use std::collections::HashMap;
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use uuid::Uuid;
@@ -20,6 +21,7 @@ const NAMES_MAX: usize = 8 << 20;
 
 /// Records that are not written yet, and the numbers that come next.
 pub(super) struct Plan {
+    salt: u32,
     reader: Arc<Reader>,
     buffer: BytesMut,
     records: Vec<(Head, Range<usize>)>,
@@ -76,20 +78,23 @@ impl Standing {
 }
 
 impl Plan {
-    pub(super) fn new(reader: Arc<Reader>) -> Self {
-        Self {
+    /// A plan for a log, whose times go on from its last event.
+    pub(super) fn new(reader: Arc<Reader>, salt: u32) -> io::Result<Self> {
+        let last = reader.last().map_err(io::Error::other)?;
+        Ok(Self {
+            salt,
             reader,
             buffer: BytesMut::new(),
             records: Vec::new(),
             start: 0,
             durable: 0,
-            created: 0,
+            created: last.map_or(0, |event| event.created_ticks()),
             streams: Numbers::default(),
             categories: Numbers::default(),
             types: Numbers::default(),
             pending: HashMap::new(),
             failed: None,
-        }
+        })
     }
 
     /// How many bytes are planned.
@@ -263,8 +268,8 @@ impl Plan {
             metadata: &event.metadata,
             data: &event.data,
         }
-        .write(&mut self.buffer);
-        if let Found::Record(head) = find(&self.buffer[offset..]) {
+        .write(self.salt, &mut self.buffer);
+        if let Found::Record(head) = find(&self.buffer[offset..], self.salt) {
             self.records.push((head, offset..self.buffer.len()));
         }
         self.streams.set(stream, revision.saturating_add(1));
@@ -341,9 +346,14 @@ impl Plan {
             return Ok(None);
         }
         let failed = |error| unavailable("reading what was appended before", &error);
+        let is_anywhere =
+            matches!(expected, ExpectedRevision::Any | ExpectedRevision::StreamExists);
         let start = match expected {
             ExpectedRevision::Any | ExpectedRevision::StreamExists => {
-                match self.revision_of(stream, first.id).map_err(failed)? {
+                let found = self.revision_of(stream, first.id).map_err(failed)?;
+                // An append may have one id several times; found is the last of them.
+                let again = events.iter().rposition(|event| event.id == first.id).unwrap_or(0);
+                match found.and_then(|revision| revision.checked_sub(again as u64)) {
                     Some(revision) if revision >= standing.first => revision,
                     Some(_) | None => return Ok(None),
                 }
@@ -351,14 +361,16 @@ impl Plan {
             ExpectedRevision::NoStream => 0,
             ExpectedRevision::Exact(revision) => revision.saturating_add(1),
         };
-        let count = events.len() as u64;
-        if start.saturating_add(count) > standing.next {
-            return Ok(None);
-        }
         let mut last = None;
-        for (revision, event) in (start..).zip(events) {
+        for (index, event) in events.iter().enumerate() {
+            let revision = start.saturating_add(index as u64);
             match self.id_at(stream, revision).map_err(failed)? {
                 Some((id, position)) if id == event.id => last = Some((revision, position)),
+                // The first event is there, and not all that came with it: not the same append.
+                Some(_) | None if is_anywhere => {
+                    let current = standing.last();
+                    return Err(AppendError::WrongExpectedRevision { expected, current });
+                }
                 Some(_) | None => return Ok(None),
             }
         }

@@ -42,6 +42,17 @@ pub enum FolderError {
     },
 }
 
+/// Makes a folder and those above it, for good once this returns.
+fn create_durably(path: &Path) -> io::Result<()> {
+    let missing: Vec<&Path> = path.ancestors().take_while(|above| !above.exists()).collect();
+    fs::create_dir_all(path)?;
+    for made in missing {
+        let above = made.parent().filter(|above| !above.as_os_str().is_empty());
+        File::open(above.unwrap_or(Path::new(".")))?.sync_all()?;
+    }
+    Ok(())
+}
+
 fn in_brackets(holder: &str) -> String {
     if holder.is_empty() { String::new() } else { format!(" ({holder})") }
 }
@@ -50,7 +61,7 @@ impl Folder {
     /// Locks a folder, and makes it if it is not there.
     pub(crate) fn lock(path: &Path) -> Result<Self, FolderError> {
         let failed = |source| FolderError::Io { path: path.to_owned(), source };
-        fs::create_dir_all(path).map_err(failed)?;
+        create_durably(path).map_err(failed)?;
         let file = path.join(LOCK);
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);

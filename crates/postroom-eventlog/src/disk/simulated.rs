@@ -37,6 +37,8 @@ struct State {
     /// How many more writes and syncs succeed before the power goes.
     power: Option<u64>,
     is_dead: bool,
+    /// After how many more writes and syncs one fails.
+    hiccup: Option<u64>,
     /// Whether a sync of a file only says that it has done something.
     is_lying: bool,
 }
@@ -106,6 +108,11 @@ impl SimulatedDisk {
         self.state().power = Some(changes);
     }
 
+    /// Lets one write or sync fail after so many, and the others succeed.
+    pub(crate) fn fail_once_after(&self, changes: u64) {
+        self.state().hiccup = Some(changes);
+    }
+
     /// The disk as it is found when the power is back.
     pub(crate) fn after_loss_of_power(&self, dice: &mut Dice) -> Self {
         let state = self.state();
@@ -139,16 +146,25 @@ impl SimulatedDisk {
         content.durable = content.current.clone();
     }
 
-    /// Takes some bytes from the end of the last segment, and says which that is.
-    pub(crate) fn cut_last_segment(&self, bytes: usize) -> String {
+    /// Takes some bytes from the end of a segment, or of the last one, and says which that is.
+    pub(crate) fn cut(&self, number: Option<u64>, bytes: usize) -> String {
         let mut state = self.state();
-        let mut names = state.names.keys().rev();
-        let name = names.find(|name| name.ends_with(".log")).unwrap().clone();
+        let wanted = number.map(crate::log::segment::name);
+        let mut names = state.names.keys().rev().filter(|name| name.ends_with(".log"));
+        let name = names.find(|name| wanted.as_ref().is_none_or(|wanted| *name == wanted));
+        let name = name.unwrap().clone();
         let file = state.names[&name];
         let content = state.files.get_mut(&file).unwrap();
         content.current.truncate(content.current.len() - bytes);
         content.durable = content.current.clone();
         name
+    }
+
+    /// How many bytes the last record of a segment has.
+    pub(crate) fn last_record(&self, number: u64) -> usize {
+        let state = self.state();
+        let content = &state.files[&state.names[&crate::log::segment::name(number)]].current;
+        crate::log::record::u32_at(content, content.len() - 4) as usize
     }
 
     /// How long a file is.
@@ -160,6 +176,14 @@ impl SimulatedDisk {
 
 impl State {
     fn spend(&mut self) -> io::Result<()> {
+        match &mut self.hiccup {
+            Some(0) => {
+                self.hiccup = None;
+                return Err(io::Error::other("the disk did not do that"));
+            }
+            Some(left) => *left -= 1,
+            None => {}
+        }
         match &mut self.power {
             Some(0) => {
                 self.is_dead = true;

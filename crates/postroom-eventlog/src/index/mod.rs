@@ -23,10 +23,10 @@ use table::Table;
 use tail::Tail;
 use uuid::Uuid;
 
-/// How many events the memory holds before they are written to the table.
-const FLUSH_AT: usize = 16 << 10;
-/// How many it may hold while an earlier part is being written. Appends wait then.
-const TAIL_MAX: usize = 64 << 10;
+/// How many bytes the memory takes before it is written to the table: some ten thousand events.
+const FLUSH_AT: usize = 2 << 20;
+/// How many it may take while an earlier part is being written. Appends wait then.
+const TAIL_MAX: usize = 16 << 20;
 /// How many events are noted at once while a log is opened.
 const CATCH_UP: usize = 1_000;
 /// How long an append waits for that.
@@ -104,7 +104,7 @@ struct Tails {
 
 impl Index {
     /// Opens the index, or makes an empty one where there is none that can be used.
-    pub(crate) fn open(disk: &dyn Disk) -> Result<Self, IndexError> {
+    pub(crate) fn open(disk: &Arc<dyn Disk>) -> Result<Self, IndexError> {
         let table = Table::open(disk)?;
         let (tails, flushing) = (RwLock::default(), Mutex::default());
         Ok(Self { table, tails, flushing, flushes: AtomicU64::new(0), room: Default::default() })
@@ -112,7 +112,7 @@ impl Index {
 
     /// The checkpoint of an index that may be there. Where it cannot be read, nothing is known.
     pub(crate) fn known_checkpoint(disk: &dyn Disk) -> Option<u64> {
-        Table::open_existing(disk)?.checkpoint().ok()
+        Table::checkpoint_of_existing(disk)
     }
 
     /// Removes the index of a log that nobody has open.
@@ -135,13 +135,13 @@ impl Index {
     pub(crate) fn catch_up(&self, log: &Log, checkpoint: u64) -> Result<(), ReadError> {
         let mut cursor = Cursor::in_order(log, 128 << 10);
         cursor.seek(checkpoint)?;
-        let mut events = Vec::new();
+        let (mut events, mut end) = (Vec::new(), checkpoint);
         loop {
             let event = cursor.next()?;
             let is_last = event.is_none();
+            end = event.as_ref().map_or(end, |event| event.head().end());
             events.extend(event);
             if is_last || events.len() >= CATCH_UP {
-                let end = events.last().map_or(checkpoint, |event| event.head().end());
                 self.insert(events.drain(..), end);
             }
             if self.wants_flush() {
@@ -169,10 +169,11 @@ impl Index {
     pub(crate) fn wait_for_room(&self) -> Result<(), String> {
         let (lock, changed) = &self.room;
         let failure = lock.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_full = |_: &mut Option<String>| self.held() >= TAIL_MAX;
+        // Where the table cannot be written, waiting helps nobody.
+        let is_full = |failure: &mut Option<String>| failure.is_none() && self.held() >= TAIL_MAX;
         let waited = changed.wait_timeout_while(failure, ROOM_LIMIT, is_full);
-        let (failure, waited) = waited.unwrap_or_else(PoisonError::into_inner);
-        if !waited.timed_out() {
+        let (failure, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if self.held() < TAIL_MAX {
             return Ok(());
         }
         let reason = failure.as_deref().unwrap_or("the disk is too slow");
@@ -185,26 +186,37 @@ impl Index {
     }
 
     fn held(&self) -> usize {
-        self.tails.read().unwrap_or_else(PoisonError::into_inner).active.events
+        self.tails.read().unwrap_or_else(PoisonError::into_inner).active.bytes
     }
 
     /// Writes to the table what memory holds.
     pub(crate) fn flush(&self) -> Result<(), IndexError> {
         let _alone = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
+        // What an earlier flush failed to write comes first.
+        let left_over = self.tails.read().unwrap_or_else(PoisonError::into_inner).frozen.clone();
+        if let Some(left_over) = left_over {
+            self.write(&left_over)?;
+        }
         let frozen = {
             let mut tails = self.tails.write().unwrap_or_else(PoisonError::into_inner);
-            if tails.frozen.is_none() {
-                if tails.active.events == 0 {
-                    return Ok(());
-                }
-                tails.frozen = Some(Arc::new(std::mem::take(&mut tails.active)));
+            if tails.active.bytes == 0 {
+                return Ok(());
             }
-            tails.frozen.clone()
+            let frozen = Arc::new(std::mem::take(&mut tails.active));
+            tails.frozen = Some(Arc::clone(&frozen));
+            frozen
         };
         self.room.1.notify_all();
-        let Some(frozen) = frozen else { return Ok(()) };
-        // What failed is tried again by the next flush; readers find it in memory meanwhile.
-        let written = self.table.write(&frozen);
+        self.write(&frozen)
+    }
+
+    /// Writes what is frozen. Readers find it in memory until it is in the table.
+    fn write(&self, frozen: &Tail) -> Result<(), IndexError> {
+        let written = self.table.write(frozen);
+        if written.is_err() {
+            // The database takes nothing more after an error of the disk, which may be over.
+            self.table.reopen();
+        }
         self.tell_room(written.as_ref().err().map(ToString::to_string));
         written?;
         self.flushes.fetch_add(1, Ordering::Release);

@@ -6,14 +6,14 @@
 use super::backend::Backend;
 use super::tail::{Recent, Tail};
 use super::{CATEGORY_PREFIX, Extent, Key, TYPE_PREFIX};
-use crate::disk::Disk;
+use crate::disk::{Disk, DiskFile};
 use redb::{
     Builder, Database, ReadTransaction, ReadableDatabase as _, ReadableTable as _, Table as Rows,
     TableDefinition,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 const FILE: &str = "index.redb";
 /// By name: id, number of the next event, position of the tombstone or 0.
@@ -37,6 +37,8 @@ const CACHE: usize = 32 << 20;
 pub(crate) enum IndexError {
     #[error("the index: {0}")]
     Table(#[source] Box<redb::Error>),
+    #[error("the index cannot be opened after an error: {0}")]
+    Unusable(String),
     #[error("the log was closed")]
     Closed,
 }
@@ -60,30 +62,67 @@ from_redb!(
 
 /// The database, until it is closed. Nobody else may open the file before.
 #[derive(Debug)]
-pub(super) struct Table(RwLock<Option<Database>>);
+pub(super) struct Table {
+    disk: Arc<dyn Disk>,
+    database: RwLock<State>,
+}
+
+#[derive(Debug)]
+enum State {
+    Open(Database),
+    /// It could not be opened again after an error.
+    Failed(String),
+    Closed,
+}
+
+impl State {
+    fn database(&self) -> Result<&Database, IndexError> {
+        match self {
+            Self::Open(database) => Ok(database),
+            Self::Failed(reason) => Err(IndexError::Unusable(reason.clone())),
+            Self::Closed => Err(IndexError::Closed),
+        }
+    }
+}
 
 impl Table {
     /// Opens the table, or begins with an empty one.
-    pub(super) fn open(disk: &dyn Disk) -> Result<Self, IndexError> {
-        let io = |error| IndexError::Table(Box::new(redb::Error::Io(error)));
-        let is_there = disk.list().map_err(io)?.iter().any(|name| name == FILE);
+    pub(super) fn open(disk: &Arc<dyn Disk>) -> Result<Self, IndexError> {
+        let table = |database| Self {
+            disk: Arc::clone(disk),
+            database: RwLock::new(State::Open(database)),
+        };
+        let is_there = disk.list().map_err(of_disk)?.iter().any(|name| name == FILE);
         if is_there {
-            let file = disk.open(FILE).map_err(io)?;
-            match open_database(Backend(file)) {
-                Ok(table) => return Ok(table),
+            match open_database(disk.open(FILE)) {
+                Ok(database) => return Ok(table(database)),
                 Err(error) => tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     "the index of the event log cannot be used; making it again from the log"
                 ),
             }
         }
-        let file = disk.create(FILE).map_err(io)?;
-        open_database(Backend(file))
+        open_database(disk.create(FILE)).map(table)
     }
 
-    /// Opens the table if there is one that can be used.
-    pub(super) fn open_existing(disk: &dyn Disk) -> Option<Self> {
-        open_database(Backend(disk.open(FILE).ok()?)).ok()
+    /// The checkpoint of a table that is there and can be used.
+    pub(super) fn checkpoint_of_existing(disk: &dyn Disk) -> Option<u64> {
+        let database = open_database(disk.open(FILE)).ok()?;
+        checkpoint(&database.begin_read().ok()?).ok()
+    }
+
+    /// Opens the database again after an error. What is not in it is still in memory.
+    pub(super) fn reopen(&self) {
+        let mut state = self.database.write().unwrap_or_else(PoisonError::into_inner);
+        if let State::Closed = *state {
+            return;
+        }
+        // Closed first: it is the same file.
+        *state = State::Failed("it is being opened".to_owned());
+        *state = match open_database(self.disk.open(FILE)) {
+            Ok(database) => State::Open(database),
+            Err(error) => State::Failed(error.to_string()),
+        };
     }
 
     pub(super) fn remove(disk: &dyn Disk) -> io::Result<()> {
@@ -95,22 +134,19 @@ impl Table {
 
     /// Waits for those who use the database, and closes it.
     pub(super) fn close(&self) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).take();
+        *self.database.write().unwrap_or_else(PoisonError::into_inner) = State::Closed;
     }
 
     fn read<T>(
         &self,
         read: impl FnOnce(&ReadTransaction) -> Result<T, IndexError>,
     ) -> Result<T, IndexError> {
-        let database = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        read(&database.as_ref().ok_or(IndexError::Closed)?.begin_read()?)
+        let state = self.database.read().unwrap_or_else(PoisonError::into_inner);
+        read(&state.database()?.begin_read()?)
     }
 
     pub(super) fn checkpoint(&self) -> Result<u64, IndexError> {
-        self.read(|read| {
-            let facts = read.open_table(FACTS)?;
-            Ok(facts.get(CHECKPOINT)?.map_or(0, |value| value.value()))
-        })
+        self.read(checkpoint)
     }
 
     pub(super) fn extent(&self, key: Key<'_>) -> Result<Extent, IndexError> {
@@ -162,8 +198,8 @@ impl Table {
 
     /// Writes a part of the log, and that the table is complete up to its end.
     pub(super) fn write(&self, tail: &Tail) -> Result<(), IndexError> {
-        let database = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let mut transaction = database.as_ref().ok_or(IndexError::Closed)?.begin_write()?;
+        let state = self.database.read().unwrap_or_else(PoisonError::into_inner);
+        let mut transaction = state.database()?.begin_write()?;
         // A start after a crash is quick then, at the price of some more bytes at each commit.
         transaction.set_quick_repair(true);
         {
@@ -202,7 +238,17 @@ impl Table {
     }
 }
 
-fn open_database(backend: Backend) -> Result<Table, IndexError> {
+fn of_disk(error: io::Error) -> IndexError {
+    IndexError::Table(Box::new(redb::Error::Io(error)))
+}
+
+fn checkpoint(read: &ReadTransaction) -> Result<u64, IndexError> {
+    let facts = read.open_table(FACTS)?;
+    Ok(facts.get(CHECKPOINT)?.map_or(0, |value| value.value()))
+}
+
+fn open_database(file: io::Result<Arc<dyn DiskFile>>) -> Result<Database, IndexError> {
+    let backend = Backend(file.map_err(of_disk)?);
     let database = Builder::new().set_cache_size(CACHE).create_with_backend(backend)?;
     let transaction = database.begin_write()?;
     {
@@ -218,7 +264,7 @@ fn open_database(backend: Backend) -> Result<Table, IndexError> {
         transaction.open_table(IDS)?;
     }
     transaction.commit()?;
-    Ok(Table(RwLock::new(Some(database))))
+    Ok(database)
 }
 
 fn name(key: Key<'_>) -> std::borrow::Cow<'_, str> {

@@ -4,6 +4,10 @@ use super::{Extent, Key, id_key, places};
 use crate::event::{RecordedEvent, TOMBSTONE_REVISION};
 use std::collections::HashMap;
 
+/// About what an event takes, and a stream, category or type beside its name.
+const EVENT_BYTES: usize = 96;
+const STREAM_BYTES: usize = 160;
+
 /// Positions of recent events.
 #[derive(Debug, Default)]
 pub(super) struct Tail {
@@ -11,7 +15,8 @@ pub(super) struct Tail {
     pub(super) categories: HashMap<Box<str>, Recent>,
     pub(super) types: HashMap<Box<str>, Recent>,
     pub(super) ids: HashMap<u64, u64>,
-    pub(super) events: usize,
+    /// About how many bytes it takes.
+    pub(super) bytes: usize,
     /// Up to where in the log it is complete.
     pub(super) end: u64,
 }
@@ -34,6 +39,7 @@ impl Tail {
             };
             if !map.contains_key(name) {
                 map.insert(name.into(), Recent::default());
+                self.bytes += name.len() + STREAM_BYTES;
             }
             let Some(recent) = map.get_mut(name) else { continue };
             if number == TOMBSTONE_REVISION {
@@ -43,7 +49,7 @@ impl Tail {
             }
         }
         self.ids.insert(id_key(event.stream(), event.id()), position);
-        self.events += 1;
+        self.bytes += EVENT_BYTES;
     }
 
     fn recent(&self, key: Key<'_>) -> Option<&Recent> {

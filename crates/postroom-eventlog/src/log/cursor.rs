@@ -15,6 +15,8 @@ pub(crate) struct Cursor {
     end: u64,
     scan: Option<Scan>,
     window: usize,
+    /// The position that was given last by [`Cursor::before`], and where its record begins.
+    behind: Option<(u64, usize, u64)>,
 }
 
 impl Cursor {
@@ -22,13 +24,13 @@ impl Cursor {
     pub(crate) fn new(log: &Log, window: usize) -> Self {
         // The end first: a segment that is added meanwhile lies behind it.
         let end = log.synced();
-        Self { segments: log.segments(), end, scan: None, window }
+        Self { segments: log.segments(), end, scan: None, window, behind: None }
     }
 
     /// A cursor that goes from one event to the next, and passes none that the index lacks.
     pub(crate) fn in_order(log: &Log, window: usize) -> Self {
         let end = log.end();
-        Self { segments: log.segments(), end, scan: None, window }
+        Self { segments: log.segments(), end, scan: None, window, behind: None }
     }
 
     /// Where the log ended when the cursor was made.
@@ -121,10 +123,31 @@ impl Cursor {
 
     /// The last record before a position.
     pub(crate) fn before(&mut self, position: u64) -> Result<Option<RecordedEvent>, ReadError> {
-        let position = position.min(self.end);
-        let Some(mut index) = self.segment_of(position.saturating_sub(1)) else { return Ok(None) };
+        let known = self.behind.filter(|(given, ..)| *given == position);
+        let (mut index, mut offset) = match known {
+            Some((_, index, offset)) => (index, offset),
+            None => match self.end_before(position.min(self.end))? {
+                Some(place) => place,
+                None => return Ok(None),
+            },
+        };
+        loop {
+            if offset > HEADER as u64 {
+                let (begin, event) = self.ending_at(index, offset)?;
+                self.behind = Some((event.position(), index, begin));
+                return Ok(Some(event));
+            }
+            let Some(before) = index.checked_sub(1) else { return Ok(None) };
+            index = before;
+            offset = self.segments[index].records_end(self.end_of(index));
+        }
+    }
+
+    /// Where the records before a position end: in which segment, and where in its file.
+    fn end_before(&mut self, position: u64) -> Result<Option<(usize, u64)>, ReadError> {
+        let Some(index) = self.segment_of(position.saturating_sub(1)) else { return Ok(None) };
         let segment = Arc::clone(&self.segments[index]);
-        let mut offset = match segment.form {
+        let offset = match segment.form {
             Form::Whole => position - segment.base,
             // Records follow each other in the file, whatever positions were taken out.
             Form::Compacted { .. } => {
@@ -135,18 +158,11 @@ impl Cursor {
                 }
             }
         };
-        loop {
-            if offset > HEADER as u64 {
-                return self.ending_at(index, offset).map(Some);
-            }
-            let Some(before) = index.checked_sub(1) else { return Ok(None) };
-            index = before;
-            offset = self.segments[index].records_end(self.end_of(index));
-        }
+        Ok(Some((index, offset)))
     }
 
-    /// The record that ends at a place in the file.
-    fn ending_at(&mut self, index: usize, offset: u64) -> Result<RecordedEvent, ReadError> {
+    /// The record that ends at a place in the file, and where it begins.
+    fn ending_at(&mut self, index: usize, offset: u64) -> Result<(u64, RecordedEvent), ReadError> {
         let segment = &self.segments[index];
         let damaged = || segment.damaged(offset);
         let trailer = segment.read(offset - TRAILER as u64, TRAILER)?;
@@ -158,22 +174,22 @@ impl Cursor {
             // A position in the midst of a record, which the log never gave out, or damage.
             return self.containing(index, offset);
         }
-        let event = segment.record_at(offset - length as u64);
-        match event {
-            Ok(event) if event.head().record_len() == length => Ok(event),
+        let begin = offset - length as u64;
+        match segment.record_at(begin) {
+            Ok(event) if event.head().record_len() == length => Ok((begin, event)),
             Ok(_) | Err(_) => self.containing(index, offset),
         }
     }
 
     /// The last record that begins before a place in the file that is no record's end.
-    fn containing(&mut self, index: usize, offset: u64) -> Result<RecordedEvent, ReadError> {
+    fn containing(&mut self, index: usize, offset: u64) -> Result<(u64, RecordedEvent), ReadError> {
         let segment = Arc::clone(&self.segments[index]);
         let end = segment.records_end(self.end_of(index));
         let mut scan = Scan::new(segment, HEADER as u64, end);
         let mut last = None;
         loop {
             match scan.next()? {
-                Scanned::Record(at, event) if at < offset => last = Some(event),
+                Scanned::Record(at, event) if at < offset => last = Some((at, event)),
                 Scanned::Record(..) | Scanned::End => {
                     return last.ok_or_else(|| scan.segment().damaged(offset));
                 }

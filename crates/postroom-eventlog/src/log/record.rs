@@ -2,7 +2,8 @@
 //!
 //! A record is a head of fixed size, the stream's name, the type, metadata and data, and last its
 //! own length again, so that a log can be read from its end. Numbers are little-endian. The
-//! checksum covers everything between itself and that last length.
+//! checksum covers everything between itself and that last length, and begins with the salt of the
+//! log, which no client knows: no data of an event can look like a record.
 
 use crate::event::RecordedEvent;
 use bytes::{BufMut as _, Bytes, BytesMut};
@@ -76,7 +77,7 @@ impl Parts<'_> {
     }
 
     /// Writes the record. Whoever calls has seen to the limits of names and content.
-    pub(crate) fn write(&self, to: &mut BytesMut) {
+    pub(crate) fn write(&self, salt: u32, to: &mut BytesMut) {
         let length = self.len();
         let start = to.len();
         to.reserve(length);
@@ -101,7 +102,7 @@ impl Parts<'_> {
         to.put_slice(self.event_type.as_bytes());
         to.put_slice(self.metadata);
         to.put_slice(self.data);
-        let checksum = crc32c::crc32c(&to[start + 8..]);
+        let checksum = crc32c::crc32c_append(salt, &to[start + 8..]);
         to[start + 4..start + 8].copy_from_slice(&checksum.to_le_bytes());
         to.put_u32_le(length as u32);
     }
@@ -109,7 +110,7 @@ impl Parts<'_> {
     /// The same as an event, for one that the log computes.
     pub(crate) fn event(&self) -> RecordedEvent {
         let mut record = BytesMut::with_capacity(self.len());
-        self.write(&mut record);
+        self.write(0, &mut record);
         let head = Head::read(&record);
         RecordedEvent::of_record(head, record.freeze())
     }
@@ -188,7 +189,7 @@ pub(crate) enum Found {
 }
 
 /// Looks for a record at the beginning of `bytes`.
-pub(crate) fn find(bytes: &[u8]) -> Found {
+pub(crate) fn find(bytes: &[u8], salt: u32) -> Found {
     if bytes.len() < 4 {
         return Found::More(SMALLEST);
     }
@@ -203,15 +204,15 @@ pub(crate) fn find(bytes: &[u8]) -> Found {
     let is_whole = head.record_len() == length
         && head.flags & !KNOWN_FLAGS == 0
         && u32_at(bytes, length - TRAILER) as usize == length
-        && u32_at(bytes, 4) == crc32c::crc32c(&bytes[8..length - TRAILER])
+        && u32_at(bytes, 4) == crc32c::crc32c_append(salt, &bytes[8..length - TRAILER])
         && std::str::from_utf8(&bytes[head.stream()]).is_ok()
         && std::str::from_utf8(&bytes[head.event_type()]).is_ok();
     if is_whole { Found::Record(head) } else { Found::Damage }
 }
 
 /// The record at the beginning of `bytes`, if it is whole.
-pub(crate) fn take(bytes: &Bytes) -> Option<RecordedEvent> {
-    match find(bytes) {
+pub(crate) fn take(bytes: &Bytes, salt: u32) -> Option<RecordedEvent> {
+    match find(bytes, salt) {
         Found::Record(head) => {
             Some(RecordedEvent::of_record(head, bytes.slice(..head.record_len())))
         }
@@ -220,10 +221,10 @@ pub(crate) fn take(bytes: &Bytes) -> Option<RecordedEvent> {
 }
 
 /// Marks a record that stays, when others of its append are taken out, as an append of its own.
-pub(crate) fn make_whole_append(record: &mut [u8]) {
+pub(crate) fn make_whole_append(record: &mut [u8], salt: u32) {
     record[8] |= FIRST | LAST;
     let end = record.len() - TRAILER;
-    let checksum = crc32c::crc32c(&record[8..end]);
+    let checksum = crc32c::crc32c_append(salt, &record[8..end]);
     record[4..8].copy_from_slice(&checksum.to_le_bytes());
 }
 

@@ -3,7 +3,7 @@
 
 use super::scan::{Scan, Scanned};
 use super::segment::{self, Form, HEADER, Segment, SegmentError};
-use super::{Log, record};
+use super::{Log, new_salt, record};
 use crate::disk::Disk;
 use std::io;
 use std::sync::Arc;
@@ -64,7 +64,9 @@ const NO_RECORD: &str = "there is no whole record here";
 const MISSING_END: &str = "acknowledged events are missing at the end";
 const BROKEN_TABLE: &str = "its table is damaged";
 const ORDER: &str = "the record here belongs elsewhere";
-const MISSING_SEGMENT: &str = "the segment before this one is missing, or shorter than it was";
+const MISSING_SEGMENT: &str =
+    "the segment before this one is missing, or this one belongs elsewhere";
+const SHORT: &str = "it is shorter than it was";
 const BAD_HEADER: &str = "its header is damaged";
 /// How often a start that takes long says how far it is.
 const PROGRESS: Duration = Duration::from_secs(5);
@@ -92,8 +94,13 @@ pub(crate) fn survey(disk: &dyn Disk, acknowledged: u64) -> Result<Survey, Recov
             }
         };
         let follows = survey.segments.last().map_or(number == 0, |last| last.number + 1 == number);
-        if !follows || (survey.damage.is_empty() && opened.base != survey.end) {
+        if !follows || (survey.damage.is_empty() && opened.base < survey.end) {
             survey.damage.push(Damage { segment: number, offset: 0, what: MISSING_SEGMENT });
+        } else if let (true, Some(short)) = (survey.damage.is_empty(), survey.segments.last())
+            && opened.base > survey.end
+        {
+            let (segment, offset) = (short.number, survey.end - short.base);
+            survey.damage.push(Damage { segment, offset, what: SHORT });
         }
         let is_last = index + 1 == count;
         survey.read_segment(&opened, is_last, acknowledged)?;
@@ -112,6 +119,15 @@ pub(crate) fn survey(disk: &dyn Disk, acknowledged: u64) -> Result<Survey, Recov
 }
 
 impl Survey {
+    /// What stops a start.
+    pub(crate) fn first_damage(&self) -> Option<RecoveryError> {
+        self.damage.first().map(|damage| RecoveryError::Damaged {
+            segment: segment::name(damage.segment),
+            offset: damage.offset,
+            what: damage.what.to_owned(),
+        })
+    }
+
     fn read_segment(
         &mut self,
         segment: &Arc<Segment>,
@@ -261,15 +277,13 @@ pub(crate) fn recover(disk: Arc<dyn Disk>, acknowledged: u64) -> Result<Log, Rec
         }
     }
     let mut survey = survey(&*disk, acknowledged)?;
-    if let Some(damage) = survey.damage.first() {
-        return Err(RecoveryError::Damaged {
-            segment: segment::name(damage.segment),
-            offset: damage.offset,
-            what: damage.what.to_owned(),
-        });
+    if let Some(error) = survey.first_damage() {
+        return Err(error);
     }
     if survey.segments.is_empty() {
-        survey.segments.push(Arc::new(Segment::create(&*disk, 0, 0)?));
+        let first = Segment::prepare(&*disk, 0, 0, new_salt())?;
+        first.reveal(&*disk)?;
+        survey.segments.push(Arc::new(first));
         survey.end = HEADER as u64;
     }
     if let Some(last) = survey.segments.last() {

@@ -72,7 +72,7 @@ impl Scan {
             } else {
                 Bytes::new()
             };
-            match record::find(&bytes) {
+            match record::find(&bytes, self.segment.salt) {
                 Found::Record(head) => {
                     let length = head.record_len();
                     if self.offset + length as u64 > self.end {

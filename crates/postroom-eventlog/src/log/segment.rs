@@ -29,6 +29,8 @@ pub(crate) struct Segment {
     pub(crate) number: u64,
     /// The position of its beginning. Its first record stands at `base + HEADER`.
     pub(crate) base: u64,
+    /// The salt of the log, see [`record`].
+    pub(crate) salt: u32,
     pub(crate) file: Arc<dyn DiskFile>,
     pub(crate) form: Form,
 }
@@ -72,14 +74,18 @@ pub(crate) fn is_unfinished(name: &str) -> bool {
 }
 
 impl Segment {
-    /// Makes an empty segment, which is there for good once this returns.
-    pub(crate) fn create(disk: &dyn Disk, number: u64, base: u64) -> io::Result<Self> {
+    /// Makes an empty segment, which is not there before [`Segment::reveal`].
+    pub(crate) fn prepare(disk: &dyn Disk, number: u64, base: u64, salt: u32) -> io::Result<Self> {
         let file = disk.create(&unfinished_name(number))?;
-        file.write_at(0, &header(number, base, Form::Whole))?;
+        file.write_at(0, &header(number, base, salt, Form::Whole))?;
         file.sync()?;
-        disk.rename(&unfinished_name(number), &name(number))?;
-        disk.sync()?;
-        Ok(Self { number, base, file, form: Form::Whole })
+        Ok(Self { number, base, salt, file, form: Form::Whole })
+    }
+
+    /// Gives a segment that was prepared its place, for good once this returns.
+    pub(crate) fn reveal(&self, disk: &dyn Disk) -> io::Result<()> {
+        disk.rename(&unfinished_name(self.number), &name(self.number))?;
+        disk.sync()
     }
 
     /// Opens a segment, and reads its header.
@@ -103,10 +109,11 @@ impl Segment {
             Form::Compacted {
                 end: u64_at(&header, 32),
                 records_end: u64_at(&header, 40),
-                entries: u64_at(&header, 48),
+                entries: u32_at(&header, 48).into(),
             }
         };
-        Ok(Self { number, base: u64_at(&header, 24), file, form })
+        let (base, salt) = (u64_at(&header, 24), u32_at(&header, SALT));
+        Ok(Self { number, base, salt, file, form })
     }
 
     /// The file's name.
@@ -125,10 +132,10 @@ impl Segment {
     /// The record at a place in the file, which must be one.
     pub(crate) fn record_at(&self, offset: u64) -> Result<RecordedEvent, ReadError> {
         let mut bytes = self.read(offset, GUESS)?;
-        if let Found::More(length) = record::find(&bytes) {
+        if let Found::More(length) = record::find(&bytes, self.salt) {
             bytes = self.read(offset, length)?;
         }
-        record::take(&bytes).ok_or_else(|| self.damaged(offset))
+        record::take(&bytes, self.salt).ok_or_else(|| self.damaged(offset))
     }
 
     /// An error that names a place in this file.
@@ -183,7 +190,18 @@ pub(crate) enum SegmentError {
     OtherVersion(u32),
 }
 
-fn header(number: u64, base: u64, form: Form) -> Bytes {
+/// Both places where a header has the salt, so that a byte that is wrong does not lose it.
+const SALTS: [usize; 2] = [SALT, SALT - 4];
+const SALT: usize = 56;
+
+/// What may be the salt of a segment whose header is damaged.
+pub(crate) fn salts(file: &dyn DiskFile) -> io::Result<Vec<u32>> {
+    let mut header = [0; HEADER];
+    file.read_at(0, &mut header)?;
+    Ok(SALTS.iter().map(|at| u32_at(&header, *at)).collect())
+}
+
+fn header(number: u64, base: u64, salt: u32, form: Form) -> Bytes {
     let (flags, end, records_end, entries) = match form {
         Form::Whole => (0, 0, 0, 0),
         Form::Compacted { end, records_end, entries } => (COMPACTED, end, records_end, entries),
@@ -192,10 +210,12 @@ fn header(number: u64, base: u64, form: Form) -> Bytes {
     header.put_slice(MAGIC);
     header.put_u32_le(VERSION);
     header.put_u32_le(flags);
-    for value in [number, base, end, records_end, entries] {
+    for value in [number, base, end, records_end] {
         header.put_u64_le(value);
     }
-    header.put_u32_le(0);
+    header.put_u32_le(entries as u32);
+    header.put_u32_le(salt);
+    header.put_u32_le(salt);
     let sum = crc32c::crc32c(&header);
     header.put_u32_le(sum);
     header.freeze()
@@ -206,6 +226,7 @@ fn header(number: u64, base: u64, form: Form) -> Bytes {
 pub(crate) struct Compactor {
     number: u64,
     base: u64,
+    salt: u32,
     end: u64,
     file: Arc<dyn DiskFile>,
     offset: u64,
@@ -220,22 +241,31 @@ const WRITE: usize = 1 << 20;
 impl Compactor {
     /// Begins a segment that takes the place of the one with this number, whose records stood
     /// between these positions.
-    pub(crate) fn begin(disk: &dyn Disk, number: u64, base: u64, end: u64) -> io::Result<Self> {
+    pub(crate) fn begin(
+        disk: &dyn Disk,
+        number: u64,
+        base: u64,
+        end: u64,
+        salt: u32,
+    ) -> io::Result<Self> {
         let file = disk.create(&unfinished_name(number))?;
         let offset = HEADER as u64;
         let (buffer, table) = (BytesMut::new(), BytesMut::new());
-        Ok(Self { number, base, end, file, offset, buffer, table, next_entry: 0 })
+        Ok(Self { number, base, salt, end, file, offset, buffer, table, next_entry: 0 })
     }
 
-    /// Keeps a record.
-    pub(crate) fn keep(&mut self, position: u64, record: &[u8]) -> io::Result<()> {
+    /// Keeps an event, as if it had been appended alone.
+    pub(crate) fn keep(&mut self, event: &RecordedEvent) -> io::Result<()> {
+        let position = event.position();
+        let mut record = event.record().to_vec();
+        record::make_whole_append(&mut record, self.salt);
         let offset = self.offset + self.buffer.len() as u64;
         if offset >= self.next_entry {
             self.table.put_u64_le(position);
             self.table.put_u64_le(offset);
             self.next_entry = offset + TABLE_STEP;
         }
-        self.buffer.put_slice(record);
+        self.buffer.put_slice(&record);
         if self.buffer.len() >= WRITE {
             self.write()?;
         }
@@ -257,11 +287,12 @@ impl Compactor {
         let sum = crc32c::crc32c(&self.table);
         self.table.put_u32_le(sum);
         self.file.write_at(self.offset, &self.table)?;
-        self.file.write_at(0, &header(self.number, self.base, form))?;
+        self.file.write_at(0, &header(self.number, self.base, self.salt, form))?;
         self.file.sync()?;
-        disk.rename(&unfinished_name(self.number), &name(self.number))?;
-        disk.sync()?;
-        Ok(Segment { number: self.number, base: self.base, file: self.file, form })
+        let Self { number, base, salt, file, .. } = self;
+        let segment = Segment { number, base, salt, file, form };
+        segment.reveal(disk)?;
+        Ok(segment)
     }
 }
 

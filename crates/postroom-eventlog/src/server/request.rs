@@ -7,14 +7,15 @@ use crate::proto::streams::read_req::{
     AllOptions, Direction as WireDirection, Options, all_options, options,
 };
 use crate::{Direction, Filter, FilterOn, Start};
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::task::block_in_place;
 use tonic::Status;
 
 /// The events that a filter may pass over before a checkpoint, where a client names no number.
 const WINDOW: u32 = 32;
-/// The longest regular expression.
-const PATTERN_MAX: usize = 16 << 10;
-/// The most prefixes of one filter.
+/// The most prefixes of one filter, and their bytes.
 const PREFIXES_MAX: usize = 1_000;
+const PREFIX_BYTES_MAX: usize = 16 << 10;
 
 /// A request to read, of which every part is known to make sense.
 #[derive(Debug)]
@@ -146,20 +147,28 @@ fn parse_filter(wire: FilterOptions, mode: Mode) -> Result<(Filter, u64), Status
         let text = "the window of a filter and its checkpoint interval must not be zero";
         return Err(Status::invalid_argument(text));
     }
-    if expression.prefix.len() > PREFIXES_MAX {
-        let text = format!("a filter may have at most {PREFIXES_MAX} prefixes");
-        return Err(Status::invalid_argument(text));
-    }
-    if expression.regex.len() > PATTERN_MAX {
-        let text = format!("a filter's regular expression has at most {PATTERN_MAX} bytes");
+    let bytes = expression.prefix.iter().map(String::len).sum::<usize>();
+    if expression.prefix.len() > PREFIXES_MAX || bytes > PREFIX_BYTES_MAX {
+        let text =
+            format!("a filter has at most {PREFIXES_MAX} prefixes of {PREFIX_BYTES_MAX} bytes");
         return Err(Status::invalid_argument(text));
     }
     let filter = if expression.regex.is_empty() {
         Filter::prefixes(on, expression.prefix)
     } else {
-        Filter::pattern(on, &expression.regex).map_err(Status::invalid_argument)?
+        compile(on, &expression.regex)?
     };
     Ok((filter, interval.max(1)))
+}
+
+/// Compiles a pattern, which can take 20 ms. Meanwhile other tasks leave this thread.
+fn compile(on: FilterOn, pattern: &str) -> Result<Filter, Status> {
+    let compile = || Filter::pattern(on, pattern).map_err(Status::invalid_argument);
+    match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => block_in_place(compile),
+        // A runtime of one thread has no other to go to.
+        Ok(_) | Err(_) => compile(),
+    }
 }
 
 #[cfg(test)]
@@ -240,6 +249,26 @@ mod tests {
         assert!(refusal(of_all(Some(filter("a", 0)))).contains("zero"));
         for pattern in ["(".repeat(100_000), "a".repeat(100_000), "((a{99}){99}){99}".to_owned()] {
             assert!(refusal(of_all(Some(filter(&pattern, 1)))).contains("regular expression"));
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn a_pattern_is_compiled_on_a_runtime_of_several_threads() {
+        let parse = |pattern| ReadRequest::parse(Some(of_all(Some(filter(pattern, 1)))));
+        tokio::spawn(async move { assert!(parse("^a").is_ok() && parse("(?=a)").is_err()) })
+            .await
+            .unwrap();
+    }
+
+    #[test]
+    fn a_filter_of_too_many_or_too_long_prefixes_is_refused() {
+        for prefix in
+            [vec![String::new(); PREFIXES_MAX + 1], vec!["a".repeat(PREFIX_BYTES_MAX + 1)]]
+        {
+            let expression = filter_options::Expression { regex: String::new(), prefix };
+            let by_type = Some(filter_options::Filter::EventType(expression));
+            let wire = FilterOptions { filter: by_type, ..filter("", 1) };
+            assert!(refusal(of_all(Some(wire))).contains("prefixes"));
         }
     }
 

@@ -11,6 +11,8 @@ pub(super) struct Books {
     seed: u64,
     /// Every append by the ids of its events: its stream, and its ids in order.
     planned: HashMap<Uuid, (String, Vec<Uuid>)>,
+    /// Appends to streams that are kept and that have no answer: they may be there or not.
+    unknown: Vec<(String, Vec<NewEvent>)>,
     /// Where events stand, as far as it is known: acknowledged, or seen once.
     places: BTreeMap<Uuid, Place>,
     /// By number of `$ce-kept`: an event.
@@ -31,15 +33,16 @@ fn is_kept(stream: &str) -> bool {
 
 impl Books {
     pub(super) fn new(seed: u64) -> Self {
-        let (planned, places) = (HashMap::new(), BTreeMap::new());
-        Self { seed, planned, places, category: BTreeMap::new() }
+        let (planned, places, unknown) = (HashMap::new(), BTreeMap::new(), Vec::new());
+        Self { seed, planned, unknown, places, category: BTreeMap::new() }
     }
 
     /// Some events for some stream.
     pub(super) fn plan(&mut self, dice: &mut Dice) -> (String, Vec<NewEvent>) {
-        let stream = match dice.roll(8) {
+        let stream = match dice.roll(9) {
             0 => "cut-1".to_owned(),
             1 => "cut-2".to_owned(),
+            2 => "ended-1".to_owned(),
             _ => format!("kept-{}", dice.roll(4)),
         };
         let events: Vec<NewEvent> = (0..=dice.roll(4))
@@ -52,10 +55,27 @@ impl Books {
         for id in &ids {
             self.planned.insert(*id, (stream.clone(), ids.clone()));
         }
+        if is_kept(&stream) {
+            self.unknown.push((stream.clone(), events.clone()));
+        }
         (stream, events)
     }
 
+    /// An append that has no answer yet.
+    pub(super) fn unknown(&self, dice: &mut Dice) -> Option<(String, Vec<NewEvent>)> {
+        let at = dice.roll(self.unknown.len() as u64) as usize;
+        self.unknown.get(at).cloned()
+    }
+
+    /// Takes back what was planned and refused.
+    pub(super) fn forget(&mut self, events: &[NewEvent]) {
+        for event in events {
+            self.planned.remove(&event.id);
+        }
+    }
+
     pub(super) fn acknowledged(&mut self, stream: &str, events: &[NewEvent], appended: Appended) {
+        self.unknown.retain(|(_, unknown)| unknown[0].id != events[0].id);
         let last = appended.revision.unwrap() + 1;
         let first = last - events.len() as u64;
         for (event, revision) in events.iter().zip(first..) {
@@ -74,6 +94,10 @@ impl Books {
         assert!(positions.is_sorted_by(|a, b| a < b), "{at}: positions rise");
         let found: HashMap<Uuid, &RecordedEvent> =
             events.iter().map(|event| (event.id(), event)).collect();
+        assert_eq!(found.len(), events.len(), "{at}: an event is there twice");
+        let mut backwards = all_backwards(log).await;
+        backwards.reverse();
+        assert_eq!(backwards, positions, "{at}: backwards is not forwards");
         for (id, place) in &self.places {
             match found.get(id) {
                 Some(event) => {
@@ -127,6 +151,18 @@ impl Books {
             assert_eq!(*known, event.id(), "{at}: a link of $ce-kept has changed");
         }
         assert!(links.len() >= self.category.len(), "{at}: links are gone");
+    }
+}
+
+async fn all_backwards(log: &EventLog) -> Vec<u64> {
+    let (mut from, mut positions) = (u64::MAX, Vec::new());
+    loop {
+        let page = log.read_all(from, Direction::Backwards, 50, None, false).await.unwrap();
+        positions.extend(page.events.iter().map(|event| event.original().unwrap().position()));
+        if page.is_end {
+            return positions;
+        }
+        from = page.next;
     }
 }
 

@@ -48,6 +48,31 @@ fn nothing_that_was_acknowledged_is_lost_with_the_power() {
     assert!(losses > SEEDS, "the power went {losses} times only");
 }
 
+/// A disk that fails now and then, as a full one does, and a process that goes on.
+#[test]
+fn nothing_that_was_acknowledged_is_lost_when_the_disk_fails_now_and_then() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    for seed in 1..=SEEDS / 10 {
+        runtime.block_on(async {
+            let mut dice = Dice::new(seed);
+            let mut books = Books::new(seed);
+            let disk = SimulatedDisk::default();
+            for life in 0..LIVES {
+                let log = EventLog::open_on(Arc::new(disk.clone()), settings())
+                    .unwrap_or_else(|error| panic!("seed {seed}, life {life}: {error}"));
+                books.compare(&log, life).await;
+                for _ in 0..3 {
+                    disk.fail_once_after(dice.roll(100));
+                    // Whatever fails, the rest of this life goes on.
+                    let _ = work(&log, &mut dice, &mut books).await;
+                }
+                disk.fail_once_after(u64::MAX);
+                log.close().await;
+            }
+        });
+    }
+}
+
 #[test]
 fn a_disk_whose_syncs_do_nothing_is_noticed() {
     let noticed = |seed| catch_unwind(AssertUnwindSafe(|| run(seed, SimulatedDisk::lying())));
@@ -106,6 +131,19 @@ async fn work(log: &EventLog, dice: &mut Dice, books: &mut Books) -> Result<(), 
                     return Err(error);
                 }
             }
+            4 => {
+                let ended = log.tombstone("ended-1", ExpectedRevision::Any).await;
+                if let Err(error @ AppendError::Unavailable(_)) = ended {
+                    return Err(error);
+                }
+            }
+            // What nobody knows the end of is asked for again, as clients do.
+            5 => {
+                if let Some((stream, events)) = books.unknown(dice) {
+                    let again = log.append(&stream, ExpectedRevision::Any, events.clone()).await?;
+                    books.acknowledged(&stream, &events, again);
+                }
+            }
             _ => {
                 // Some at once, so that they share a sync.
                 let count = 1 + dice.roll(4);
@@ -121,6 +159,8 @@ async fn work(log: &EventLog, dice: &mut Dice, books: &mut Books) -> Result<(), 
                 for ((stream, events), appended) in planned.iter().zip(done) {
                     match appended {
                         Ok(appended) => books.acknowledged(stream, events, appended),
+                        // Its stream was ended.
+                        Err(AppendError::StreamDeleted) => books.forget(events),
                         Err(error) => failed = Some(error),
                     }
                 }

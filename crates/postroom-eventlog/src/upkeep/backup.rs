@@ -55,7 +55,6 @@ pub fn backup(from: &Path, to: &Path) -> Result<BackedUp, BackupError> {
     if names.is_empty() {
         return Err(BackupError::NoLog(from.to_owned()));
     }
-    fs::create_dir_all(to).map_err(failed(to))?;
     if !list(to)?.is_empty() {
         return Err(BackupError::NotEmpty(to.to_owned()));
     }

@@ -2,9 +2,10 @@
 
 use super::check::survey_all;
 use crate::disk::{Disk, Folder};
+use crate::event::RecordedEvent;
 use crate::eventlog::OpenError;
 use crate::index::Index;
-use crate::log::record::make_whole_append;
+use crate::log::new_salt;
 use crate::log::recovery::{RecoveryError, Survey, next_whole};
 use crate::log::segment::{self, Compactor, Form, HEADER, Segment};
 use std::io;
@@ -40,88 +41,130 @@ pub(crate) fn repair_on(disk: &dyn Disk) -> Result<Repaired, OpenError> {
     let failed = |error: io::Error| OpenError::Recovery(RecoveryError::Io(error));
     // First, so that an index that knows of lost events is not there whatever happens next.
     Index::remove(disk).map_err(failed)?;
-    for number in damaged_segments(&survey) {
-        rebuild(disk, &survey, number).map_err(failed)?;
-        repaired.segments.push(segment::name(number));
-    }
-    repaired.events = survey_all(disk)?.events;
-    Ok(repaired)
-}
-
-/// The numbers of segments to make again: damaged ones, and missing ones between others.
-fn damaged_segments(survey: &Survey) -> Vec<u64> {
-    let mut numbers: Vec<u64> = survey.damage.iter().map(|damage| damage.segment).collect();
-    let known = |number: &u64| survey.segments.iter().any(|segment| segment.number == *number);
-    if let Some(last) = survey.segments.last() {
-        numbers.extend((0..last.number).filter(|number| !known(number)));
-    }
-    numbers.sort_unstable();
-    numbers.dedup();
-    numbers
-}
-
-fn rebuild(disk: &dyn Disk, survey: &Survey, number: u64) -> io::Result<()> {
-    let at = |number: u64| survey.segments.iter().find(|segment| segment.number == number);
-    let next = at(number + 1).map(|next| next.base);
-    let opened = at(number).cloned();
-    // One without a readable header, or missing, begins where the one before it ends.
-    let before = number.checked_sub(1).and_then(|before| Segment::open(disk, before).ok());
-    let base = match (&opened, before.map(|before| (before.form, before.base, before.file.len()))) {
-        (Some(opened), _) => opened.base,
-        (None, Some((Form::Compacted { end, .. }, ..))) => end,
-        (None, Some((Form::Whole, base, length))) => base + length?,
-        (None, None) => 0,
-    };
-    let name = segment::name(number);
-    let is_there = disk.list()?.contains(&name);
-    let source = match opened {
-        Some(opened) => Some(opened),
-        None if is_there => {
-            let file = disk.open(&name)?;
-            Some(Arc::new(Segment { number, base, file, form: Form::Whole }))
+    let names = disk.list().map_err(failed)?;
+    let last = names.iter().filter_map(|name| segment::number_of(name)).max().unwrap_or(0);
+    let mut begin = 0;
+    for number in 0..=last {
+        let damaged = Damaged::find(disk, &survey, number, begin).map_err(failed)?;
+        begin = damaged.end;
+        if damaged.must_be_made {
+            damaged.make_again(disk, &names).map_err(failed)?;
+            repaired.segments.push(segment::name(number));
         }
-        None => None,
-    };
-    let mut kept = Vec::new();
-    let mut end = base + HEADER as u64;
-    if let Some(source) = &source {
+    }
+    let survey = survey_all(disk)?;
+    repaired.events = survey.events;
+    match survey.first_damage() {
+        Some(error) => Err(error.into()),
+        None => Ok(repaired),
+    }
+}
+
+/// A segment, and what there is of it.
+struct Damaged {
+    number: u64,
+    /// None where there is no file.
+    source: Option<Arc<Segment>>,
+    begin: u64,
+    end: u64,
+    must_be_made: bool,
+}
+
+impl Damaged {
+    /// Looks at a segment; `begin` is where the one before it ends.
+    fn find(disk: &dyn Disk, survey: &Survey, number: u64, begin: u64) -> io::Result<Self> {
+        let readable = |number: u64| survey.segments.iter().find(|one| one.number == number);
+        let next = readable(number + 1).map(|next| next.base);
+        let is_damaged = survey.damage.iter().any(|damage| damage.segment == number);
+        if let Some(source) = readable(number) {
+            let end = match source.form {
+                Form::Whole => source.base + source.file.len()?.max(HEADER as u64),
+                Form::Compacted { end, .. } => end,
+            };
+            // One that is shorter than it was ends where the next one begins all the same.
+            let must_be_made = is_damaged || next.is_some_and(|next| next != end);
+            let (begin, end) = (source.base, next.unwrap_or(end));
+            let source = Some(Arc::clone(source));
+            return Ok(Self { number, source, begin, end, must_be_made });
+        }
+        let end = next.unwrap_or(u64::MAX);
+        let source = Self::without_header(disk, survey, number, begin, end)?;
+        let end = match next {
+            Some(next) => next,
+            None => Self::records(source.as_ref())?
+                .last()
+                .map_or(begin + HEADER as u64, |last| last.head().end()),
+        };
+        Ok(Self { number, source: source.map(Arc::new), begin, end, must_be_made: true })
+    }
+
+    /// A file whose header cannot be read, as far as its records tell what it is.
+    fn without_header(
+        disk: &dyn Disk,
+        survey: &Survey,
+        number: u64,
+        base: u64,
+        end: u64,
+    ) -> io::Result<Option<Segment>> {
+        let Ok(file) = disk.open(&segment::name(number)) else { return Ok(None) };
+        let records_end = file.len()?;
+        // Records stand anywhere in it, as long as their positions rise.
+        let form = Form::Compacted { end, records_end, entries: 0 };
+        let mut salts: Vec<u32> = survey.segments.iter().map(|segment| segment.salt).collect();
+        salts.extend(segment::salts(&*file)?);
+        for salt in salts {
+            let segment = Segment { number, base, salt, file: Arc::clone(&file), form };
+            if next_whole(&segment, HEADER as u64, records_end)?.is_some() {
+                return Ok(Some(segment));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The records that are whole.
+    fn records(source: Option<&Segment>) -> io::Result<Vec<RecordedEvent>> {
+        let Some(source) = source else { return Ok(Vec::new()) };
         let length = source.file.len()?;
         let records_end = match source.form {
             Form::Whole => length,
             Form::Compacted { records_end, .. } => records_end.min(length),
         };
-        let mut from = HEADER as u64;
+        let (mut from, mut behind) = (HEADER as u64, 0);
+        let mut records = Vec::new();
         while let Some((offset, after)) = next_whole(source, from, records_end)? {
-            kept.push(offset);
-            from = after;
-        }
-        end = match source.form {
-            Form::Whole => base + length.max(HEADER as u64),
-            Form::Compacted { end, .. } => end,
-        };
-    }
-    let mut compactor = Compactor::begin(disk, number, base, next.unwrap_or(end))?;
-    if let Some(source) = &source {
-        for offset in kept {
             let event = source.record_at(offset).map_err(io::Error::other)?;
-            let mut record = event.record().to_vec();
-            make_whole_append(&mut record);
-            compactor.keep(event.position(), &record)?;
-        }
-    }
-    if is_there {
-        let mut aside = format!("{name}.damaged");
-        let taken = disk.list()?;
-        for try_number in 2.. {
-            if !taken.contains(&aside) {
-                break;
+            from = after;
+            if event.position() >= behind {
+                behind = event.head().end();
+                records.push(event);
             }
-            aside = format!("{name}.{try_number}.damaged");
         }
-        copy(disk, &name, &aside)?;
+        Ok(records)
     }
-    compactor.finish(disk)?;
-    Ok(())
+
+    fn make_again(&self, disk: &dyn Disk, names: &[String]) -> io::Result<()> {
+        let name = segment::name(self.number);
+        let salt = self.source.as_ref().map_or_else(new_salt, |source| source.salt);
+        let mut compactor = Compactor::begin(disk, self.number, self.begin, self.end, salt)?;
+        for event in Self::records(self.source.as_deref())? {
+            compactor.keep(&event)?;
+        }
+        if names.contains(&name) {
+            copy(disk, &name, &free_name(names, &name))?;
+        }
+        compactor.finish(disk)?;
+        Ok(())
+    }
+}
+
+/// A name for a file as it was before a repair.
+fn free_name(names: &[String], name: &str) -> String {
+    let mut numbered = (2_u64..).map(|number| format!("{name}.{number}.damaged"));
+    let first = format!("{name}.damaged");
+    if !names.contains(&first) {
+        return first;
+    }
+    numbered.find(|one| !names.contains(one)).unwrap_or(first)
 }
 
 /// Keeps a file as it is under another name, so that a repair that is cut off leaves the log as it

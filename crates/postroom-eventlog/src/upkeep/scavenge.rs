@@ -4,12 +4,12 @@ use crate::event::{RecordedEvent, TOMBSTONE_TYPE};
 use crate::eventlog::StreamState;
 use crate::expected::ReadError;
 use crate::index::{Key, category_of};
-use crate::log::record::{NO_NUMBER, make_whole_append};
+use crate::log::record::NO_NUMBER;
 use crate::log::segment::{Compactor, HEADER, Segment};
 use crate::log::{Scan, Scanned};
 use crate::reader::Reader;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 /// What a scavenge did.
@@ -28,18 +28,27 @@ const REMEMBERED: usize = 16_384;
 #[derive(Debug, Default)]
 pub(crate) struct Scavenger {
     running: Mutex<()>,
-    stopped: AtomicBool,
+    /// How often a stop was asked for: a scavenge ends when that has changed since it was begun.
+    stops: AtomicU64,
+    is_closed: AtomicBool,
 }
 
 impl Scavenger {
+    /// What a scavenge that begins now is told apart by from those that were asked to stop.
+    pub(crate) fn begin(&self) -> u64 {
+        self.stops.load(Ordering::Acquire)
+    }
+
     /// Looks at every segment but the last. Waits for one that is under way.
-    pub(crate) fn run(&self, reader: &Reader) -> Result<Scavenged, ReadError> {
+    pub(crate) fn run(&self, reader: &Reader, begun: u64) -> Result<Scavenged, ReadError> {
         let _alone = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        self.stopped.store(false, Ordering::Relaxed);
+        let must_end = || {
+            self.is_closed.load(Ordering::Acquire) || self.stops.load(Ordering::Acquire) != begun
+        };
         let mut done = Scavenged::default();
         let segments = reader.log.segments();
         for pair in segments.windows(2) {
-            if self.stopped.load(Ordering::Relaxed) {
+            if must_end() {
                 break;
             }
             let one = scavenge_segment(reader, &pair[0], pair[1].base)?;
@@ -55,11 +64,12 @@ impl Scavenger {
     }
 
     pub(crate) fn stop(&self) {
-        self.stopped.store(true, Ordering::Relaxed);
+        self.stops.fetch_add(1, Ordering::Release);
     }
 
-    /// Waits until none is under way.
-    pub(crate) fn wait(&self) {
+    /// Lets none begin any more, and waits until none is under way.
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
         drop(self.running.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
@@ -81,16 +91,14 @@ fn scavenge_segment(
     }
     let disk = reader.log.disk();
     let before = segment.file.len()?;
-    let mut compactor = Compactor::begin(disk, segment.number, segment.base, end)?;
+    let mut compactor = Compactor::begin(disk, segment.number, segment.base, end, segment.salt)?;
     let mut events = 0;
     for_each(segment, end, |event| {
         if removable.contains(&event)? {
             events += 1;
             return Ok(());
         }
-        let mut record = event.record().to_vec();
-        make_whole_append(&mut record);
-        Ok(compactor.keep(event.position(), &record)?)
+        Ok(compactor.keep(&event)?)
     })?;
     let compacted = compactor.finish(disk)?;
     let bytes = before.saturating_sub(compacted.file.len()?);

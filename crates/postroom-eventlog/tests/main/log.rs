@@ -2,7 +2,8 @@
 
 use postroom_eventlog::{
     AppendError, Direction, EventLog, ExpectedRevision, Filter, FilterOn, METADATA_TYPE, NewEvent,
-    Notice, ReadError, ResolvedEvent, Settings, Start, StreamState, Subscription, TOMBSTONE_TYPE,
+    Notice, ReadError, ResolvedEvent, Settings, Start, StreamState, Subscription,
+    SubscriptionError, TOMBSTONE_TYPE,
 };
 use std::collections::HashSet;
 use std::time::Duration;
@@ -440,4 +441,38 @@ async fn a_closed_log_can_be_opened_again_while_clones_of_it_are_still_there() {
     append(&again, "s", 1).await;
     again.close().await;
     assert_eq!(revisions(&open(&folder), "s", Direction::Forwards).await.len(), 5);
+}
+
+#[tokio::test]
+async fn an_append_in_part_the_same_as_an_earlier_one_is_refused_where_any_revision_will_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = open(&folder);
+    let events = events(3);
+    let [a, b, c] = [0, 1, 2].map(|at: usize| events[at].clone());
+    log.append("s", ANY, vec![a.clone(), b.clone()]).await.unwrap();
+    for other in [vec![a.clone(), c.clone()], vec![b.clone(), a.clone()], vec![b.clone(), c]] {
+        let error = log.append("s", ANY, other).await.unwrap_err();
+        assert!(matches!(error, AppendError::WrongExpectedRevision { .. }), "{error}");
+    }
+    // One id several times in an append is taken as it is, and recognised when it comes again.
+    let twice = vec![NewEvent::json("t", "1"); 2];
+    let first = log.append("t", ANY, twice.clone()).await.unwrap();
+    assert_eq!(log.append("t", ANY, twice).await.unwrap(), first);
+    // The same id in another stream is another event.
+    log.append("other", ANY, vec![a, b]).await.unwrap();
+    assert_eq!(revisions(&log, "s", Direction::Forwards).await.len(), 2);
+}
+
+#[tokio::test]
+async fn a_subscription_ends_with_its_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = open(&folder);
+    let mut whole = log.subscribe_to_all(Start::End, None, false);
+    let mut stream = log.subscribe_to_stream("s", Start::Beginning, false);
+    next(&mut whole).await;
+    next(&mut stream).await;
+    let waiting = tokio::spawn(async move { (whole.next().await, stream.next().await) });
+    log.close().await;
+    let ended = tokio::time::timeout(Duration::from_secs(10), waiting).await.unwrap().unwrap();
+    assert!(matches!(ended, (Err(SubscriptionError::Closed), Err(SubscriptionError::Closed))));
 }
