@@ -42,7 +42,9 @@ async fn settled() -> u64 {
 #[cfg(target_os = "linux")]
 fn many_subscriptions_that_nobody_reads_hold_little_memory() {
     if std::env::var_os(CHILD).is_some() {
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        // What the stacks of threads take is none of the subscriptions'.
+        let runtime = runtime.max_blocking_threads(4).enable_all().build().unwrap();
         return runtime.block_on(unread_subscriptions());
     }
     let name = "server_memory::many_subscriptions_that_nobody_reads_hold_little_memory";
