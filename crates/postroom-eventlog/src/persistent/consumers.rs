@@ -7,7 +7,7 @@ use super::subscriber::{Delivery, Ended, Identity};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use tokio::sync::mpsc;
 
 /// A consumer as its group sees it.
@@ -24,6 +24,8 @@ pub(super) struct Consumer {
     pub(super) ended: Arc<OnceLock<Ended>>,
     /// Set once nobody is there to acknowledge anything.
     pub(super) is_gone: Arc<AtomicBool>,
+    /// Set while the group waits for it to read.
+    pub(super) is_behind: Arc<AtomicBool>,
     /// Whether it can no longer acknowledge, though its stream is still open.
     pub(super) is_retired: bool,
     pub(super) rate: Rate,
@@ -36,6 +38,24 @@ impl Consumer {
             && self.in_flight < self.slots
             && self.deliveries.capacity() > 0
             && !self.deliveries.is_closed()
+            && !self.is_behind()
+    }
+
+    /// Whether messages were taken back from it that it has not even read. It gets no others before
+    /// it has: they would only fill the memory.
+    fn is_behind(&self) -> bool {
+        let unread = || self.deliveries.max_capacity() - self.deliveries.capacity();
+        let was_behind = self.is_behind.load(Ordering::Relaxed);
+        if unread() <= self.in_flight {
+            if was_behind {
+                self.is_behind.store(false, Ordering::Relaxed);
+            }
+            return false;
+        }
+        self.is_behind.store(true, Ordering::Relaxed);
+        // It rings for each message that it reads from now on. Perhaps it has just read the last.
+        fence(Ordering::SeqCst);
+        unread() > self.in_flight
     }
 
     /// Ends its subscription. What it has been sent already still reaches it.
@@ -49,18 +69,22 @@ impl Consumer {
 #[derive(Debug)]
 pub(super) struct Consumers {
     strategy: Strategy,
+    /// In the order of their ids.
     list: Vec<Consumer>,
     /// Whose turn it is.
     turn: usize,
     /// Who has messages of a bucket at the moment, and how many.
     owners: HashMap<u16, (ConsumerId, usize)>,
+    /// Who gets the messages of a bucket that has no owner, as far as that is known.
+    chosen: HashMap<u16, ConsumerId>,
     next_id: ConsumerId,
 }
 
 impl Consumers {
     /// None yet.
     pub(super) fn new(strategy: Strategy) -> Self {
-        Self { strategy, list: Vec::new(), turn: 0, owners: HashMap::new(), next_id: 0 }
+        let (owners, chosen) = (HashMap::new(), HashMap::new());
+        Self { strategy, list: Vec::new(), turn: 0, owners, chosen, next_id: 0 }
     }
 
     /// All of them, retired ones included.
@@ -81,6 +105,7 @@ impl Consumers {
 
     /// Another one joins.
     pub(super) fn add(&mut self, consumer: Consumer) {
+        self.chosen.clear();
         self.list.push(consumer);
     }
 
@@ -91,12 +116,26 @@ impl Consumers {
 
     /// The one with this id.
     pub(super) fn get_mut(&mut self, id: ConsumerId) -> Option<&mut Consumer> {
-        self.list.iter_mut().find(|consumer| consumer.id == id)
+        let at = self.position(id)?;
+        self.list.get_mut(at)
+    }
+
+    fn position(&self, id: ConsumerId) -> Option<usize> {
+        self.list.binary_search_by_key(&id, |consumer| consumer.id).ok()
+    }
+
+    /// One cannot acknowledge any more, and gets no messages.
+    pub(super) fn retire(&mut self, id: ConsumerId) {
+        self.chosen.clear();
+        if let Some(consumer) = self.get_mut(id) {
+            consumer.is_retired = true;
+        }
     }
 
     /// Takes one out. What it has in flight is the group's to give to others.
     pub(super) fn remove(&mut self, id: ConsumerId) -> Option<Consumer> {
-        let at = self.list.iter().position(|consumer| consumer.id == id)?;
+        let at = self.position(id)?;
+        self.chosen.clear();
         if self.turn > at {
             self.turn -= 1;
         }
@@ -106,6 +145,7 @@ impl Consumers {
     /// Takes all of them out.
     pub(super) fn remove_all(&mut self) -> Vec<Consumer> {
         self.turn = 0;
+        self.chosen.clear();
         std::mem::take(&mut self.list)
     }
 
@@ -126,17 +166,20 @@ impl Consumers {
     /// Sends a message to the consumer that shall have it, and says who that is. Gives the message
     /// back where that consumer has no room.
     pub(super) fn send(&mut self, message: &Message) -> Option<ConsumerId> {
-        let at = match self.strategy {
-            Strategy::DispatchToSingle => self.list.iter().position(Consumer::has_room),
-            Strategy::RoundRobin => self.in_turn(),
-            Strategy::Pinned | Strategy::PinnedByCorrelation => self.pinned(message.bucket),
-        }?;
-        let consumer = &mut self.list[at];
-        let delivery = Delivery { event: message.event.clone(), retries: message.retries };
-        if consumer.deliveries.try_send(delivery).is_err() {
-            // It is going at this moment; `has_room` passes over it from now on.
-            return None;
-        }
+        let consumer = loop {
+            let at = match self.strategy {
+                Strategy::DispatchToSingle => self.list.iter().position(Consumer::has_room),
+                Strategy::RoundRobin => self.in_turn(),
+                Strategy::Pinned | Strategy::PinnedByCorrelation => self.pinned(message.bucket),
+            }?;
+            let consumer = &mut self.list[at];
+            let (event, retries) = (message.event.clone(), message.retries);
+            let delivery = Delivery { event, retries, _hold: message.hold.clone() };
+            // One that is going at this moment has no room any more.
+            if consumer.deliveries.try_send(delivery).is_ok() {
+                break consumer;
+            }
+        };
         consumer.in_flight += 1;
         consumer.rate.count();
         let id = consumer.id;
@@ -174,14 +217,28 @@ impl Consumers {
     /// A bucket stays where it has messages in flight, so that a stream keeps its order when
     /// consumers come. Otherwise each consumer's weight for the bucket decides: when one comes or
     /// goes, only the buckets move that it gets or had.
-    fn pinned(&self, bucket: Option<u16>) -> Option<usize> {
+    fn pinned(&mut self, bucket: Option<u16>) -> Option<usize> {
         let bucket = bucket?;
-        let active = || self.list.iter().enumerate().filter(|(_, consumer)| !consumer.is_retired);
-        let owner = self.owners.get(&bucket).map(|(owner, _)| *owner);
-        let owner = active().find(|(_, consumer)| Some(consumer.id) == owner);
-        let weight = |id: ConsumerId| mix(mix(id) ^ u64::from(bucket));
-        let (at, consumer) =
-            owner.or_else(|| active().max_by_key(|(_, consumer)| weight(consumer.id)))?;
-        consumer.has_room().then_some(at)
+        let owner = self.owners.get(&bucket).and_then(|(owner, _)| self.position(*owner));
+        let at = match owner.filter(|at| !self.list[*at].is_retired) {
+            Some(at) => at,
+            None => self.chosen(bucket)?,
+        };
+        self.list[at].has_room().then_some(at)
+    }
+
+    /// The consumer with the highest weight for a bucket.
+    fn chosen(&mut self, bucket: u16) -> Option<usize> {
+        let id = match self.chosen.get(&bucket) {
+            Some(id) => *id,
+            None => {
+                let active = self.list.iter().filter(|consumer| !consumer.is_retired);
+                let ids = active.map(|consumer| consumer.id);
+                let id = ids.max_by_key(|id| mix(mix(*id) ^ u64::from(bucket)))?;
+                self.chosen.insert(bucket, id);
+                id
+            }
+        };
+        self.position(id)
     }
 }

@@ -15,6 +15,7 @@ use crate::proto::persistent_subscriptions::{ReadReq, ReadResp};
 use crate::proto::shared::Uuid as WireUuid;
 use crate::server::connection::Peer;
 use crate::server::encode::IdForm;
+use crate::server::reads::OpenRead;
 use crate::server::wire;
 use futures_util::Stream;
 use std::pin::Pin;
@@ -26,6 +27,8 @@ use tonic::{Request, Status, Streaming};
 
 /// How many messages a consumer may have at once, whatever it asks for.
 const SLOTS_MAX: usize = 10_000;
+/// How many messages one answer of a consumer may speak of.
+const IDS_MAX: usize = 10_000;
 /// How many ids a group is told at once.
 const IDS_PER_COMMAND: usize = 1_000;
 /// How long to look for acknowledgements that a consumer sent before it went.
@@ -42,6 +45,7 @@ pub struct Messages {
     deliveries: Deliveries,
     is_confirmed: bool,
     is_over: bool,
+    _open: OpenRead,
 }
 
 impl Stream for Messages {
@@ -72,6 +76,7 @@ impl Stream for Messages {
 /// Has a consumer join the group that its first message names.
 pub(super) async fn begin(
     registry: &Registry,
+    open: OpenRead,
     request: Request<Streaming<ReadReq>>,
 ) -> Result<Messages, Status> {
     let identity = identity(&request);
@@ -95,10 +100,14 @@ pub(super) async fn begin(
     let subscribe = |reply| Command::Subscribe { identity, slots, reply };
     // The same task that hears of the consumer has to hear what it acknowledges.
     let subscribed = ask(&commands, &id, subscribe).await.map_err(status::of_error)?;
-    let Subscribed { consumer, deliveries, presence } =
-        subscribed.map_err(|Refused::Full| status::of_error(Error::Full(id.clone())))?;
+    let Subscribed { consumer, deliveries, presence } = subscribed.map_err(|refused| {
+        status::of_error(match refused {
+            Refused::Full => Error::Full(id.clone()),
+            Refused::Failed(reason) => Error::Failed(id.clone(), reason),
+        })
+    })?;
     tokio::spawn(listen(Listener { commands, consumer, presence }, requests));
-    Ok(Messages { id, form, deliveries, is_confirmed: false, is_over: false })
+    Ok(Messages { id, form, deliveries, is_confirmed: false, is_over: false, _open: open })
 }
 
 /// Who hears what a consumer says.
@@ -178,6 +187,11 @@ impl Listener {
     }
 
     async fn ids(&self, ids: &[WireUuid]) -> Result<Vec<uuid::Uuid>, Over> {
+        if ids.len() > IDS_MAX {
+            let why = format!("an acknowledgement or refusal has at most {IDS_MAX} ids");
+            self.dismiss(&why).await?;
+            return Err(Over);
+        }
         match ids.iter().map(|id| wire::uuid(Some(id))).collect::<Result<_, Status>>() {
             Ok(ids) => Ok(ids),
             Err(error) => {

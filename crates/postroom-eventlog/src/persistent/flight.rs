@@ -1,7 +1,7 @@
 //! The messages that consumers have and that nobody has acknowledged yet.
 
 use super::message::{ConsumerId, Message};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -22,7 +22,7 @@ pub(super) struct Sent {
 #[derive(Debug, Default)]
 pub(super) struct Flight {
     sent: BTreeMap<u64, Sent>,
-    keys: HashMap<(ConsumerId, Uuid), VecDeque<u64>>,
+    ids: BTreeSet<(ConsumerId, Uuid, u64)>,
     next_key: u64,
 }
 
@@ -36,22 +36,21 @@ impl Flight {
     pub(super) fn add(&mut self, message: Message, consumer: ConsumerId) {
         let key = self.next_key;
         self.next_key += 1;
-        if let Some(id) = message.id() {
-            self.keys.entry((consumer, id)).or_default().push_back(key);
-        }
+        self.ids.insert((consumer, message.id().unwrap_or_default(), key));
         self.sent.insert(key, Sent { message, consumer, at: Instant::now() });
     }
 
     /// Takes the oldest message with this id that this consumer has.
     pub(super) fn take(&mut self, consumer: ConsumerId, id: Uuid) -> Option<Sent> {
-        let key = *self.keys.get(&(consumer, id))?.front()?;
+        let (_, _, key) = *self.ids.range((consumer, id, 0)..=(consumer, id, u64::MAX)).next()?;
         self.remove(key)
     }
 
     /// Takes everything that a consumer has, the oldest first.
     pub(super) fn take_all_of(&mut self, consumer: ConsumerId) -> Vec<Sent> {
-        let of_consumer = self.sent.iter().filter(|(_, sent)| sent.consumer == consumer);
-        let keys: Vec<u64> = of_consumer.map(|(key, _)| *key).collect();
+        let of_consumer = (consumer, Uuid::nil(), 0)..=(consumer, Uuid::max(), u64::MAX);
+        let mut keys: Vec<u64> = self.ids.range(of_consumer).map(|(_, _, key)| *key).collect();
+        keys.sort_unstable();
         keys.into_iter().filter_map(|key| self.remove(key)).collect()
     }
 
@@ -70,7 +69,7 @@ impl Flight {
 
     /// Takes everything.
     pub(super) fn take_all(&mut self) -> Vec<Sent> {
-        self.keys.clear();
+        self.ids.clear();
         std::mem::take(&mut self.sent).into_values().collect()
     }
 
@@ -81,15 +80,7 @@ impl Flight {
 
     fn remove(&mut self, key: u64) -> Option<Sent> {
         let sent = self.sent.remove(&key)?;
-        if let Some(id) = sent.message.id() {
-            let id = (sent.consumer, id);
-            if let Some(keys) = self.keys.get_mut(&id) {
-                keys.retain(|other| *other != key);
-                if keys.is_empty() {
-                    self.keys.remove(&id);
-                }
-            }
-        }
+        self.ids.remove(&(sent.consumer, sent.message.id().unwrap_or_default(), key));
         Some(sent)
     }
 }

@@ -1,8 +1,10 @@
 //! A message: an event on its way to a consumer.
 
+use super::held::Hold;
 use super::settings::Strategy;
 use crate::event::{RecordedEvent, ResolvedEvent};
 use serde::Deserialize;
+use std::sync::Arc;
 use uuid::Uuid;
 
 /// Into how many parts streams are divided that are pinned to consumers.
@@ -24,6 +26,8 @@ pub(super) struct Message {
     pub(super) bucket: Option<u16>,
     /// Who had it last.
     pub(super) last_consumer: Option<ConsumerId>,
+    /// What it takes of the memory of all groups.
+    pub(super) hold: Option<Arc<Hold>>,
 }
 
 /// Where a message comes from.
@@ -39,7 +43,7 @@ impl Message {
     /// A message that has not been delivered yet.
     pub(super) fn new(event: ResolvedEvent, origin: Origin, strategy: Strategy) -> Self {
         let bucket = bucket(&event, strategy);
-        Self { event, origin, retries: 0, bucket, last_consumer: None }
+        Self { event, origin, retries: 0, bucket, last_consumer: None, hold: None }
     }
 
     /// By which consumers acknowledge it.
@@ -47,10 +51,12 @@ impl Message {
         self.event.original().map(RecordedEvent::id)
     }
 
-    /// How much memory it takes, roughly.
+    /// How much memory it takes: its records, and what a group keeps of it.
     pub(super) fn size(&self) -> usize {
-        let size = |event: &RecordedEvent| event.data().len() + event.metadata().len();
-        self.event.event.as_ref().map_or(0, size) + self.event.link.as_ref().map_or(0, size)
+        let size = |event: &RecordedEvent| event.record().len();
+        size_of::<Self>()
+            + self.event.event.as_ref().map_or(0, size)
+            + self.event.link.as_ref().map_or(0, size)
     }
 
     /// Where the event itself stands, its link aside: its revision and stream.

@@ -9,7 +9,7 @@ use super::message::Message;
 use super::stream_metadata::{self, StateError};
 use crate::event::{LINK_TYPE, NewEvent, RecordedEvent, ResolvedEvent};
 use crate::eventlog::{Direction, EventLog, StreamState};
-use crate::expected::{ExpectedRevision, ReadError};
+use crate::expected::{AppendError, ExpectedRevision, ReadError};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use uuid::Uuid;
@@ -99,8 +99,15 @@ impl Parked {
     ) -> Result<Vec<(u64, ResolvedEvent)>, ReadError> {
         let limit = u64::from(limit).min(self.until.saturating_sub(self.next));
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        let page =
-            log.read_stream(&self.stream, self.next, Direction::Forwards, limit, false).await?;
+        let read = log.read_stream(&self.stream, self.next, Direction::Forwards, limit, false);
+        let page = match read.await {
+            Ok(page) => page,
+            Err(ReadError::StreamDeleted) => {
+                self.next = self.until;
+                return Ok(Vec::new());
+            }
+            Err(error) => return Err(error),
+        };
         let mut messages = Vec::with_capacity(page.events.len());
         let mut next = self.next;
         for link in page.events.into_iter().filter_map(|event| event.event) {
@@ -159,7 +166,11 @@ impl Parked {
     pub(super) async fn truncate(&mut self, log: &EventLog) -> Result<(), StateError> {
         let low = self.low();
         if low > self.first {
-            stream_metadata::truncate(log, &self.stream, low).await?;
+            match stream_metadata::truncate(log, &self.stream, low).await {
+                // There is nothing to hide in a stream that is tombstoned.
+                Ok(()) | Err(StateError::Append(AppendError::StreamDeleted)) => {}
+                Err(error) => return Err(error),
+            }
             self.first = low;
         }
         Ok(())

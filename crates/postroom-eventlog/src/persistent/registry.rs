@@ -6,6 +6,7 @@ use super::config::{self, GroupConfig, Groups};
 use super::error::Error;
 use super::group::{self, COMMANDS_MAX, Command, StopReason};
 use super::group_id::GroupId;
+use super::held::Holdings;
 use super::settings::GroupSettings;
 use super::source::{FilterSpec, StartFrom};
 use super::stream_metadata::{self, StateError};
@@ -34,6 +35,7 @@ pub(super) struct Wanted {
 pub(super) struct Registry {
     log: EventLog,
     state: Arc<Mutex<State>>,
+    holdings: Holdings,
 }
 
 #[derive(Debug, Default)]
@@ -53,7 +55,7 @@ struct Working {
 impl Registry {
     /// The groups that are stored in this log.
     pub(super) fn new(log: EventLog) -> Self {
-        Self { log, state: Arc::default() }
+        Self { log, state: Arc::default(), holdings: Holdings::default() }
     }
 
     /// Makes a group.
@@ -74,6 +76,7 @@ impl Registry {
             config.after = source.before(&this.log, start).await.map_err(StateError::from)?;
             // An earlier group of this name may have left something.
             checkpoint::prepare(&this.log, &id).await?;
+            stream_metadata::writable(&this.log, &id.parked_stream()).await?;
             stream_metadata::empty(&this.log, &id.parked_stream()).await?;
             let mut changed = groups.clone();
             changed.insert(id, config);
@@ -149,7 +152,13 @@ impl Registry {
             return Ok(working.commands.clone());
         }
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
-        let task = tokio::spawn(group::run(self.log.clone(), id.clone(), config, receiver));
+        let task = tokio::spawn(group::run(
+            self.log.clone(),
+            id.clone(),
+            config,
+            self.holdings.clone(),
+            receiver,
+        ));
         state.working.insert(id.clone(), Working { commands: commands.clone(), task });
         Ok(commands)
     }

@@ -21,7 +21,7 @@ pub(super) fn confirmation(subscription_id: String) -> ReadResp {
 
 /// A message.
 pub(super) fn message(delivery: &Delivery, form: IdForm) -> ReadResp {
-    let Delivery { event, retries } = delivery;
+    let Delivery { event, retries, _hold: _ } = delivery;
     let position = event.original().map_or(Position::NoPosition(Empty {}), |original| {
         Position::CommitPosition(original.position())
     });

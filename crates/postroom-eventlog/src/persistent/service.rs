@@ -17,6 +17,8 @@ use crate::proto::persistent_subscriptions::{
     get_info_req, list_req, replay_parked_req,
 };
 use crate::proto::shared::Empty;
+use crate::server::READS_MAX;
+use crate::server::reads::Reads;
 use tonic::{Request, Response, Status, Streaming};
 
 /// The persistent subscriptions of a log, served over gRPC. Clones are the same service.
@@ -26,13 +28,19 @@ use tonic::{Request, Response, Status, Streaming};
 #[derive(Clone, Debug)]
 pub struct Service {
     registry: Registry,
+    reads: Reads,
 }
 
 impl Service {
     /// The persistent subscriptions of this log. A log has one service at a time.
     #[must_use]
     pub fn new(log: EventLog) -> Self {
-        Self { registry: Registry::new(log) }
+        Self::with_reads(log, Reads::new(READS_MAX))
+    }
+
+    /// The same, whose consumers count as reads like others.
+    pub(crate) fn with_reads(log: EventLog, reads: Reads) -> Self {
+        Self { registry: Registry::new(log), reads }
     }
 
     /// Writes the checkpoints of all groups, and ends all subscriptions with UNAVAILABLE. Requests
@@ -48,7 +56,7 @@ impl Service {
 
     async fn information(&self, id: &GroupId) -> Result<SubscriptionInfo, Error> {
         let information = self.registry.ask(id, |reply| Command::Info { reply }).await?;
-        information.map_err(|reason| Error::Failed(id.clone(), reason))
+        information.map_err(|error| Error::Unreadable(id.clone(), error))
     }
 }
 
@@ -85,7 +93,7 @@ impl PersistentSubscriptions for Service {
         &self,
         request: Request<Streaming<ReadReq>>,
     ) -> Result<Response<Self::ReadStream>, Status> {
-        let messages = consumption::begin(&self.registry, request).await?;
+        let messages = consumption::begin(&self.registry, self.reads.open()?, request).await?;
         Ok(Response::new(messages))
     }
 
@@ -125,7 +133,7 @@ impl PersistentSubscriptions for Service {
         let id = requests::group_id(stream, options.group_name).map_err(status::of_error)?;
         let replay = |reply| Command::Replay { count, reply };
         let replayed = self.registry.ask(&id, replay).await.map_err(status::of_error)?;
-        replayed.map_err(|reason| status::of_error(Error::Failed(id, reason)))?;
+        replayed.map_err(|error| status::of_error(Error::Unreadable(id, error)))?;
         Ok(Response::new(ReplayParkedResp {}))
     }
 

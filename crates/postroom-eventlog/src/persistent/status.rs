@@ -1,8 +1,10 @@
 //! How clients are told why something could not be done: a status, and trailers that name it.
 
-use super::error::Error;
+use super::error::{Error, with_sources};
 use super::group_id::GroupId;
+use super::stream_metadata::StateError;
 use super::subscriber::Ended;
+use crate::expected::AppendError;
 use crate::server::status::{exception, stopping, trailer};
 use tonic::{Code, Status};
 
@@ -30,16 +32,24 @@ pub(super) fn of_error(error: Error) -> Status {
                 format!("The subscription to group {} of {} was dropped.", id.group(), id.stream());
             named(&id, Code::Cancelled, "persistent-subscription-dropped", text)
         }
-        Error::Failed(id, reason) => {
-            let text = format!("Group {} of {} failed: {reason}", id.group(), id.stream());
-            let mut status = named(&id, Code::Internal, "persistent-subscription-failed", text);
-            trailer(&mut status, "reason", &reason);
-            status
-        }
+        Error::Failed(id, reason) => failed(&id, &reason),
+        Error::Unreadable(id, error) => failed(&id, &with_sources(&error)),
         Error::Invalid(text) => Status::invalid_argument(text),
         Error::TooMany(text) => Status::resource_exhausted(text),
         Error::Unavailable(text) => Status::unavailable(text),
+        Error::State(error @ StateError::Append(AppendError::StreamDeleted)) => {
+            let text = format!("a stream that groups keep their state in: {error}");
+            Status::failed_precondition(text)
+        }
+        Error::State(error) => Status::unavailable(with_sources(&error)),
     }
+}
+
+fn failed(id: &GroupId, reason: &str) -> Status {
+    let text = format!("Group {} of {} failed: {reason}", id.group(), id.stream());
+    let mut status = named(id, Code::Internal, "persistent-subscription-failed", text);
+    trailer(&mut status, "reason", reason);
+    status
 }
 
 /// The status with which a subscription ends.

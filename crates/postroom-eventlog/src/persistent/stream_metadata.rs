@@ -46,6 +46,14 @@ pub(super) async fn empty(log: &EventLog, stream: &str) -> Result<(), StateError
     }
 }
 
+/// Fails where a stream is tombstoned, and so takes no events any more.
+pub(super) async fn writable(log: &EventLog, stream: &str) -> Result<(), StateError> {
+    match log.stream_state(stream).await? {
+        StreamState::There { .. } | StreamState::Missing => Ok(()),
+        StreamState::Tombstoned => Err(AppendError::StreamDeleted.into()),
+    }
+}
+
 async fn read(log: &EventLog, stream: &str) -> Result<Map<String, Value>, ReadError> {
     let stream = format!("$${stream}");
     let page = log.read_stream(&stream, u64::MAX, Direction::Backwards, 1, false).await?;

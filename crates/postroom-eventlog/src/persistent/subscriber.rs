@@ -1,8 +1,9 @@
 //! What a consumer holds: its messages, and its presence in the group.
 
+use super::held::Hold;
 use crate::event::ResolvedEvent;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -25,6 +26,8 @@ pub(super) struct Delivery {
     pub(super) event: ResolvedEvent,
     /// How often it has been delivered before.
     pub(super) retries: u32,
+    /// What it takes of the memory of all groups.
+    pub(super) _hold: Option<Arc<Hold>>,
 }
 
 /// Why the server ended a subscription.
@@ -47,6 +50,8 @@ pub(super) struct Deliveries {
     pub(super) ended: Arc<OnceLock<Ended>>,
     /// Wakes the group once there is room again.
     pub(super) attention: Arc<Notify>,
+    /// Set while the group waits for its consumer to read.
+    pub(super) is_behind: Arc<AtomicBool>,
     /// Dropped with this: whoever waits on the other end learns that nobody takes messages.
     pub(super) _open: oneshot::Sender<()>,
 }
@@ -58,7 +63,9 @@ impl Deliveries {
         match self.receiver.poll_recv(cx) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Some(delivery)) => {
-                if was_full {
+                // Either the group sees that a message was taken, or this sees that it waits.
+                fence(Ordering::SeqCst);
+                if was_full || self.is_behind.load(Ordering::Relaxed) {
                     self.attention.notify_one();
                 }
                 Poll::Ready(Ok(delivery))

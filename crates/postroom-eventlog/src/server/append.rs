@@ -1,12 +1,14 @@
 //! Appends of one request.
 
+use super::collected::{Collected, NotTaken};
+use super::intake::Received;
 use super::{status, wire};
 use crate::proto::shared::Empty;
 use crate::proto::streams::append_req::Content;
 use crate::proto::streams::append_resp::{self, WrongExpectedVersion, wrong_expected_version};
 use crate::proto::streams::success::{CurrentRevisionOption, PositionOption};
 use crate::proto::streams::{AppendReq, AppendResp, Success, Target, target};
-use crate::{AppendError, Appended, EventLog, ExpectedRevision, NewEvent};
+use crate::{AppendError, Appended, EventLog, ExpectedRevision, Submitted};
 use tonic::{Code, Status, Streaming};
 
 /// The stream of a request and what it must be like.
@@ -28,6 +30,7 @@ pub(crate) fn target(target: Option<Target>) -> Result<(String, ExpectedRevision
 pub(crate) async fn append(
     log: &EventLog,
     mut requests: Streaming<AppendReq>,
+    received: Received,
 ) -> Result<AppendResp, Status> {
     let max = log.settings().append_max;
     let (stream, expected) = match next(&mut requests, max).await? {
@@ -37,20 +40,20 @@ pub(crate) async fn append(
         }
         None => return Err(Status::invalid_argument("options are missing")),
     };
-    let mut events: Vec<NewEvent> = Vec::new();
-    let mut size = 0;
+    let mut events = Collected::new(&stream, max);
     while let Some(content) = next(&mut requests, max).await? {
         let Content::ProposedMessage(proposed) = content else {
             return Err(Status::invalid_argument("only the first message may have options"));
         };
-        let event = wire::new_event(proposed)?;
-        size += wire::proposed_size(&event);
-        if size > max {
-            return Err(status::too_large(max));
-        }
-        events.push(event);
+        events.take(proposed).map_err(|error| match error {
+            NotTaken::Malformed(status) => status,
+            NotTaken::Refused(error) => status::of_append("Append", &stream, &error),
+        })?;
     }
-    let result = match log.append(&stream, expected, events).await {
+    let submitted = log.submit(&stream, expected, events.into_events()).await;
+    // The log has them now.
+    drop(received.take());
+    let result = match appended(submitted).await {
         Ok(appended) => append_resp::Result::Success(success(appended)),
         Err(AppendError::WrongExpectedRevision { expected, current }) => {
             append_resp::Result::WrongExpectedVersion(wrong_expected(expected, current))
@@ -58,6 +61,10 @@ pub(crate) async fn append(
         Err(error) => return Err(status::of_append("Append", &stream, &error)),
     };
     Ok(AppendResp { result: Some(result) })
+}
+
+async fn appended(submitted: Result<Submitted, AppendError>) -> Result<Appended, AppendError> {
+    submitted?.await
 }
 
 /// What comes next in a request.

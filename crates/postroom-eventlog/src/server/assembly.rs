@@ -1,7 +1,9 @@
 //! Puts the messages of a batch call together to appends.
 
 use super::batch::Echo;
+use super::collected::{Collected, NotTaken, cost_max};
 use super::{status, wire};
+use crate::ExpectedRevision;
 use crate::proto::google::rpc;
 use crate::proto::shared::ProposedMessage;
 use crate::proto::streams::batch_append_req::Options;
@@ -10,7 +12,6 @@ use crate::proto::streams::batch_append_req::options::{
 };
 use crate::proto::streams::batch_append_resp::Result as Outcome;
 use crate::proto::streams::{BatchAppendReq, BatchAppendResp};
-use crate::{AppendError, ExpectedRevision, NewEvent};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use tonic::Status;
@@ -18,16 +19,16 @@ use uuid::Uuid;
 
 /// How many appends of one call may have begun without having their last message.
 const BEGUN_MAX: usize = 256;
-/// How many times the size of the largest append they may have together.
-const BEGUN_SIZE_FACTOR: usize = 8;
+/// How many times the cost of the largest append they may have together.
+const BEGUN_COST_FACTOR: usize = 2;
 
 /// The appends of a call that have begun.
 #[derive(Debug)]
 pub(crate) struct Assembly {
     append_max: usize,
     begun: HashMap<Uuid, Begun>,
-    /// The bytes of all of them.
-    size: usize,
+    /// What all of them cost.
+    cost: usize,
 }
 
 /// What a message leads to.
@@ -47,9 +48,7 @@ pub(crate) struct Assembled {
     pub(crate) echo: Echo,
     pub(crate) stream: String,
     pub(crate) expected: ExpectedRevision,
-    pub(crate) events: Vec<NewEvent>,
-    /// How many bytes its events have.
-    pub(crate) size: usize,
+    pub(crate) events: Collected,
     /// How long the client still waits; `None` for as long as it takes.
     pub(crate) deadline: Option<Duration>,
 }
@@ -66,7 +65,7 @@ enum Begun {
 
 impl Assembly {
     pub(crate) fn new(append_max: usize) -> Self {
-        Self { append_max, begun: HashMap::new(), size: 0 }
+        Self { append_max, begun: HashMap::new(), cost: 0 }
     }
 
     /// Takes a message.
@@ -81,7 +80,7 @@ impl Assembly {
                 let text = format!("more than {BEGUN_MAX} appends were begun and not ended");
                 return Err(Status::resource_exhausted(text));
             }
-            None => match begin(&request) {
+            None => match begin(&request, self.append_max) {
                 Ok(append) => Begun::Collecting { append: Box::new(append), since: Instant::now() },
                 Err(error) => {
                     let options = request.options.as_ref();
@@ -100,21 +99,26 @@ impl Assembly {
             }
             return Ok(Step::Continue);
         };
-        self.size -= append.size;
-        if let Err(error) = collect(&mut append, request.proposed_messages, self.append_max) {
+        self.cost -= append.events.cost();
+        if let Err(error) = collect(&mut append, request.proposed_messages) {
             return Ok(self.refuse(id, request.is_final, append.echo, error));
         }
         if request.is_final {
             append.deadline = append.deadline.map(|whole| whole.saturating_sub(since.elapsed()));
             return Ok(Step::Append(append));
         }
-        self.size += append.size;
-        if self.size > self.append_max.saturating_mul(BEGUN_SIZE_FACTOR) {
+        self.cost += append.events.cost();
+        if self.cost > cost_max(self.append_max).saturating_mul(BEGUN_COST_FACTOR) {
             let text = "appends that were begun and not ended have too many bytes together";
             return Err(Status::resource_exhausted(text));
         }
         self.begun.insert(id, Begun::Collecting { append, since });
         Ok(Step::Continue)
+    }
+
+    /// What the appends cost that have begun and not ended.
+    pub(crate) fn cost(&self) -> usize {
+        self.cost
     }
 
     fn refuse(&mut self, id: Uuid, is_final: bool, echo: Echo, error: rpc::Status) -> Step {
@@ -126,7 +130,7 @@ impl Assembly {
 }
 
 /// Begins an append with its first message.
-fn begin(request: &BatchAppendReq) -> Result<Assembled, rpc::Status> {
+fn begin(request: &BatchAppendReq, append_max: usize) -> Result<Assembled, rpc::Status> {
     let options = request
         .options
         .as_ref()
@@ -147,14 +151,8 @@ fn begin(request: &BatchAppendReq) -> Result<Assembled, rpc::Status> {
         stream: options.stream_identifier.clone(),
         expected: options.expected_stream_position,
     };
-    Ok(Assembled {
-        echo,
-        stream,
-        expected,
-        events: Vec::new(),
-        size: 0,
-        deadline: deadline(options),
-    })
+    let events = Collected::new(&stream, append_max);
+    Ok(Assembled { echo, stream, expected, events, deadline: deadline(options) })
 }
 
 /// How long a client waits.
@@ -167,18 +165,12 @@ fn deadline(options: &Options) -> Option<Duration> {
 }
 
 /// Adds the events of a message.
-fn collect(
-    append: &mut Assembled,
-    proposed: Vec<ProposedMessage>,
-    max: usize,
-) -> Result<(), rpc::Status> {
+fn collect(append: &mut Assembled, proposed: Vec<ProposedMessage>) -> Result<(), rpc::Status> {
     for proposed in proposed {
-        let event = wire::new_event(proposed).map_err(bad_request)?;
-        append.size += wire::proposed_size(&event);
-        if append.size > max {
-            return Err(status::in_batch(&append.stream, &AppendError::TooLarge { max }));
-        }
-        append.events.push(event);
+        append.events.take(proposed).map_err(|error| match error {
+            NotTaken::Malformed(status) => bad_request(status),
+            NotTaken::Refused(error) => status::in_batch(&append.stream, &error),
+        })?;
     }
     Ok(())
 }
@@ -249,9 +241,10 @@ mod tests {
         let Step::Append(append) = assembly.take(message(a, None, &[3], true)).unwrap() else {
             panic!();
         };
-        let sizes: Vec<usize> = append.events.iter().map(|event| event.data.len()).collect();
+        let sizes: Vec<usize> =
+            append.events.into_events().iter().map(|event| event.data.len()).collect();
         assert_eq!(sizes, [1, 2, 3]);
-        assert_eq!(assembly.size, 0);
+        assert_eq!(assembly.cost(), 0);
         assert!(assembly.begun.is_empty());
     }
 
@@ -292,8 +285,8 @@ mod tests {
         let begin = |bytes| message(Uuid::new_v4(), Some(options("a")), &[bytes], false);
         let status = (0..=BEGUN_MAX).find_map(|_| assembly.take(begin(1)).err()).unwrap();
         assert_eq!(status.code(), tonic::Code::ResourceExhausted);
-        let mut assembly = Assembly::new(MAX);
-        let status = (0..20).find_map(|_| assembly.take(begin(900)).err()).unwrap();
+        let mut assembly = Assembly::new(1 << 20);
+        let status = (0..20).find_map(|_| assembly.take(begin(900 << 10)).err()).unwrap();
         assert_eq!(status.code(), tonic::Code::ResourceExhausted);
     }
 

@@ -1,44 +1,55 @@
 //! Many appends over one call.
 //!
-//! The messages of one append share a correlation id. Each append is handed to the log as soon as
-//! its last message is there, in the order in which they end, and while earlier ones are still on
-//! their way to the disk; answers come as the appends are done. That fills the log's group commits.
+//! The messages of one append share a correlation id. As soon as its last message is there, each
+//! append is given its place in the log's queue, and only then is the next message taken: appends
+//! keep the order in which they end. Their way to the disk goes on meanwhile, and answers come as
+//! they are done. That fills the log's group commits.
 
 use super::append::{of_request, success};
 use super::assembly::{Assembled, Assembly, Step};
+use super::collected::cost_max;
+use super::intake::{Received, Room};
 use super::status;
 use crate::proto::shared::{self, StreamIdentifier};
 use crate::proto::streams::batch_append_req::options::ExpectedStreamPosition as Asked;
 use crate::proto::streams::batch_append_resp::{ExpectedStreamPosition as Told, Result as Outcome};
 use crate::proto::streams::{BatchAppendReq, BatchAppendResp};
-use crate::{AppendError, Appended, EventLog};
+use crate::{AppendError, Appended, EventLog, Submitted};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use futures_util::{FutureExt as _, Stream, stream};
+use futures_util::{Stream, stream};
+use std::future::pending;
 use std::pin::Pin;
 use std::time::Duration;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 use tonic::{Status, Streaming};
 
 /// The answers of a call.
 pub(crate) type Answers = Pin<Box<dyn Stream<Item = Result<BatchAppendResp, Status>> + Send>>;
-/// An append that is under way: its answer, and the bytes of its events.
+/// An append that waits for its place in the log's queue, or has been refused there.
+type Submitting = Pin<Box<dyn Future<Output = Result<Placed, Box<BatchAppendResp>>> + Send>>;
+/// An append that is under way: its answer, and what its events cost.
 type InFlight = Pin<Box<dyn Future<Output = (BatchAppendResp, usize)> + Send>>;
 
 /// How many appends of one call may be under way at once.
 const IN_FLIGHT_MAX: usize = 512;
-/// How many times the size of the largest append they may have together.
-const IN_FLIGHT_SIZE_FACTOR: usize = 8;
 
 /// Serves one call.
-pub(crate) fn batch_append(log: EventLog, requests: Streaming<BatchAppendReq>) -> Answers {
+pub(crate) fn batch_append(
+    log: EventLog,
+    requests: Streaming<BatchAppendReq>,
+    received: Received,
+) -> Answers {
     let append_max = log.settings().append_max;
     let call = Call {
         log,
         requests,
+        received,
+        room: Room::default(),
         assembly: Assembly::new(append_max),
         append_max,
+        submitting: None,
         in_flight: FuturesUnordered::new(),
-        in_flight_size: 0,
+        in_flight_cost: 0,
         is_open: true,
     };
     Box::pin(stream::unfold(Some(call), |call| async { call?.next().await }))
@@ -74,11 +85,16 @@ impl Echo {
 struct Call {
     log: EventLog,
     requests: Streaming<BatchAppendReq>,
+    /// What was read of the call lately.
+    received: Received,
+    /// The room for what the log does not have yet.
+    room: Room,
     assembly: Assembly,
     append_max: usize,
+    submitting: Option<Submitting>,
     in_flight: FuturesUnordered<InFlight>,
-    /// The bytes of all that is in flight.
-    in_flight_size: usize,
+    /// What all that is in flight costs.
+    in_flight_cost: usize,
     /// Whether the client may still send.
     is_open: bool,
 }
@@ -89,17 +105,27 @@ impl Call {
     /// The next answer, and the call unless it has ended.
     async fn next(mut self) -> Item {
         loop {
-            if !self.is_open && self.in_flight.is_empty() {
+            if !self.is_open && self.submitting.is_none() && self.in_flight.is_empty() {
                 return None;
             }
             let may_read = self.is_open
+                && self.submitting.is_none()
                 && self.in_flight.len() < IN_FLIGHT_MAX
-                && self.in_flight_size
-                    < self.append_max.saturating_mul(IN_FLIGHT_SIZE_FACTOR).max(1);
+                && self.in_flight_cost < cost_max(self.append_max);
             tokio::select! {
-                Some((answer, size)) = self.in_flight.next() => {
-                    self.in_flight_size -= size;
+                Some((answer, cost)) = self.in_flight.next() => {
+                    self.in_flight_cost -= cost;
                     return Some((Ok(answer), Some(self)));
+                }
+                submitted = submitted(&mut self.submitting) => {
+                    self.room.keep(self.assembly.cost());
+                    match submitted {
+                        Ok(placed) => {
+                            self.in_flight_cost += placed.cost;
+                            self.in_flight.push(Box::pin(placed.answer()));
+                        }
+                        Err(answer) => return Some((Ok(*answer), Some(self))),
+                    }
                 }
                 request = self.requests.message(), if may_read => match request {
                     Ok(Some(request)) => match self.accept(request) {
@@ -118,35 +144,76 @@ impl Call {
 
     /// Takes a message, which may have its answer at once.
     fn accept(&mut self, request: BatchAppendReq) -> Result<Option<BatchAppendResp>, Status> {
-        let append = match self.assembly.take(request)? {
-            Step::Continue => return Ok(None),
-            Step::Refuse(answer) => return Ok(Some(*answer)),
-            Step::Append(append) => append,
-        };
-        let size = append.size;
-        let mut append: InFlight = Box::pin(run(self.log.clone(), *append));
-        // It takes its place in the log's queue now, so that appends keep the order of the call.
-        match (&mut append).now_or_never() {
-            Some((answer, _)) => Ok(Some(answer)),
-            None => {
-                self.in_flight_size += size;
-                self.in_flight.push(append);
+        self.room.add(self.received.take());
+        match self.assembly.take(request)? {
+            Step::Append(append) => {
+                self.submitting = Some(Box::pin(submit(self.log.clone(), *append)));
                 Ok(None)
+            }
+            Step::Continue => {
+                self.room.keep(self.assembly.cost());
+                Ok(None)
+            }
+            Step::Refuse(answer) => {
+                self.room.keep(self.assembly.cost());
+                Ok(Some(*answer))
             }
         }
     }
 }
 
-/// Makes one append, and gives its answer.
-async fn run(log: EventLog, append: Assembled) -> (BatchAppendResp, usize) {
-    let Assembled { echo, stream, expected, events, size, deadline } = append;
-    let appending = log.append(&stream, expected, events);
-    let result = match deadline {
+/// Waits until the append has its place. Waits for ever where there is none.
+async fn submitted(submitting: &mut Option<Submitting>) -> Result<Placed, Box<BatchAppendResp>> {
+    let Some(append) = submitting else { return pending().await };
+    let submitted = append.await;
+    *submitting = None;
+    submitted
+}
+
+/// Gives an append its place in the log's queue.
+async fn submit(log: EventLog, append: Assembled) -> Result<Placed, Box<BatchAppendResp>> {
+    let Assembled { echo, stream, expected, events, deadline } = append;
+    let cost = events.cost();
+    let submitted = match deadline {
+        // The client has given up already.
         Some(Duration::ZERO) => None,
-        Some(deadline) => timeout(deadline, appending).await.ok(),
-        None => Some(appending.await),
+        Some(_) | None => {
+            let deadline = deadline.map(|left| Instant::now() + left);
+            let submitting = log.submit(&stream, expected, events.into_events());
+            by(deadline, submitting).await.map(|submitted| (submitted, deadline))
+        }
     };
-    (echo.answer(outcome(&stream, result)), size)
+    match submitted {
+        Some((Ok(submitted), deadline)) => Ok(Placed { echo, stream, submitted, deadline, cost }),
+        Some((Err(error), _)) => Err(Box::new(echo.answer(outcome(&stream, Some(Err(error)))))),
+        None => Err(Box::new(echo.answer(outcome(&stream, None)))),
+    }
+}
+
+/// An append that has its place in the log's queue.
+struct Placed {
+    echo: Echo,
+    stream: String,
+    submitted: Submitted,
+    /// How long the client waits.
+    deadline: Option<Instant>,
+    cost: usize,
+}
+
+impl Placed {
+    /// Its answer, once it is on disk.
+    async fn answer(self) -> (BatchAppendResp, usize) {
+        let result = by(self.deadline, self.submitted).await;
+        (self.echo.answer(outcome(&self.stream, result)), self.cost)
+    }
+}
+
+/// What work gives by then; `None` where it took too long.
+async fn by<T>(deadline: Option<Instant>, work: impl Future<Output = T>) -> Option<T> {
+    match deadline {
+        Some(deadline) => timeout_at(deadline, work).await.ok(),
+        None => Some(work.await),
+    }
 }
 
 /// What an answer tells of an append; `None` where it took too long.

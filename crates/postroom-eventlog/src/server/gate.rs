@@ -1,6 +1,7 @@
 //! What every request passes: who sends it, how it reached the server, and what becomes of it when
 //! the server stops.
 
+use super::intake::Intake;
 use super::status;
 use super::stopping::{Phase, Stopping};
 use super::users::Users;
@@ -22,6 +23,12 @@ const OPEN: [&str; 2] = [
     "/event_store.client.gossip.Gossip/Read",
 ];
 
+/// What collects what clients send.
+const COLLECTING: [&str; 2] = [
+    "/event_store.client.streams.Streams/Append",
+    "/event_store.client.streams.Streams/BatchAppend",
+];
+
 /// The host and port by which a client names this server.
 #[derive(Clone, Debug)]
 pub(crate) struct Authority(pub(crate) uri::Authority);
@@ -31,6 +38,7 @@ pub(crate) struct Authority(pub(crate) uri::Authority);
 pub(crate) struct Gate {
     routes: Routes,
     users: Option<Arc<Users>>,
+    intake: Intake,
     stopping: Stopping,
 }
 
@@ -39,7 +47,19 @@ type Future =
 
 impl Gate {
     pub(crate) fn new(routes: Routes, users: Option<Users>, stopping: Stopping) -> Self {
-        Self { routes, users: users.map(Arc::new), stopping }
+        Self { routes, users: users.map(Arc::new), intake: Intake::new(), stopping }
+    }
+
+    /// Has a call that collects what its client sends wait for room.
+    fn metered(&self, request: Request<Body>) -> Request<Body> {
+        if !COLLECTING.contains(&request.uri().path()) {
+            return request;
+        }
+        let (parts, body) = request.into_parts();
+        let (body, received) = self.intake.meter(body);
+        let mut request = Request::from_parts(parts, body);
+        request.extensions_mut().insert(received);
+        request
     }
 
     fn admits(&self, request: &Request<Body>) -> bool {
@@ -67,7 +87,7 @@ impl Service<Request<Body>> for Gate {
         if let Some(authority) = request.uri().authority().cloned() {
             request.extensions_mut().insert(Authority(authority));
         }
-        let answer = self.routes.call(request);
+        let answer = self.routes.call(self.metered(request));
         Box::pin(async move {
             let response = tokio::select! {
                 answer = answer => answer?,

@@ -8,13 +8,16 @@ mod accept;
 mod append;
 mod assembly;
 mod batch;
+mod collected;
 pub(crate) mod connection;
 pub(crate) mod encode;
 mod features;
 mod gate;
 mod gossip;
+mod intake;
 mod operations;
 mod read;
+pub(crate) mod reads;
 mod request;
 pub(crate) mod status;
 mod stopping;
@@ -40,6 +43,7 @@ use features::FeaturesService;
 use gate::Gate;
 use gossip::GossipService;
 use operations::OperationsService;
+use reads::Reads;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::time::Duration;
@@ -57,12 +61,14 @@ const MESSAGE_SLACK: usize = 4 << 20;
 const SMALL_MESSAGE_MAX: usize = 256 << 10;
 /// The most requests, subscriptions included, of one connection at the same time.
 const STREAMS_MAX: u32 = 1_000;
+/// The most reads at the same time, unless the settings say something else.
+pub(crate) const READS_MAX: usize = 2_000;
 const HEADERS_MAX: u32 = 16 << 10;
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 const PING_TIME: Duration = Duration::from_secs(10);
 /// How much a client may send before it is read.
-const STREAM_WINDOW: u32 = 1 << 20;
-const CONNECTION_WINDOW: u32 = 4 << 20;
+const STREAM_WINDOW: u32 = 256 << 10;
+const CONNECTION_WINDOW: u32 = 1 << 20;
 
 /// How long connections may take to fail.
 const LAST: Duration = Duration::from_secs(1);
@@ -80,6 +86,10 @@ pub struct ServerSettings {
     pub users: Option<Users>,
     /// The most connections at the same time: others are closed at once.
     pub connections_max: usize,
+    /// The most reads that are open at the same time, over all connections: reads that have not
+    /// ended, subscriptions, and consumers of persistent subscriptions. Another one is refused with
+    /// RESOURCE_EXHAUSTED. A subscription that its client does not read holds about 200 KiB.
+    pub reads_max: usize,
 }
 
 impl Default for ServerSettings {
@@ -89,6 +99,7 @@ impl Default for ServerSettings {
             tls: None,
             users: None,
             connections_max: 1_000,
+            reads_max: READS_MAX,
         }
     }
 }
@@ -120,6 +131,7 @@ pub struct Server {
     tls: Option<TlsAcceptor>,
     users: Option<Users>,
     connections_max: usize,
+    reads: Reads,
 }
 
 impl Server {
@@ -133,8 +145,9 @@ impl Server {
         let listener = TcpListener::bind(settings.listen).map_err(listen)?;
         listener.set_nonblocking(true).map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
-        let ServerSettings { users, connections_max, .. } = settings;
-        Ok(Self { log, listener, address, tls, users, connections_max })
+        let ServerSettings { users, connections_max, reads_max, .. } = settings;
+        let reads = Reads::new(reads_max);
+        Ok(Self { log, listener, address, tls, users, connections_max, reads })
     }
 
     /// The address that it listens at.
@@ -166,7 +179,7 @@ impl Server {
     /// # Errors
     /// When the listener fails.
     pub async fn serve(self, stop: impl Future<Output = ()>) -> Result<(), ServerError> {
-        let groups = persistent::Service::new(self.log.clone());
+        let groups = persistent::Service::with_reads(self.log.clone(), self.reads.clone());
         let served = self.serve_with(&groups, stop).await;
         if tokio::time::timeout(CLOSING, groups.close()).await.is_err() {
             tracing::warn!("persistent subscriptions did not stop in time: some events come again");
@@ -184,7 +197,7 @@ impl Server {
         let phases = Stop::new();
         let stopping = phases.stopping();
         let acceptor = Acceptor::new(listener, self.tls, self.connections_max, stopping.clone());
-        let gate = Gate::new(routes(&self.log, groups), self.users, stopping.clone());
+        let gate = Gate::new(routes(&self.log, groups, self.reads), self.users, stopping.clone());
         let serving = tonic::transport::Server::builder()
             .max_concurrent_streams(STREAMS_MAX)
             .http2_max_header_list_size(HEADERS_MAX)
@@ -226,8 +239,8 @@ fn message_max(log: &EventLog) -> usize {
 }
 
 /// The services.
-fn routes(log: &EventLog, groups: &persistent::Service) -> Routes {
-    let streams = StreamsService::new(log.clone());
+fn routes(log: &EventLog, groups: &persistent::Service, reads: Reads) -> Routes {
+    let streams = StreamsService::new(log.clone(), reads);
     let streams = StreamsServer::new(streams).max_decoding_message_size(message_max(log));
     let persistent = PersistentSubscriptionsServer::new(groups.clone());
     let features = ServerFeaturesServer::new(FeaturesService);

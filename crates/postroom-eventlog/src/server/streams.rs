@@ -2,7 +2,9 @@
 
 use super::append;
 use super::batch::{self, Answers};
+use super::intake::Received;
 use super::read::{self, Responses};
+use super::reads::{Counted, Reads};
 use super::request::{Mode, ReadRequest};
 use super::{status, subscribe, wire};
 use crate::proto::shared::Empty;
@@ -18,11 +20,12 @@ use tonic::{Request, Response, Status, Streaming};
 #[derive(Debug)]
 pub(crate) struct StreamsService {
     log: EventLog,
+    reads: Reads,
 }
 
 impl StreamsService {
-    pub(crate) fn new(log: EventLog) -> Self {
-        Self { log }
+    pub(crate) fn new(log: EventLog, reads: Reads) -> Self {
+        Self { log, reads }
     }
 }
 
@@ -32,6 +35,7 @@ impl Streams for StreamsService {
     type BatchAppendStream = Answers;
 
     async fn read(&self, request: Request<ReadReq>) -> Result<Response<Responses>, Status> {
+        let open = self.reads.open()?;
         let request = ReadRequest::parse(request.into_inner().options)?;
         let responses = match request.mode {
             Mode::Once { direction, count } => {
@@ -39,21 +43,24 @@ impl Streams for StreamsService {
             }
             Mode::Subscription => subscribe::subscribe(&self.log, request),
         };
-        Ok(Response::new(responses))
+        Ok(Response::new(Box::pin(Counted::new(responses, open))))
     }
 
     async fn append(
         &self,
         request: Request<Streaming<AppendReq>>,
     ) -> Result<Response<AppendResp>, Status> {
-        append::append(&self.log, request.into_inner()).await.map(Response::new)
+        let received = received(&request);
+        append::append(&self.log, request.into_inner(), received).await.map(Response::new)
     }
 
     async fn batch_append(
         &self,
         request: Request<Streaming<BatchAppendReq>>,
     ) -> Result<Response<Answers>, Status> {
-        Ok(Response::new(batch::batch_append(self.log.clone(), request.into_inner())))
+        let received = received(&request);
+        let log = self.log.clone();
+        Ok(Response::new(batch::batch_append(log, request.into_inner(), received)))
     }
 
     async fn delete(&self, request: Request<DeleteReq>) -> Result<Response<DeleteResp>, Status> {
@@ -75,6 +82,11 @@ impl Streams for StreamsService {
             .map_err(|error| status::of_append("Tombstone", &stream, &error))?;
         Ok(Response::new(deletion(deleted)))
     }
+}
+
+/// What the gate has read of the request.
+fn received<T>(request: &Request<T>) -> Received {
+    request.extensions().get::<Received>().cloned().unwrap_or_default()
 }
 
 fn deletion(deleted: Appended) -> DeleteResp {

@@ -112,12 +112,6 @@ pub(crate) fn new_event(mut proposed: shared::ProposedMessage) -> Result<NewEven
     })
 }
 
-/// How many bytes an event takes in a request, so that an append that is too large is refused
-/// before all of it has been read.
-pub(crate) fn proposed_size(event: &NewEvent) -> usize {
-    event.event_type.len() + event.data.len() + event.metadata.len()
-}
-
 /// The number by which a status names an expectation.
 pub(crate) fn expected_number(expected: ExpectedRevision) -> i64 {
     match expected {

@@ -7,5 +7,7 @@ mod log;
 mod persistent;
 mod rust_client;
 mod served;
+mod server_batches;
 mod server_connections;
 mod server_fuzz;
+mod server_memory;

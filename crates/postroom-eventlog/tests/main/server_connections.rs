@@ -175,6 +175,31 @@ async fn connections_beyond_the_limit_are_closed_and_the_others_go_on() {
 }
 
 #[tokio::test]
+async fn reads_beyond_the_limit_are_refused_over_all_connections() {
+    let served = Served::start_with(ServerSettings { reads_max: 2, ..settings() });
+    let mut first = StreamsClient::new(served.channel().await);
+    let mut second = StreamsClient::new(served.channel().await);
+    let following = first.read(subscription()).await.unwrap();
+    let _other = second.read(subscription()).await.unwrap();
+    for client in [&mut first, &mut second] {
+        let refused = client.read(subscription()).await.unwrap_err();
+        assert_eq!(refused.code(), Code::ResourceExhausted);
+        assert!(refused.message().contains("2 reads"), "{refused:?}");
+    }
+    // Appends go on.
+    let request = [append_options("order-1"), proposed(1)];
+    first.append(futures_util::stream::iter(request)).await.unwrap();
+    drop(following);
+    let again = async {
+        while second.read(subscription()).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, again).await.unwrap();
+    served.stop().await;
+}
+
+#[tokio::test]
 async fn an_append_that_is_too_large_is_refused_with_the_limit_and_the_connection_stays() {
     let served = Served::start();
     let mut streams = StreamsClient::new(served.channel().await);

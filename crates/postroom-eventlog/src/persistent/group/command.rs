@@ -1,5 +1,6 @@
 //! What a group is asked to do.
 
+use crate::expected::ReadError;
 use crate::persistent::message::ConsumerId;
 use crate::persistent::subscriber::{Deliveries, Ended, Identity, Presence};
 use crate::proto::persistent_subscriptions::SubscriptionInfo;
@@ -24,9 +25,9 @@ pub(in crate::persistent) enum Command {
     /// A consumer is sent away.
     Dismiss { consumer: ConsumerId, why: Ended },
     /// What there is to know about the group.
-    Info { reply: oneshot::Sender<Result<SubscriptionInfo, String>> },
+    Info { reply: oneshot::Sender<Result<SubscriptionInfo, ReadError>> },
     /// Deliver parked messages again: this many, or all.
-    Replay { count: Option<u64>, reply: oneshot::Sender<Result<(), String>> },
+    Replay { count: Option<u64>, reply: oneshot::Sender<Result<(), ReadError>> },
     /// The end. Everything is stored once the group's task has ended.
     Stop { why: StopReason },
 }
@@ -68,4 +69,6 @@ pub(in crate::persistent) struct Subscribed {
 pub(in crate::persistent) enum Refused {
     /// There are as many as there may be.
     Full,
+    /// The group cannot go on.
+    Failed(String),
 }

@@ -7,7 +7,6 @@ use crate::persistent::flight::Sent;
 use crate::persistent::message::{ConsumerId, Message, Origin};
 use crate::persistent::parked::ToPark;
 use crate::persistent::subscriber::Ended;
-use std::collections::VecDeque;
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -20,58 +19,53 @@ enum Queue {
 }
 
 impl Group {
-    /// Hands out what there is room for.
+    /// Hands out what there is room for. What is looked at is sent, or the first of a bucket whose
+    /// consumer has no room: those behind it are not looked at, and no others are held up.
     pub(super) fn dispatch(&mut self) {
+        if !self.consumers.have_room() {
+            return;
+        }
         for from in [Queue::Retries, Queue::Replays, Queue::Buffer] {
-            let mut at = 0;
-            // A message that is pinned to a consumer without room does not hold up others.
-            while at < self.queue(from).len() {
-                if !self.consumers.have_room() {
+            let mut next = 0;
+            while let Some((key, is_sent)) = self.send_first(from, next) {
+                next = key + 1;
+                if is_sent && !self.consumers.have_room() {
                     return;
-                }
-                if !self.send(from, at) {
-                    at += 1;
                 }
             }
         }
     }
 
-    fn send(&mut self, from: Queue, at: usize) -> bool {
+    /// Sends the first message with this key or a later one that is the first of its bucket, if its
+    /// consumer has room. Gives its key, and whether it was sent.
+    fn send_first(&mut self, from: Queue, key: u64) -> Option<(u64, bool)> {
         let queue = match from {
             Queue::Retries => &mut self.retries,
             Queue::Replays => &mut self.replays,
             Queue::Buffer => &mut self.buffer,
         };
-        let Some(message) = queue.get(at) else { return false };
-        let Some(consumer) = self.consumers.send(message) else { return false };
-        if let Some(mut message) = queue.remove(at) {
+        let (key, message) = queue.first_from(key)?;
+        let Some(consumer) = self.consumers.send(message) else { return Some((key, false)) };
+        if let Some(mut message) = queue.take_first(key) {
             message.last_consumer = Some(consumer);
             self.flight.add(message, consumer);
             self.rate.count();
         }
-        true
-    }
-
-    fn queue(&self, queue: Queue) -> &VecDeque<Message> {
-        match queue {
-            Queue::Retries => &self.retries,
-            Queue::Replays => &self.replays,
-            Queue::Buffer => &self.buffer,
-        }
+        Some((key, true))
     }
 
     /// Reads parked messages for a replay, once those that were read before are delivered.
     pub(super) async fn read_parked(&mut self) -> Result<(), ReadError> {
-        if self.is_full() || !self.replays.is_empty() || self.consumers.active() == 0 {
+        if !self.has_room() || !self.replays.is_empty() || self.consumers.active() == 0 {
             return Ok(());
         }
         while self.parked.is_replaying() && self.replays.is_empty() {
             let batch = self.settings.read_batch_size.min(READ_MAX as u32);
             for (revision, event) in self.parked.read(&self.log, batch).await? {
                 let strategy = self.settings.strategy;
-                let message = Message::new(event, Origin::Parked(revision), strategy);
-                self.hold(&message);
-                self.replays.push_back(message);
+                let mut message = Message::new(event, Origin::Parked(revision), strategy);
+                self.hold(&mut message);
+                self.replays.push(message);
             }
         }
         Ok(())
@@ -144,9 +138,11 @@ impl Group {
     }
 
     /// Counts a message as held.
-    pub(super) fn hold(&mut self, message: &Message) {
+    pub(super) fn hold(&mut self, message: &mut Message) {
+        let size = message.size();
         self.held += 1;
-        self.held_bytes += message.size();
+        self.held_bytes += size;
+        message.hold = Some(self.holdings.hold(size));
     }
 
     /// A message is acknowledged, parked or skipped.
@@ -175,10 +171,7 @@ impl Group {
             }
             return Some(message);
         }
-        let is_it =
-            |message: &Message| message.last_consumer == Some(consumer) && message.id() == Some(id);
-        let at = self.retries.iter().position(is_it)?;
-        self.retries.remove(at)
+        self.retries.take_of(consumer, id)
     }
 
     fn take_back(&mut self, sent: Vec<Sent>) {
@@ -192,7 +185,7 @@ impl Group {
     fn retry(&mut self, mut message: Message) {
         if message.retries < self.settings.max_retry_count {
             message.retries += 1;
-            self.retries.push_back(message);
+            self.retries.push(message);
         } else {
             let reason = format!("delivered again {} times", message.retries);
             self.parking.push(ToPark { message, reason });

@@ -12,9 +12,10 @@ pub(super) use command::{Command, NackAction, Refused, StopReason, Subscribed};
 use super::checkpoint;
 use super::config::GroupConfig;
 use super::consumers::{Consumer, Consumers};
+use super::error::with_sources;
 use super::flight::Flight;
 use super::group_id::GroupId;
-use super::message::Message;
+use super::held::{Holdings, Level};
 use super::parked::{Parked, ToPark};
 use super::progress::Progress;
 use super::settings::GroupSettings;
@@ -22,16 +23,16 @@ use super::source::{Source, StartFrom};
 use super::statistics::{Latency, Rate};
 use super::stream_metadata::StateError;
 use super::subscriber::{Deliveries, Ended, Identity, Presence};
+use super::waiting::Waiting;
 use crate::eventlog::EventLog;
 use crate::expected::ReadError;
 use crate::subscription::{Notice, SubscriptionError};
 use reading::Reading;
-use std::collections::VecDeque;
 use std::future::pending;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use storing::Saving;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
 /// How many commands may wait for a group.
@@ -41,7 +42,11 @@ const CONSUMERS_MAX: usize = 1_000;
 /// How many messages a group holds, those that consumers have included.
 const HELD_MAX: usize = 50_000;
 /// How many bytes these may have before the group reads on.
-const HELD_BYTES_MAX: usize = 64 << 20;
+const HELD_BYTES_MAX: usize = 8 << 20;
+/// How many bytes a group may have though all groups together have as much as they may: about as
+/// much as one read gives.
+const HELD_BYTES_ALWAYS: usize = 128 << 10;
+
 /// A group at work.
 pub(super) struct Group {
     log: EventLog,
@@ -57,11 +62,11 @@ pub(super) struct Group {
     is_exhausted: bool,
     is_live: bool,
     /// Messages to deliver again; these go first.
-    retries: VecDeque<Message>,
+    retries: Waiting,
     /// Messages that were parked; these go next.
-    replays: VecDeque<Message>,
+    replays: Waiting,
     /// Messages that were read ahead.
-    buffer: VecDeque<Message>,
+    buffer: Waiting,
     /// Messages that are about to be parked.
     parking: Vec<ToPark>,
     flight: Flight,
@@ -71,6 +76,11 @@ pub(super) struct Group {
     saving: Saving,
     held: usize,
     held_bytes: usize,
+    /// What all groups hold.
+    holdings: Holdings,
+    level: watch::Receiver<Level>,
+    /// Why it cannot go on at all: a stream that it has to write to is tombstoned.
+    broken: Option<String>,
     rate: Rate,
 }
 
@@ -79,16 +89,20 @@ pub(super) async fn run(
     log: EventLog,
     id: GroupId,
     config: GroupConfig,
+    holdings: Holdings,
     commands: mpsc::Receiver<Command>,
 ) {
     let name = id.to_string();
-    match Group::load(log, id, config, commands).await {
+    match Group::load(log, id, config, holdings, commands).await {
         Ok(mut group) => {
             let stop = group.work().await;
             group.end(stop).await;
         }
         // Whoever waits for a reply learns that there is none; the next one starts it again.
-        Err(error) => tracing::error!(group = name, %error, "persistent subscription cannot start"),
+        Err(error) => {
+            let error = &error as &dyn std::error::Error;
+            tracing::error!(group = name, error, "persistent subscription cannot start");
+        }
     }
 }
 
@@ -105,6 +119,7 @@ impl Group {
         log: EventLog,
         id: GroupId,
         config: GroupConfig,
+        holdings: Holdings,
         commands: mpsc::Receiver<Command>,
     ) -> Result<Self, StateError> {
         let malformed = |_| StateError::Malformed(super::source::CONFIG_STREAM.to_owned());
@@ -126,13 +141,16 @@ impl Group {
             reading: Reading::Idle,
             is_exhausted: false,
             is_live: false,
-            retries: VecDeque::new(),
-            replays: VecDeque::new(),
-            buffer: VecDeque::new(),
+            retries: Waiting::default(),
+            replays: Waiting::default(),
+            buffer: Waiting::default(),
             parking: Vec::new(),
             flight: Flight::default(),
             held: 0,
             held_bytes: 0,
+            level: holdings.level(),
+            holdings,
+            broken: None,
             rate: Rate::default(),
         })
     }
@@ -185,7 +203,15 @@ impl Group {
     async fn wake(&mut self) -> Wake {
         let due = self.next_due();
         self.read_while_wanted();
-        let Self { commands, reading, attention, .. } = self;
+        let waits_for_others = !self.has_room() && self.level.borrow().is_full;
+        let Self { commands, reading, attention, level, .. } = self;
+        let room = async {
+            match waits_for_others {
+                // It ends with the group.
+                true => drop(level.wait_for(|level| !level.is_full).await),
+                false => pending().await,
+            }
+        };
         let time = async {
             match due {
                 Some(due) => sleep_until(due).await,
@@ -196,6 +222,7 @@ impl Group {
             command = commands.recv() => Wake::Command(command),
             notices = reading.next() => Wake::Read(notices),
             () = attention.notified() => Wake::Attention,
+            () = room => Wake::Time,
             () = time => Wake::Time,
         }
     }
@@ -235,21 +262,19 @@ impl Group {
                 self.refuse(consumer, &ids, action, &reason);
             }
             Command::Retire { consumer } => {
-                if let Some(consumer) = self.consumers.get_mut(consumer) {
-                    consumer.is_retired = true;
-                }
+                self.consumers.retire(consumer);
                 self.take_back_from(consumer);
             }
             Command::Dismiss { consumer, why } => self.dismiss(consumer, why),
             Command::Info { reply } => {
-                let _ = reply.send(self.information().await.map_err(|error| error.to_string()));
+                let _ = reply.send(self.information().await);
             }
             Command::Replay { count, reply } => {
                 let refreshed = self.parked.refresh(&self.log).await;
                 if refreshed.is_ok() {
                     self.parked.replay(count);
                 }
-                let _ = reply.send(refreshed.map_err(|error| error.to_string()));
+                let _ = reply.send(refreshed);
             }
             Command::Stop { why } => return Some(why),
         }
@@ -257,6 +282,9 @@ impl Group {
     }
 
     fn subscribe(&mut self, identity: Identity, slots: usize) -> Result<Subscribed, Refused> {
+        if let Some(reason) = &self.broken {
+            return Err(Refused::Failed(reason.clone()));
+        }
         self.remove_gone();
         let most = self.settings.max_subscriber_count as usize;
         let is_full = most > 0 && self.consumers.active() >= most;
@@ -268,6 +296,7 @@ impl Group {
         let (open, closed) = oneshot::channel();
         let ended = Arc::new(OnceLock::new());
         let is_gone = Arc::new(AtomicBool::new(false));
+        let is_behind = Arc::new(AtomicBool::new(false));
         let id = self.consumers.next_id();
         self.consumers.add(Consumer {
             id,
@@ -277,12 +306,14 @@ impl Group {
             deliveries,
             ended: ended.clone(),
             is_gone: is_gone.clone(),
+            is_behind: is_behind.clone(),
             is_retired: false,
             rate: Rate::default(),
             latency: Latency::default(),
         });
         let attention = self.attention.clone();
-        let deliveries = Deliveries { receiver, ended, attention: attention.clone(), _open: open };
+        let deliveries =
+            Deliveries { receiver, ended, attention: attention.clone(), is_behind, _open: open };
         let presence = Presence { is_gone, attention, closed };
         Ok(Subscribed { consumer: id, deliveries, presence })
     }
@@ -290,9 +321,33 @@ impl Group {
     /// The log or the group's state cannot be read: the consumers learn it. The next one to
     /// subscribe has the group try again.
     fn fail(&mut self, error: &ReadError) {
-        tracing::error!(group = %self.id, %error, "persistent subscription cannot read");
+        let reason = with_sources(error);
+        let error = error as &dyn std::error::Error;
+        tracing::error!(group = %self.id, error, "persistent subscription cannot read");
         self.reading = Reading::Idle;
-        self.end_consumers(&Ended::Failed(error.to_string()));
+        self.end_consumers(&Ended::Failed(reason));
+    }
+
+    /// A stream that the group has to write to is tombstoned, which is for ever. Its consumers learn
+    /// it, and who subscribes later. The checkpoint stays where it is.
+    fn give_up(&mut self, stream: &str) {
+        if self.broken.is_some() {
+            return;
+        }
+        let reason = format!(
+            "{stream} is tombstoned, so the group cannot keep its state: delete the group, and \
+             create one of another name"
+        );
+        tracing::error!(group = %self.id, reason, "persistent subscription cannot go on");
+        self.reading = Reading::Idle;
+        self.end_consumers(&Ended::Failed(reason.clone()));
+        self.broken = Some(reason);
+        for queue in [&mut self.retries, &mut self.replays, &mut self.buffer] {
+            queue.take_all();
+        }
+        self.flight.take_all();
+        self.parking.clear();
+        (self.held, self.held_bytes) = (0, 0);
     }
 
     fn end_consumers(&mut self, why: &Ended) {

@@ -1,6 +1,6 @@
 //! What a group reads from the log, as long as it has consumers and room.
 
-use super::{Group, HELD_BYTES_MAX, HELD_MAX};
+use super::{Group, HELD_BYTES_ALWAYS, HELD_BYTES_MAX, HELD_MAX};
 use crate::persistent::message::{Message, Origin};
 use crate::persistent::source::FILTER_INTERVAL;
 use crate::subscription::{Notice, Subscription, SubscriptionError};
@@ -64,7 +64,7 @@ impl Group {
 
     /// How many events may be read.
     fn room(&self) -> usize {
-        if self.is_full() {
+        if !self.has_room() {
             return 0;
         }
         let settings = &self.settings;
@@ -74,9 +74,11 @@ impl Group {
         room.min(settings.read_batch_size as usize).min(READ_MAX)
     }
 
-    /// Whether the group holds as much as it may.
-    pub(super) fn is_full(&self) -> bool {
-        self.held >= HELD_MAX || self.held_bytes >= HELD_BYTES_MAX
+    /// Whether the group may hold more.
+    pub(super) fn has_room(&self) -> bool {
+        self.held < HELD_MAX
+            && self.held_bytes < HELD_BYTES_MAX
+            && (self.held_bytes < HELD_BYTES_ALWAYS || !self.level.borrow().is_full)
     }
 
     /// Takes in what was read.
@@ -92,10 +94,10 @@ impl Group {
                         continue;
                     }
                     let strategy = self.settings.strategy;
-                    let message = Message::new(event, Origin::Source(place), strategy);
+                    let mut message = Message::new(event, Origin::Source(place), strategy);
                     self.progress.begin(place);
-                    self.hold(&message);
-                    self.buffer.push_back(message);
+                    self.hold(&mut message);
+                    self.buffer.push(message);
                 }
                 Notice::Checkpoint(place) => {
                     self.progress.pass(place);

@@ -2,6 +2,7 @@
 
 use super::reading::Reading;
 use super::{Group, StopReason};
+use crate::expected::AppendError;
 use crate::persistent::checkpoint;
 use crate::persistent::message::{Message, Origin};
 use crate::persistent::parked::ToPark;
@@ -78,6 +79,9 @@ impl Saving {
 impl Group {
     /// When something is to be written next.
     pub(super) fn store_due(&self) -> Option<Instant> {
+        if self.broken.is_some() {
+            return None;
+        }
         let checkpoint = self.saving.due(self.progress.safe(), &self.settings);
         let is_waiting = !self.parking.is_empty() || self.parked.should_truncate();
         let waiting = is_waiting.then(Instant::now);
@@ -87,7 +91,7 @@ impl Group {
 
     /// Writes what is due. What the log cannot write now is written later.
     pub(super) async fn store_if_due(&mut self) {
-        if self.is_paused() {
+        if self.is_paused() || self.broken.is_some() {
             return;
         }
         if self.parked.should_truncate()
@@ -108,9 +112,13 @@ impl Group {
     pub(super) async fn park(&mut self) {
         while !self.parking.is_empty() && !self.is_paused() {
             let count = self.parking.len().min(PARK_BATCH);
-            if let Err(error) = self.parked.park(&self.log, &self.parking[..count]).await {
-                self.pause(&error);
-                return;
+            match self.parked.park(&self.log, &self.parking[..count]).await {
+                Ok(()) => {}
+                Err(StateError::Append(AppendError::StreamDeleted)) => {
+                    self.store_last_checkpoint().await;
+                    return self.give_up(&self.id.parked_stream());
+                }
+                Err(error) => return self.pause(&error),
             }
             let parked: Vec<ToPark> = self.parking.drain(..count).collect();
             for ToPark { message, .. } in parked {
@@ -139,15 +147,13 @@ impl Group {
     }
 
     async fn store_everything(&mut self) {
-        if let Some(place) = self.progress.safe()
-            && Some(place) != self.saving.last
-            && self.saving.since.is_some()
-        {
-            self.store_checkpoint(place).await;
+        self.store_last_checkpoint().await;
+        if self.broken.is_some() {
+            return;
         }
         if self.parked.has_gaps() {
             let sent = self.flight.take_all().into_iter().map(|sent| sent.message);
-            let waiting = self.retries.drain(..).chain(self.replays.drain(..));
+            let waiting = self.retries.take_all().into_iter().chain(self.replays.take_all());
             let messages: Vec<Message> = sent.chain(waiting).collect();
             let is_parked = |message: &Message| matches!(message.origin, Origin::Parked(_));
             for message in messages.into_iter().filter(is_parked) {
@@ -163,9 +169,21 @@ impl Group {
         }
     }
 
+    async fn store_last_checkpoint(&mut self) {
+        if let Some(place) = self.progress.safe()
+            && Some(place) != self.saving.last
+            && self.saving.since.is_some()
+        {
+            self.store_checkpoint(place).await;
+        }
+    }
+
     async fn store_checkpoint(&mut self, place: u64) {
         match checkpoint::store(&self.log, &self.id, &self.source, place).await {
             Ok(()) => self.saving.saved(place),
+            Err(StateError::Append(AppendError::StreamDeleted)) => {
+                self.give_up(&self.id.checkpoint_stream());
+            }
             Err(error) => self.pause(&error),
         }
     }
@@ -175,7 +193,8 @@ impl Group {
     }
 
     fn pause(&mut self, error: &StateError) {
-        tracing::warn!(group = %self.id, %error, "persistent subscription cannot store its state");
+        let error = error as &dyn std::error::Error;
+        tracing::warn!(group = %self.id, error, "persistent subscription cannot store its state");
         self.saving.paused_until = Some(Instant::now() + PAUSE);
     }
 }

@@ -276,3 +276,37 @@ async fn late_consumer_finds_what_was_appended_while_there_was_none() {
     let mut consumer = client.subscribe("s", 10).await.unwrap();
     assert_eq!(consumer.work(2).await, [1, 2]);
 }
+
+#[tokio::test]
+async fn acknowledgement_of_too_many_ids_ends_the_subscription() {
+    let server = Server::start().await;
+    let mut client = server.client().await;
+    server.append("s", 0..1).await;
+    client.create("s", from_start(), settings()).await.unwrap();
+    let mut consumer = client.subscribe("s", 10).await.unwrap();
+    consumer.ack_ids(vec![strange_id(); 10_000]).await;
+    assert_eq!(consumer.work(1).await, [0]);
+    consumer.ack_ids(vec![strange_id(); 10_001]).await;
+    assert_eq!(consumer.end().await.code(), Code::InvalidArgument);
+}
+
+#[tokio::test]
+async fn group_reads_no_further_than_its_memory_allows() {
+    let server = Server::start().await;
+    let mut client = server.client().await;
+    let data = vec![b'x'; 100 << 10];
+    for _ in 0..30 {
+        let events = (0..10).map(|_| NewEvent::json("t", data.clone())).collect();
+        server.log.append("s", ExpectedRevision::Any, events).await.unwrap();
+    }
+    let settings = Settings { read_batch_size: 500, history_buffer_size: 500, ..settings() };
+    client.create("s", from_start(), settings).await.unwrap();
+    let mut consumer = client.subscribe("s", 10).await.unwrap();
+    let full = client.info_when("s", |info| info.read_buffer_count >= 60).await;
+    assert!(full.read_buffer_count < 120, "{full:?}");
+    for _ in 0..300 {
+        let message = consumer.next().await;
+        consumer.ack(&[&message]).await;
+    }
+    client.info_when("s", |info| info.last_checkpointed_event_position == "299").await;
+}

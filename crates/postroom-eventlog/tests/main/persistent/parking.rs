@@ -1,6 +1,6 @@
 //! Parked messages and their replay.
 
-use super::client::{Client, Consumer, from_start, settings};
+use super::client::{Client, Consumer, assert_status, from_start, settings};
 use super::server::Server;
 use postroom_eventlog::proto::persistent_subscriptions::Settings;
 use postroom_eventlog::proto::persistent_subscriptions::read_req::nack::Action;
@@ -207,4 +207,37 @@ async fn replay_passes_over_messages_whose_event_is_gone() {
     }
     assert_eq!(numbers, [2, 3]);
     client.info_when("$ce-order", |info| info.parked_message_count == 0).await;
+}
+
+#[tokio::test]
+async fn group_fails_for_its_consumers_when_the_stream_of_its_parked_messages_is_tombstoned() {
+    let server = Server::start().await;
+    let mut client = server.client().await;
+    server.append("s", 0..3).await;
+    client.create("s", from_start(), settings()).await.unwrap();
+    let mut consumer = client.subscribe("s", 10).await.unwrap();
+    park(&mut client, &mut consumer, "s", 1).await;
+    let parked = "$persistentsubscription-s::g-parked";
+    server.log.tombstone(parked, ExpectedRevision::Any).await.unwrap();
+    // As long as nothing has to be parked, the group goes on.
+    client.replay("s", None).await.unwrap();
+    assert_eq!(consumer.work(1).await, [1]);
+    let message = consumer.next().await;
+    consumer.nack(&message, Action::Park).await;
+    let failed = "persistent-subscription-failed";
+    assert_status(&consumer.end().await, Code::Internal, failed, "s");
+    let Err(refused) = client.subscribe("s", 10).await else { panic!("the group goes on") };
+    assert_status(&refused, Code::Internal, failed, "s");
+    assert!(refused.message().contains(parked), "{refused:?}");
+    let info = client.info("s").await.unwrap();
+    assert_eq!(info.last_checkpointed_event_position, "1");
+    assert_eq!(info.total_in_flight_messages, 0);
+    // A restart has it try again, with nothing lost.
+    let server = server.restart().await;
+    let mut client = server.client().await;
+    let mut consumer = client.subscribe("s", 10).await.unwrap();
+    assert_eq!(consumer.work(1).await, [2]);
+    client.delete("s").await.unwrap();
+    let refused = client.create("s", from_start(), settings()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
 }
