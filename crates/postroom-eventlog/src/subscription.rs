@@ -301,12 +301,10 @@ impl Source {
         }
         let mut notices: Vec<Notice> = Vec::with_capacity(events.len() + checkpoints.len());
         let mut checkpoints = checkpoints.into_iter().peekable();
-        let mut told = 0;
-        for event in events.into_iter().map(Some).chain([None]) {
+        for (told, event) in events.into_iter().map(Some).chain([None]).enumerate() {
             while let Some((_, position)) = checkpoints.next_if(|(events, _)| *events <= told) {
                 notices.push(Notice::Checkpoint(position));
             }
-            told += 1;
             let position = |event: &ResolvedEvent| event.original().map(|event| event.position());
             notices.extend(event.filter(|event| position(event) != seen).map(Notice::Event));
         }
