@@ -242,3 +242,97 @@ impl Consumers {
         self.position(id)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::message::Origin;
+    use super::super::subscriber::Deliveries;
+    use super::*;
+    use crate::event::ResolvedEvent;
+    use futures_util::FutureExt as _;
+    use std::future::poll_fn;
+    use tokio::sync::{Notify, oneshot};
+
+    fn consumer(id: ConsumerId, slots: usize) -> (Consumer, Deliveries) {
+        let (deliveries, receiver) = mpsc::channel(slots);
+        let (ended, is_behind) = (Arc::default(), Arc::<AtomicBool>::default());
+        let consumer = Consumer {
+            id,
+            identity: Identity::default(),
+            slots,
+            in_flight: 0,
+            deliveries,
+            ended: Arc::clone(&ended),
+            is_gone: Arc::default(),
+            is_behind: Arc::clone(&is_behind),
+            is_retired: false,
+            rate: Rate::default(),
+            latency: Latency::default(),
+        };
+        let attention = Arc::<Notify>::default();
+        let _open = oneshot::channel().0;
+        (consumer, Deliveries { receiver, ended, attention, is_behind, _open })
+    }
+
+    fn message(strategy: Strategy, bucket: Option<u16>) -> Message {
+        let event = ResolvedEvent { event: None, link: None };
+        Message { bucket, ..Message::new(event, Origin::Source(0), strategy) }
+    }
+
+    #[tokio::test]
+    async fn consumer_that_does_not_read_gets_no_others_for_what_was_taken_back() {
+        let mut consumers = Consumers::new(Strategy::RoundRobin);
+        let (consumer, mut deliveries) = consumer(1, 10);
+        consumers.add(consumer);
+        let message = message(Strategy::RoundRobin, None);
+        for _ in 0..2 {
+            assert_eq!(consumers.send(&message), Some(1));
+        }
+        consumers.settled(1, None);
+        assert_eq!(consumers.send(&message), None);
+        // It reads, and the group hears of it.
+        let attention = Arc::clone(&deliveries.attention);
+        poll_fn(|cx| deliveries.poll_next(cx)).await.unwrap();
+        assert!(attention.notified().now_or_never().is_some());
+        assert_eq!(consumers.send(&message), Some(1));
+    }
+
+    #[test]
+    fn bucket_moves_only_to_a_consumer_that_comes_or_from_one_that_goes() {
+        let mut consumers = Consumers::new(Strategy::Pinned);
+        let mut receivers = Vec::new();
+        let mut add = |consumers: &mut Consumers| {
+            let id = consumers.next_id();
+            let (consumer, deliveries) = consumer(id, 2_000);
+            consumers.add(consumer);
+            receivers.push(deliveries);
+        };
+        let place = |consumers: &mut Consumers| -> Vec<ConsumerId> {
+            let mut placed = Vec::new();
+            for bucket in 0..1_024 {
+                let message = message(Strategy::Pinned, Some(bucket));
+                placed.push(consumers.send(&message).unwrap());
+            }
+            for (bucket, id) in (0..).zip(&placed) {
+                // As if all had been read and acknowledged.
+                consumers.owners.remove(&bucket);
+                consumers.get_mut(*id).unwrap().in_flight = 1_500;
+            }
+            placed
+        };
+        for _ in 0..3 {
+            add(&mut consumers);
+        }
+        let before = place(&mut consumers);
+        add(&mut consumers);
+        let with_fourth = place(&mut consumers);
+        assert!(before.iter().zip(&with_fourth).all(|(old, new)| old == new || *new == 4));
+        assert!((1..=4).all(|id| with_fourth.contains(&id)));
+        consumers.remove(2);
+        consumers.retire(4);
+        let after = place(&mut consumers);
+        let stay = |(old, new): (&ConsumerId, &ConsumerId)| old == new || [2, 4].contains(old);
+        assert!(with_fourth.iter().zip(&after).all(stay));
+        assert!(!after.contains(&2) && !after.contains(&4));
+    }
+}

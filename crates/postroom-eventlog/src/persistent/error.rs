@@ -49,15 +49,3 @@ impl From<StateError> for Error {
         }
     }
 }
-
-/// An error with what is behind it, for those who get no more than a text.
-pub(super) fn with_sources(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        source = error.source();
-    }
-    text
-}

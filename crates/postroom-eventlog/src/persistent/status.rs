@@ -1,11 +1,11 @@
 //! How clients are told why something could not be done: a status, and trailers that name it.
 
-use super::error::{Error, with_sources};
+use super::error::Error;
 use super::group_id::GroupId;
 use super::stream_metadata::StateError;
 use super::subscriber::Ended;
 use crate::expected::AppendError;
-use crate::server::status::{exception, stopping, trailer};
+use crate::server::status::{exception, stopping, trailer, with_sources};
 use tonic::{Code, Status};
 
 /// The status of an error.

@@ -88,7 +88,7 @@ pub struct ServerSettings {
     pub connections_max: usize,
     /// The most reads that are open at the same time, over all connections: reads that have not
     /// ended, subscriptions, and consumers of persistent subscriptions. Another one is refused with
-    /// RESOURCE_EXHAUSTED. A subscription that its client does not read holds about 200 KiB.
+    /// RESOURCE_EXHAUSTED. A subscription that its client does not read holds about 300 KiB.
     pub reads_max: usize,
 }
 

@@ -53,6 +53,18 @@ fn percent_encoded(value: &str) -> String {
     encoded
 }
 
+/// An error with what is behind it, for those who get no more than a text.
+pub(crate) fn with_sources(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        source = error.source();
+    }
+    text
+}
+
 /// The stream is tombstoned.
 pub(crate) fn stream_deleted(stream: &str) -> Status {
     let stream = shown(stream);
@@ -121,7 +133,7 @@ pub(crate) fn of_append(operation: &str, stream: &str, error: &AppendError) -> S
         AppendError::Computed(_) => {
             exception(Code::PermissionDenied, "access-denied", error.to_string())
         }
-        AppendError::Unavailable(_) => Status::unavailable(error.to_string()),
+        AppendError::Unavailable(_) => Status::unavailable(with_sources(error)),
     }
 }
 
@@ -129,8 +141,7 @@ pub(crate) fn of_append(operation: &str, stream: &str, error: &AppendError) -> S
 pub(crate) fn of_read(stream: &str, error: &ReadError) -> Status {
     match error {
         ReadError::StreamDeleted => stream_deleted(stream),
-        ReadError::Io(source) => Status::internal(format!("{error}: {source}")),
-        ReadError::Index(_) => Status::internal(error.to_string()),
+        ReadError::Io(_) | ReadError::Index(_) => Status::internal(with_sources(error)),
         ReadError::Damaged { .. } => Status::data_loss(error.to_string()),
     }
 }
@@ -175,7 +186,7 @@ pub(crate) fn in_batch(stream: &str, error: &AppendError) -> rpc::Status {
             &shared::AccessDenied {},
         ),
         AppendError::Unavailable(_) => {
-            detailed(Code::Unavailable, error.to_string(), "Unknown", &shared::Unknown {})
+            detailed(Code::Unavailable, with_sources(error), "Unknown", &shared::Unknown {})
         }
     }
 }
