@@ -303,7 +303,7 @@ mod tests {
         let mut receivers = Vec::new();
         let mut add = |consumers: &mut Consumers| {
             let id = consumers.next_id();
-            let (consumer, deliveries) = consumer(id, 2_000);
+            let (consumer, deliveries) = consumer(id, 10_000);
             consumers.add(consumer);
             receivers.push(deliveries);
         };
@@ -316,7 +316,7 @@ mod tests {
             for (bucket, id) in (0..).zip(&placed) {
                 // As if all had been read and acknowledged.
                 consumers.owners.remove(&bucket);
-                consumers.get_mut(*id).unwrap().in_flight = 1_500;
+                consumers.get_mut(*id).unwrap().in_flight = 5_000;
             }
             placed
         };
