@@ -178,8 +178,11 @@ impl Subscription {
         while self.ready.is_empty() {
             self.fill().await?;
         }
-        let count = self.ready.len().min(max.max(1));
-        Ok(self.ready.drain(..count).collect())
+        if self.ready.len() <= max {
+            // With its memory: whoever waits for the next notice keeps none.
+            return Ok(std::mem::take(&mut self.ready).into());
+        }
+        Ok(self.ready.drain(..max.max(1)).collect())
     }
 
     /// Waits until there is something to read, where everything was told, and reads a page. A drop
