@@ -45,7 +45,7 @@ pub enum AppendError {
         /// What it allows.
         max: usize,
     },
-    /// The append makes no sense as it is.
+    /// The append is malformed: the text says in what.
     #[error("{0}")]
     Invalid(String),
     /// Streams that the log computes take no events.

@@ -25,7 +25,7 @@ pub(super) enum Error {
     /// It cannot read what it needs.
     #[error("group {0} cannot read")]
     Unreadable(GroupId, #[source] ReadError),
-    /// The request makes no sense.
+    /// The request is malformed.
     #[error("{0}")]
     Invalid(String),
     /// There are too many groups already.

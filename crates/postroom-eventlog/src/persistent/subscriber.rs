@@ -39,7 +39,7 @@ pub(super) enum Ended {
     Unavailable,
     /// The group cannot go on.
     Failed(String),
-    /// The consumer said what makes no sense.
+    /// The consumer sent a malformed message.
     Invalid(String),
 }
 

@@ -71,7 +71,7 @@ impl Assembly {
     /// Takes a message.
     ///
     /// # Errors
-    /// When the whole call makes no sense.
+    /// When the whole call is malformed.
     pub(crate) fn take(&mut self, request: BatchAppendReq) -> Result<Step, Status> {
         let id = wire::uuid(request.correlation_id.as_ref())?;
         let begun = match self.begun.remove(&id) {

@@ -33,7 +33,7 @@ pub(crate) struct Collected {
 /// Why an event cannot be taken.
 #[derive(Debug)]
 pub(crate) enum NotTaken {
-    /// The event makes no sense.
+    /// The event is malformed.
     Malformed(Status),
     /// The append would be one that the log refuses.
     Refused(AppendError),

@@ -19,7 +19,7 @@ pub(super) enum Reading {
     /// Nothing: it has no room.
     Resting(Subscription),
     /// A batch. The read goes on when the group has something else to do meanwhile: if it began
-    /// anew after each acknowledgement, it might never end.
+    /// again after each acknowledgement, it might never end.
     Busy(BoxFuture<'static, (Subscription, Batch)>),
 }
 
