@@ -191,7 +191,7 @@ pub(crate) fn in_batch(stream: &str, error: &AppendError) -> rpc::Status {
     }
 }
 
-/// An append of a batch that makes no sense.
+/// An append of a batch that is malformed.
 pub(crate) fn bad_request(message: String) -> rpc::Status {
     let detail = shared::BadRequest { message: message.clone() };
     detailed(Code::InvalidArgument, message, "BadRequest", &detail)

@@ -63,7 +63,7 @@ feature('reconnect-after-restart', async servers => {
   await servers.stop();
   await fails(Error, subscription.next());
   await servers.start();
-  // This client fails what was under way, and connects anew for what comes after.
+  // This client fails what was under way, and connects again for what comes after.
   await eventually('an append that succeeds', async () => {
     try {
       return await client.appendToStream(stream, added.slice(2), { streamState: 1n });
