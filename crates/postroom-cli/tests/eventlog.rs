@@ -220,7 +220,7 @@ async fn a_wrong_command_line_says_what_to_do() {
         (&["eventlog", "serve", "--users", "nowhere"][..], "reading nowhere"),
         (&["eventlog", "serve", "--users", "users"], "line 1: expected `name:password`"),
         (&["eventlog", "serve", "--tls-key", "k.pem"], "--tls-certificate"),
-        (&["eventlog", "serve", "--listen", "2113"], "--listen"),
+        (&["eventlog", "serve", "--listen", "localhost:2113"], "such as 127.0.0.1:2113"),
         (&["eventlog", "check", "--data", "."], "there is no event log in ."),
         (&["eventlog", "backup", "copy", "--data", "."], "there is no event log in ."),
         (&["eventlog", "scavenge", "--url", "http://x"], "esdb://"),

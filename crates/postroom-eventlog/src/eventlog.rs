@@ -6,6 +6,7 @@ use crate::event::{NewEvent, ResolvedEvent};
 use crate::expected::{AppendError, Appended, ExpectedRevision, ReadError};
 use crate::filter::Filter;
 use crate::index::{Index, IndexError, Key};
+use crate::log::acknowledged;
 use crate::log::record::{LARGEST, LONGEST_NAME, SMALLEST};
 use crate::log::recovery::{self, RecoveryError};
 use crate::metadata::METADATA_PREFIX;
@@ -20,6 +21,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::task::{Context, Poll};
 use tokio::sync::{Semaphore, oneshot, watch};
 
+/// The stream in which persistent subscriptions keep their groups.
+pub(crate) const GROUPS_STREAM: &str = "$persistentSubscriptionConfig";
 /// What [`Settings::append_max`] may be at most: a record is read as a whole.
 const APPEND_LARGEST: usize = LARGEST - (1 << 20);
 /// How many events an append may have, however small they are.
@@ -158,9 +161,10 @@ impl EventLog {
         settings.append_max = settings.append_max.min(APPEND_LARGEST);
         let failed = |error: IndexError| OpenError::Index(error.into());
         let index = Arc::new(Index::open(&disk).map_err(failed)?);
-        let acknowledged = index.checkpoint().map_err(failed)?;
+        let checkpoint = index.checkpoint().map_err(failed)?;
+        let acknowledged = checkpoint.max(acknowledged::known(&*disk));
         let log = Arc::new(recovery::recover(disk, acknowledged)?);
-        index.catch_up(&log, acknowledged)?;
+        index.catch_up(&log, checkpoint)?;
         let reader = Arc::new(Reader::new(log, Arc::clone(&index)));
         let (requests, threads) =
             Threads::start(&reader, settings.segment_size).map_err(OpenError::Start)?;
@@ -436,6 +440,9 @@ fn check_name(stream: &str, change: &Change) -> Result<(), AppendError> {
     }
     let is_metadata = stream.starts_with(METADATA_PREFIX);
     match change {
+        Change::Delete | Change::Tombstone if stream == GROUPS_STREAM => {
+            invalid(format!("{stream} has the groups of persistent subscriptions: delete those"))
+        }
         Change::Delete | Change::Tombstone if is_metadata => {
             invalid(format!("{stream} goes with the stream that it describes"))
         }

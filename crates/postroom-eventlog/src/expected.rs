@@ -68,6 +68,12 @@ pub enum ReadError {
     /// The index answered with an error.
     #[error("looking up where events stand")]
     Index(#[source] Box<dyn Error + Send + Sync>),
+    /// The index leads to other events than it should.
+    #[error(
+        "the index of the event log is damaged: start the server again, which makes it again from \
+         the log"
+    )]
+    IndexDamaged,
     /// The bytes at this place are not what was written there.
     #[error(
         "the log is damaged at offset {offset} of {segment}: stop the server and run `postroom eventlog check`"

@@ -6,7 +6,7 @@ use crate::event::{LINK_TYPE, RecordedEvent, ResolvedEvent, TOMBSTONE_REVISION};
 use crate::eventlog::{AllPage, Direction, StreamPage, StreamState};
 use crate::expected::ReadError;
 use crate::filter::Filter;
-use crate::index::{Extent, Index, IndexError, Key};
+use crate::index::{Extent, Index, IndexError, Key, category_of};
 use crate::log::record::{NO_NUMBER, Parts};
 use crate::log::{Cursor, Log};
 use crate::metadata::{Limits, METADATA_PREFIX, metadata_stream, now_ticks};
@@ -341,6 +341,9 @@ impl<'a> Page<'a> {
         // An event that was scavenged is passed over.
         self.looked_up += 1;
         let Some(event) = cursor.at(at)? else { return Ok(()) };
+        if !is_at(&event, self.key, number) {
+            return Err(ReadError::IndexDamaged);
+        }
         // What was read ahead may have much else.
         let event = event.detached();
         self.bytes += event.head().record_len();
@@ -359,6 +362,18 @@ impl<'a> Page<'a> {
         };
         self.events.push(read);
         Ok(())
+    }
+}
+
+/// Whether this is the event that a number of a stream stands for.
+fn is_at(event: &RecordedEvent, key: Key<'_>, number: u64) -> bool {
+    let head = event.head();
+    match key {
+        Key::Stream(name) => event.stream() == name && head.revision == number,
+        Key::Category(name) => {
+            category_of(event.stream()) == Some(name) && head.category_number == number
+        }
+        Key::EventType(name) => event.event_type() == name && head.type_number == number,
     }
 }
 

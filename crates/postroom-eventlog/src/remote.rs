@@ -34,8 +34,15 @@ pub enum RemoteError {
         source: io::Error,
     },
     /// The server cannot be reached.
-    #[error("connecting to {0}")]
-    Connect(String, #[source] tonic::transport::Error),
+    #[error("connecting to {host}{}", if *.is_tls { " with TLS (tls=false is for a server without)" } else { "" })]
+    Connect {
+        /// The server.
+        host: String,
+        /// Whether the connection was to be encrypted.
+        is_tls: bool,
+        /// Why.
+        source: tonic::transport::Error,
+    },
     /// The server refused.
     #[error("{host} refused: {}", .status.message())]
     Refused {
@@ -53,7 +60,7 @@ pub enum RemoteError {
 pub async fn start_scavenge(connection_string: &str) -> Result<String, RemoteError> {
     let target = Target::parse(connection_string)?;
     let channel = target.endpoint()?.connect().await;
-    let channel = channel.map_err(|error| RemoteError::Connect(target.host.clone(), error))?;
+    let channel = channel.map_err(|source| target.unreachable(source))?;
     let options = Options { thread_count: 1, start_from_chunk: 0 };
     let mut request = Request::new(StartScavengeReq { options: Some(options) });
     request.set_timeout(LIMIT);
@@ -94,7 +101,9 @@ impl Target {
         let (mut is_tls, mut authority) = (true, None);
         for (key, value) in url.query_pairs() {
             match key.to_ascii_lowercase().as_str() {
-                "tls" => is_tls = !value.eq_ignore_ascii_case("false"),
+                "tls" if value.eq_ignore_ascii_case("true") => is_tls = true,
+                "tls" if value.eq_ignore_ascii_case("false") => is_tls = false,
+                "tls" => return Err(wrong("tls is true or false")),
                 "tlscafile" => authority = Some(PathBuf::from(value.into_owned())),
                 // What else clients take does not matter for one call.
                 _ => {}
@@ -104,9 +113,13 @@ impl Target {
         Ok(Self { host, user, is_tls, authority })
     }
 
+    fn unreachable(&self, source: tonic::transport::Error) -> RemoteError {
+        RemoteError::Connect { host: self.host.clone(), is_tls: self.is_tls, source }
+    }
+
     fn endpoint(&self) -> Result<Endpoint, RemoteError> {
         let scheme = if self.is_tls { "https" } else { "http" };
-        let failed = |error| RemoteError::Connect(self.host.clone(), error);
+        let failed = |source| self.unreachable(source);
         let endpoint = Endpoint::from_shared(format!("{scheme}://{}", self.host));
         let endpoint = endpoint.map_err(failed)?.connect_timeout(LIMIT);
         if !self.is_tls {
@@ -138,7 +151,7 @@ mod tests {
             (plain.host.as_str(), plain.is_tls, plain.user),
             ("127.0.0.1:2113", false, None)
         );
-        for wrong in ["", "node:2113", "http://node", "esdb://"] {
+        for wrong in ["", "node:2113", "http://node", "esdb://", "esdb://node?tls=flase"] {
             assert!(matches!(Target::parse(wrong), Err(RemoteError::Url(_))), "{wrong}");
         }
     }

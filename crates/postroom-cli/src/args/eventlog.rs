@@ -28,6 +28,11 @@ pub(crate) enum Eventlog {
     Backup(Backup),
 }
 
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let expected = "expected an IP address and a port, such as 127.0.0.1:2113 or 0.0.0.0:2113";
+    text.parse().map_err(|_| expected.to_owned())
+}
+
 #[derive(Args, Debug)]
 pub(crate) struct Data {
     /// The folder of the log
@@ -42,7 +47,7 @@ pub(crate) struct Serve {
     pub(crate) data: Data,
 
     /// The address to listen at
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:2113")]
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:2113", value_parser = address)]
     pub(crate) listen: SocketAddr,
 
     /// The certificate of the server as PEM, for TLS

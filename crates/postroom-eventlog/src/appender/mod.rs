@@ -5,6 +5,7 @@ mod plan;
 use crate::event::{NewEvent, RecordedEvent};
 use crate::expected::{AppendError, Appended, ExpectedRevision};
 use crate::log::GrowError;
+use crate::log::acknowledged::Acknowledged;
 use crate::log::segment::{Form, HEADER, Segment};
 use crate::reader::Reader;
 use bytes::Bytes;
@@ -12,6 +13,7 @@ use plan::Plan;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
+use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 /// How many requests wait at most; whoever asks then waits before it is one of them.
@@ -19,6 +21,8 @@ const QUEUE: usize = 1_024;
 /// How much is written and synced at once.
 const GROUP_REQUESTS: usize = 1_024;
 const GROUP_BYTES: usize = 4 << 20;
+/// How often a disk that goes on failing is worth a line in the log.
+const TELL_EVERY: Duration = Duration::from_secs(5);
 
 /// What became of a request.
 type Answer = Result<Appended, AppendError>;
@@ -68,8 +72,11 @@ struct Appender {
     segment: Arc<Segment>,
     segment_size: u64,
     flush: std_mpsc::SyncSender<()>,
+    acknowledged: Acknowledged,
     /// Why nothing can be written any more until the log is opened again.
     broken: Option<String>,
+    /// When an error was logged last: each append fails while a disk is full.
+    told: Option<Instant>,
 }
 
 impl Appender {
@@ -88,7 +95,9 @@ impl Appender {
             })?,
         };
         let plan = Plan::new(Arc::clone(&reader), segment.salt)?;
-        Ok(Self { reader, plan, segment, segment_size, flush, broken: None })
+        let acknowledged = Acknowledged::open(reader.log.disk())?;
+        let (broken, told) = (None, None);
+        Ok(Self { reader, plan, segment, segment_size, flush, acknowledged, broken, told })
     }
 
     fn run(mut self, mut requests: mpsc::Receiver<Request>) {
@@ -131,7 +140,7 @@ impl Appender {
                         reason
                     }
                 };
-                tracing::error!(reason, "the event log could not grow");
+                self.tell(&reason);
                 let _ = reply.send(Err(AppendError::Unavailable(reason)));
                 return;
             }
@@ -157,10 +166,11 @@ impl Appender {
         let Planned { bytes, events, failed } = self.plan.take();
         let failed = failed.or_else(|| (!bytes.is_empty()).then(|| self.write(&bytes).err())?);
         if let Some(reason) = &failed {
-            tracing::error!(reason, "the event log could not write");
+            self.tell(reason);
             self.plan.forget();
         } else if let Some(last) = events.last() {
             let end = last.head().end();
+            self.acknowledged.note(end);
             self.reader.log.advance(end);
             self.reader.index.insert(events.into_iter(), end);
             self.reader.log.publish(end);
@@ -177,6 +187,13 @@ impl Appender {
             };
             // Nobody listens any more where the caller has given up; what is written stays.
             let _ = reply.send(answer);
+        }
+    }
+
+    fn tell(&mut self, reason: &str) {
+        if self.told.is_none_or(|told| told.elapsed() > TELL_EVERY) {
+            tracing::error!(reason, "the event log cannot write");
+            self.told = Some(Instant::now());
         }
     }
 

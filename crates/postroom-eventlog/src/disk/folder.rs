@@ -77,8 +77,8 @@ impl Folder {
             }
             Err(TryLockError::Error(source)) => return Err(failed(source)),
         }
-        lock.set_len(0).map_err(failed)?;
-        writeln!(lock, "process {}", std::process::id()).map_err(failed)?;
+        // Only for others' messages: a disk that is full is no reason not to start.
+        let _ = lock.set_len(0).and_then(|()| writeln!(lock, "process {}", std::process::id()));
         Ok(Self { path: path.to_owned(), lock: Mutex::new(Some(lock)) })
     }
 

@@ -113,6 +113,25 @@ impl SimulatedDisk {
         self.state().hiccup = Some(changes);
     }
 
+    /// The disk as it is found after a kill: the system still has everything that was written.
+    pub(crate) fn after_kill(&self) -> Self {
+        let state = self.state();
+        let files = state.files.iter().map(|(file, content)| {
+            let bytes = content.current.clone();
+            (*file, Content { durable: bytes.clone(), current: bytes, unsynced: Vec::new() })
+        });
+        let (names, next_file) = (state.names.clone(), state.next_file);
+        let durable_names = names.clone();
+        let files = files.collect();
+        Self(Arc::new(Mutex::new(State {
+            files,
+            names,
+            durable_names,
+            next_file,
+            ..State::default()
+        })))
+    }
+
     /// The disk as it is found when the power is back.
     pub(crate) fn after_loss_of_power(&self, dice: &mut Dice) -> Self {
         let state = self.state();

@@ -13,6 +13,7 @@ use redb::{
 };
 use std::collections::{BTreeMap, HashMap};
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError, RwLock};
 
 const FILE: &str = "index.redb";
@@ -37,7 +38,7 @@ const CACHE: usize = 32 << 20;
 pub(crate) enum IndexError {
     #[error("the index: {0}")]
     Table(#[source] Box<redb::Error>),
-    #[error("the index cannot be opened after an error: {0}")]
+    #[error("the index cannot be opened: {0}")]
     Unusable(String),
     #[error("the log was closed")]
     Closed,
@@ -94,7 +95,8 @@ impl Table {
         };
         let is_there = disk.list().map_err(of_disk)?.iter().any(|name| name == FILE);
         if is_there {
-            match open_database(disk.open(FILE)) {
+            // As the log is read as a whole when it is opened, so is its index.
+            match unless_panicking(|| open_database(disk.open(FILE)).and_then(checked)) {
                 Ok(database) => return Ok(table(database)),
                 Err(error) => tracing::warn!(
                     error = &error as &dyn std::error::Error,
@@ -107,7 +109,7 @@ impl Table {
 
     /// The checkpoint of a table that is there and can be used.
     pub(super) fn checkpoint_of_existing(disk: &dyn Disk) -> Option<u64> {
-        let database = open_database(disk.open(FILE)).ok()?;
+        let database = unless_panicking(|| open_database(disk.open(FILE))).ok()?;
         checkpoint(&database.begin_read().ok()?).ok()
     }
 
@@ -119,7 +121,7 @@ impl Table {
         }
         // Closed first: it is the same file.
         *state = State::Failed("it is being opened".to_owned());
-        *state = match open_database(self.disk.open(FILE)) {
+        *state = match unless_panicking(|| open_database(self.disk.open(FILE))) {
             Ok(database) => State::Open(database),
             Err(error) => State::Failed(error.to_string()),
         };
@@ -238,8 +240,34 @@ impl Table {
     }
 }
 
+/// Opening a file with bytes that are wrong may panic in the database's own code.
+fn unless_panicking(
+    open: impl FnOnce() -> Result<Database, IndexError>,
+) -> Result<Database, IndexError> {
+    catch_unwind(AssertUnwindSafe(open))
+        .unwrap_or_else(|_| Err(IndexError::Unusable("opening it panicked, see above".to_owned())))
+}
+
+/// A database all of whose pages are as they were written.
+fn checked(mut database: Database) -> Result<Database, IndexError> {
+    if database.check_integrity()? {
+        return Ok(database);
+    }
+    let text = "some of it is not as it was written".to_owned();
+    Err(IndexError::Table(Box::new(redb::Error::Corrupted(text))))
+}
+
 fn of_disk(error: io::Error) -> IndexError {
     IndexError::Table(Box::new(redb::Error::Io(error)))
+}
+
+/// The format of a database; none where it is new.
+fn format(database: &Database) -> Result<Option<u64>, IndexError> {
+    match database.begin_read()?.open_table(FACTS) {
+        Ok(facts) => Ok(facts.get(FORMAT)?.map(|value| value.value())),
+        Err(redb::TableError::TableDoesNotExist(_)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn checkpoint(read: &ReadTransaction) -> Result<u64, IndexError> {
@@ -250,15 +278,17 @@ fn checkpoint(read: &ReadTransaction) -> Result<u64, IndexError> {
 fn open_database(file: io::Result<Arc<dyn DiskFile>>) -> Result<Database, IndexError> {
     let backend = Backend(file.map_err(of_disk)?);
     let database = Builder::new().set_cache_size(CACHE).create_with_backend(backend)?;
-    let transaction = database.begin_write()?;
-    {
-        let mut facts = transaction.open_table(FACTS)?;
-        let format = facts.get(FORMAT)?.map_or(THIS_FORMAT, |value| value.value());
-        if format != THIS_FORMAT {
+    match format(&database)? {
+        Some(THIS_FORMAT) => return Ok(database),
+        Some(format) => {
             let text = format!("it has format {format}, and this version writes {THIS_FORMAT}");
             return Err(IndexError::Table(Box::new(redb::Error::Corrupted(text))));
         }
-        facts.insert(FORMAT, THIS_FORMAT)?;
+        None => {}
+    }
+    let transaction = database.begin_write()?;
+    {
+        transaction.open_table(FACTS)?.insert(FORMAT, THIS_FORMAT)?;
         transaction.open_table(STREAMS)?;
         transaction.open_table(BLOCKS)?;
         transaction.open_table(IDS)?;

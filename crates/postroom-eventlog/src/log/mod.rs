@@ -1,5 +1,6 @@
 //! The durable log: records in segments, one after the other, each at a position that never changes.
 
+pub(crate) mod acknowledged;
 mod cursor;
 pub(crate) mod record;
 pub(crate) mod recovery;

@@ -292,7 +292,7 @@ pub(crate) fn recover(disk: Arc<dyn Disk>, acknowledged: u64) -> Result<Log, Rec
             tracing::warn!(
                 bytes = survey.unacknowledged,
                 segment = last.name(),
-                "cut the end of the event log, which was written and never acknowledged"
+                "cut the end of the event log: no whole append, and not known to have been acknowledged"
             );
         }
         // A process that was killed may have left whole appends that no disk has yet.

@@ -12,7 +12,7 @@ pub(super) const ALL: &str = "$all";
 /// How the names of all streams begin in which groups keep their state.
 pub(super) const STATE_PREFIX: &str = "$persistentsubscription-";
 /// The stream with the configuration of all groups.
-pub(super) const CONFIG_STREAM: &str = "$persistentSubscriptionConfig";
+pub(super) const CONFIG_STREAM: &str = crate::eventlog::GROUPS_STREAM;
 /// After how many events that a filter passed over the group hears of it.
 pub(super) const FILTER_INTERVAL: u64 = 1_000;
 const FILTER_PREFIXES_MAX: usize = 1_000;

@@ -21,7 +21,7 @@ use std::future::pending;
 use std::pin::Pin;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
-use tonic::{Status, Streaming};
+use tonic::{Code, Status, Streaming};
 
 /// The answers of a call.
 pub(crate) type Answers = Pin<Box<dyn Stream<Item = Result<BatchAppendResp, Status>> + Send>>;
@@ -115,7 +115,7 @@ impl Call {
             tokio::select! {
                 Some((answer, cost)) = self.in_flight.next() => {
                     self.in_flight_cost -= cost;
-                    return Some((Ok(answer), Some(self)));
+                    return self.give(answer);
                 }
                 submitted = submitted(&mut self.submitting) => {
                     self.room.keep(self.assembly.cost());
@@ -124,7 +124,7 @@ impl Call {
                             self.in_flight_cost += placed.cost;
                             self.in_flight.push(Box::pin(placed.answer()));
                         }
-                        Err(answer) => return Some((Ok(*answer), Some(self))),
+                        Err(answer) => return self.give(*answer),
                     }
                 }
                 request = self.requests.message(), if may_read => match request {
@@ -139,6 +139,17 @@ impl Call {
                     }
                 },
             }
+        }
+    }
+
+    /// Gives an answer. A log that cannot write ends the call: clients know no answer that tells
+    /// them so, and take what they are not told as a reason to try again.
+    fn give(self, answer: BatchAppendResp) -> Item {
+        match &answer.result {
+            Some(Outcome::Error(error)) if error.code == Code::Unavailable as i32 => {
+                Some((Err(Status::unavailable(error.message.clone())), None))
+            }
+            Some(_) | None => Some((Ok(answer), Some(self))),
         }
     }
 

@@ -142,7 +142,7 @@ pub(crate) fn of_read(stream: &str, error: &ReadError) -> Status {
     match error {
         ReadError::StreamDeleted => stream_deleted(stream),
         ReadError::Io(_) | ReadError::Index(_) => Status::internal(with_sources(error)),
-        ReadError::Damaged { .. } => Status::data_loss(error.to_string()),
+        ReadError::IndexDamaged | ReadError::Damaged { .. } => Status::data_loss(error.to_string()),
     }
 }
 

@@ -226,6 +226,60 @@ fn forgery(stream: &str, position: u64) -> Parts<'_> {
 }
 
 #[tokio::test]
+async fn the_last_acknowledged_append_is_missed_after_a_kill_however_much_of_the_end_is_gone() {
+    for gone in [1, 100, 700] {
+        let disk = SimulatedDisk::default();
+        let log = opening(&disk).unwrap();
+        for _ in 0..4 {
+            let events = vec![NewEvent::json("t", vec![b'x'; 200])];
+            log.append("s", ExpectedRevision::Any, events).await.unwrap();
+        }
+        let killed = disk.after_kill();
+        killed.cut(None, gone);
+        let error = opening(&killed).unwrap_err().to_string();
+        assert!(error.contains("00000000.log"), "{error}");
+        repair_on(&killed).unwrap();
+        let repaired = opening(&killed).unwrap();
+        assert!(ids(&repaired).await.len() >= 4 - 1 - gone / 200);
+        opening(&disk.after_kill()).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_bit_that_is_wrong_anywhere_in_the_index_hides_no_event() {
+    let disk = SimulatedDisk::default();
+    let all = written(&disk).await;
+    let length = disk.length("index.redb");
+    let mut dice = Dice::new(1);
+    for _ in 0..200 {
+        let damaged = disk.after_kill();
+        let offset = dice.roll(length);
+        damaged.damage("index.redb", offset);
+        let log = opening(&damaged).unwrap();
+        let mut found = 0;
+        for stream in ["s-0", "s-1", "s-2"] {
+            let page = log.read_stream(stream, 0, Direction::Forwards, 1_000, false).await;
+            found += page.unwrap_or_else(|error| panic!("{offset}: {error}")).events.len();
+        }
+        assert_eq!(found, all.len(), "offset {offset}");
+        log.close().await;
+    }
+}
+
+#[tokio::test]
+async fn an_index_is_not_made_again_after_a_restart_or_a_kill() {
+    let disk = SimulatedDisk::default();
+    written(&disk).await;
+    let log = opening(&disk).unwrap();
+    let indexed = log.reader().index.checkpoint().unwrap();
+    assert_eq!(indexed, log.reader().log.end());
+    let events = vec![NewEvent::json("t", "{}")];
+    log.append("s-0", ExpectedRevision::Any, events).await.unwrap();
+    let killed = opening(&disk.after_kill()).unwrap();
+    assert_eq!(killed.reader().index.checkpoint().unwrap(), indexed);
+}
+
+#[tokio::test]
 async fn an_index_that_is_damaged_or_gone_is_made_again() {
     for remove in [true, false] {
         let disk = SimulatedDisk::default();

@@ -3,6 +3,7 @@
 use crate::disk::{Disk, Folder};
 use crate::eventlog::OpenError;
 use crate::index::Index;
+use crate::log::acknowledged;
 use crate::log::recovery::{Survey, survey};
 use crate::log::segment;
 use std::path::Path;
@@ -16,7 +17,8 @@ pub struct Checked {
     pub events: u64,
     /// How many bytes the segments have.
     pub bytes: u64,
-    /// How many bytes at the end were written and never acknowledged. The next start cuts them.
+    /// How many bytes at the end are no whole append, and are not known to have been acknowledged.
+    /// The next start cuts them.
     pub unacknowledged: u64,
     /// Each place that is not as it was written. A log with one does not start.
     pub damage: Vec<DamageFound>,
@@ -44,8 +46,8 @@ pub fn check(folder: &Path) -> Result<Checked, OpenError> {
 
 /// Reads everything, with what the index knows to have been acknowledged.
 pub(super) fn survey_all(disk: &dyn Disk) -> Result<Survey, OpenError> {
-    let acknowledged = Index::known_checkpoint(disk).unwrap_or(0);
-    Ok(survey(disk, acknowledged)?)
+    let indexed = Index::known_checkpoint(disk).unwrap_or(0);
+    Ok(survey(disk, indexed.max(acknowledged::known(disk)))?)
 }
 
 impl Checked {

@@ -5,9 +5,9 @@ use crate::disk::{Disk, Folder};
 use crate::event::RecordedEvent;
 use crate::eventlog::OpenError;
 use crate::index::Index;
-use crate::log::new_salt;
 use crate::log::recovery::{RecoveryError, Survey, next_whole};
 use crate::log::segment::{self, Compactor, Form, HEADER, Segment};
+use crate::log::{acknowledged, new_salt};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -41,6 +41,7 @@ pub(crate) fn repair_on(disk: &dyn Disk) -> Result<Repaired, OpenError> {
     let failed = |error: io::Error| OpenError::Recovery(RecoveryError::Io(error));
     // First, so that an index that knows of lost events is not there whatever happens next.
     Index::remove(disk).map_err(failed)?;
+    acknowledged::forget(disk).map_err(failed)?;
     let names = disk.list().map_err(failed)?;
     let last = names.iter().filter_map(|name| segment::number_of(name)).max().unwrap_or(0);
     let mut begin = 0;

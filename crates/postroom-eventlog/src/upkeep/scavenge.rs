@@ -55,7 +55,6 @@ impl Scavenger {
             done.events += one.events;
             done.bytes += one.bytes;
         }
-        tracing::info!(events = done.events, bytes = done.bytes, "scavenged the event log");
         Ok(done)
     }
 

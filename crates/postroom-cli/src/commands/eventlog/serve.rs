@@ -33,7 +33,11 @@ pub(super) async fn run(args: &Serve) -> Result<(), Failure> {
         "the event log is served: {} (for development, tests and single nodes)",
         server.connection_string()
     );
-    let served = server.serve(signals.next()).await;
+    let stop = async {
+        signals.next().await;
+        tracing::info!("stopping: clients are told to connect again, which takes some seconds");
+    };
+    let served = server.serve(stop).await;
     log.close().await;
     tracing::info!("the event log is closed");
     Ok(served.map_err(anyhow::Error::from)?)

@@ -42,7 +42,7 @@ fn described(checked: &Checked) -> String {
     );
     if checked.unacknowledged > 0 {
         text.push_str(&format!(
-            "{} bytes at the end were never acknowledged; the next start cuts them\n",
+            "{} bytes at the end are no whole append, as after a crash; the next start cuts them\n",
             count(checked.unacknowledged)
         ));
     }
@@ -69,7 +69,9 @@ pub(super) async fn repair(args: &Look) -> Result<(), Failure> {
     let events = count(repaired.events);
     let mut text = String::new();
     for segment in &repaired.segments {
-        text.push_str(&format!("made {segment} again; what it was ends in .damaged\n"));
+        text.push_str(&format!(
+            "made {segment} again; its file as it was, if it was there, ends in .damaged\n"
+        ));
     }
     text.push_str(&if repaired.segments.is_empty() {
         format!("nothing to repair: the log is whole, with {events} events\n")
