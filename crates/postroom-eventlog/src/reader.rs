@@ -8,7 +8,7 @@ use crate::expected::ReadError;
 use crate::filter::Filter;
 use crate::index::{Extent, Index, IndexError, Key, category_of};
 use crate::log::record::{NO_NUMBER, Parts};
-use crate::log::{Cursor, Log};
+use crate::log::{Cursor, Log, WINDOW};
 use crate::metadata::{Limits, METADATA_PREFIX, metadata_stream, now_ticks};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,7 +24,7 @@ const LOOKUPS: usize = 4_096;
 /// How many places are looked up at once.
 const LOOKUP: usize = 512;
 /// What is read ahead where events stand close to each other, and where they do not.
-const NEAR: usize = 128 << 10;
+const NEAR: usize = WINDOW;
 const FAR: usize = 4 << 10;
 /// How many streams' limits are remembered.
 const REMEMBERED: usize = 4_096;

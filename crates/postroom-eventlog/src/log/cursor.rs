@@ -76,7 +76,7 @@ impl Cursor {
         let segment = Arc::clone(&self.segments[index]);
         let end = segment.records_end(self.end_of(index));
         let near = segment.offset_near(position)?;
-        let mut scan = self.log_scan(Arc::clone(&segment), near, end);
+        let mut scan = self.log_scan(segment, near, end);
         let is_record = match scan.next()? {
             Scanned::Record(_, event) => event.position() <= position,
             Scanned::End => true,
@@ -84,7 +84,7 @@ impl Cursor {
         };
         // A position that the log never gave out: from the beginning of the segment it is found.
         let from = if is_record { near } else { HEADER as u64 };
-        let mut scan = self.log_scan(segment, from, end);
+        scan.seek(from, end);
         loop {
             let before = scan.offset();
             match scan.next()? {

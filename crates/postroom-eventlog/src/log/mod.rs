@@ -8,7 +8,7 @@ mod scan;
 pub(crate) mod segment;
 
 pub(crate) use cursor::Cursor;
-pub(crate) use scan::{Scan, Scanned};
+pub(crate) use scan::{Scan, Scanned, WINDOW};
 
 use crate::disk::Disk;
 use segment::Segment;

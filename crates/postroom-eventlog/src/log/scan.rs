@@ -7,8 +7,8 @@ use bytes::Bytes;
 use std::io;
 use std::sync::Arc;
 
-/// How much is read ahead.
-const WINDOW: usize = 128 << 10;
+/// How much is read ahead: a page of a reader, and what begins in it.
+pub(crate) const WINDOW: usize = 144 << 10;
 
 /// What a scan finds.
 #[derive(Debug)]
