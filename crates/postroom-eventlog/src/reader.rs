@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 /// No page has many more bytes, unless a single event does. Each reader holds one.
-const PAGE_BYTES: usize = 128 << 10;
+const PAGE_BYTES: usize = 256 << 10;
 /// How long a page with a filter may take: patterns come from clients.
 const PAGE_TIME: Duration = Duration::from_millis(50);
 /// How many events are looked up for a page at most, found or not: many may be gone.

@@ -49,7 +49,7 @@ pub enum SubscriptionError {
 }
 
 /// How many events are read at once.
-const PAGE: usize = 512;
+const PAGE: usize = 1_024;
 /// A live subscription that has had so many full pages, and is not at the end, has fallen behind.
 const BEHIND_PAGES: usize = 32;
 

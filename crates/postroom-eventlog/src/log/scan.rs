@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 
 /// How much is read ahead: a page of a reader, and what begins in it.
-pub(crate) const WINDOW: usize = 144 << 10;
+pub(crate) const WINDOW: usize = 272 << 10;
 
 /// What a scan finds.
 #[derive(Debug)]

@@ -17,7 +17,7 @@ pub(crate) type Page = Vec<Result<ReadResp, Status>>;
 
 /// How many events to ask the log for at once. It gives fewer where they are large: whoever does not
 /// read holds such a page in memory, as it is on the wire.
-pub(crate) const PAGE: usize = 512;
+pub(crate) const PAGE: usize = 1_024;
 /// The same for a read with a filter, which looks at events more than it gives any.
 const FILTERED_PAGE: usize = 4_096;
 
