@@ -30,6 +30,9 @@ const SESSION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
 
 /// Reads a URL with one host. The error never repeats it, since it may hold a password.
 pub(super) fn options(url: &str) -> StoreResult<MySqlConnectOptions> {
+    // Two TLS providers in one program leave rustls without a default, which sqlx asks for. Whoever
+    // comes first sets it, and that is an answer too.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let expected = "expected mysql://USER:PASSWORD@HOST:PORT/DATABASE";
     let options: MySqlConnectOptions = url.parse().map_err(|error: Error| {
         let context = format!("the database URL is malformed: {expected}");
