@@ -96,7 +96,7 @@ pub(crate) fn failed(error: kurrentdb::Error) -> anyhow::Error {
     anyhow::anyhow!("{error}")
 }
 
-/// Fills a log, in large appends.
+/// Fills a log, in large appends: a multiple of 2,000 events.
 pub(crate) async fn fill(server: &Server, events: usize) -> anyhow::Result<()> {
     appended(server, events / 500, 500, 4).await.map(|_| ())
 }

@@ -10,7 +10,7 @@ use serde_json::json;
 pub(crate) async fn run(size: Size) -> anyhow::Result<()> {
     let server = Server::start()?;
     let parts = 4;
-    let part = size.pick(250_000, 1_000);
+    let part = size.pick(250_000, 2_000);
     let mut peaks = Vec::new();
     for filled in 1..=parts {
         fill(&server, part).await?;
