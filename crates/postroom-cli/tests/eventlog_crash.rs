@@ -60,11 +60,11 @@ async fn acknowledged_events_survive_kills_once_and_where_they_were() {
         acknowledged.extend(writer.await.unwrap());
     }
     assert!(acknowledged.len() > kills as usize * WRITERS, "only {} events", acknowledged.len());
-    compare(&serving.url, &acknowledged).await;
+    let before = compare(&serving.url, &acknowledged).await;
     server.kill9();
-    let again = serving.start(&folder).await;
-    compare(&serving.url, &acknowledged).await;
-    drop(again);
+    let _again = serving.start(&folder).await;
+    let after = compare(&serving.url, &acknowledged).await;
+    assert!(before == after, "an event came, went or moved by a restart");
 }
 
 /// Appends until it is told to stop; says what was acknowledged, the last event of each append with
@@ -123,8 +123,8 @@ async fn append_until_acknowledged(
     }
 }
 
-/// Compares the log with what its writers know.
-async fn compare(url: &str, acknowledged: &HashMap<Uuid, Option<Place>>) {
+/// Compares the log with what its writers know, and gives every event's place.
+async fn compare(url: &str, acknowledged: &HashMap<Uuid, Option<Place>>) -> HashMap<Uuid, Place> {
     let client = client(url);
     let options = ReadAllOptions::default().position(StreamPosition::Start);
     let mut read = client.read_all(&options).await.unwrap();
@@ -150,4 +150,5 @@ async fn compare(url: &str, acknowledged: &HashMap<Uuid, Option<Place>>) {
         }
     }
     println!("{} events, {} acknowledged", found.len(), acknowledged.len());
+    found
 }

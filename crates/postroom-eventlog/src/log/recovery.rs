@@ -1,4 +1,4 @@
-//! What a log does when it is opened: it reads every record, cuts what was never acknowledged, and
+//! What a log does when it is opened: it reads every record, cuts an end that is no whole append, and
 //! refuses to go on where something that was acknowledged is damaged.
 
 use super::scan::{Scan, Scanned};
@@ -55,7 +55,7 @@ pub(crate) struct Survey {
     pub(crate) bytes: u64,
     /// Where the last whole append ends, unless something is damaged.
     pub(crate) end: u64,
-    /// How many bytes behind that were written and never acknowledged.
+    /// How many bytes there are behind that, none of which is known to have been acknowledged.
     pub(crate) unacknowledged: u64,
     pub(crate) damage: Vec<Damage>,
 }
@@ -269,7 +269,7 @@ pub(crate) fn next_whole(segment: &Segment, from: u64, end: u64) -> io::Result<O
     Ok(None)
 }
 
-/// Opens a log: makes it if there is none, and cuts what was never acknowledged.
+/// Opens a log: makes it if there is none, and cuts an end that is no whole append.
 pub(crate) fn recover(disk: Arc<dyn Disk>, acknowledged: u64) -> Result<Log, RecoveryError> {
     for name in disk.list()? {
         if segment::is_unfinished(&name) {
